@@ -1,0 +1,50 @@
+"""The refusals a person can meet: one sentence each, and the exit code that goes with it."""
+
+import difflib
+
+
+class Refusal(Exception):
+    """A problem that the program explains in one sentence instead of a traceback.
+
+    `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite.
+    """
+
+    code = 1
+
+
+class BadInput(Refusal):
+    """A recipe, override, flag or data file is wrong; the message says where and what to do."""
+
+    code = 2
+
+
+class DiskProblem(Refusal):
+    """Reading or writing failed in the operating system: full, read-only, gone."""
+
+    code = 3
+
+
+class MemoryProblem(Refusal):
+    """The work does not fit into memory."""
+
+    code = 4
+
+
+class Locked(Refusal):
+    """Another process works on the same run folder."""
+
+    code = 5
+
+
+class NotFinite(Refusal):
+    """Too many clients returned NaN or infinite weights."""
+
+    code = 6
+
+
+def did_you_mean(word, known):
+    """The nearest of `known` as "; did you mean 'x'?", or all of them if none is near."""
+    near = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(sorted(str(name) for name in known))}"

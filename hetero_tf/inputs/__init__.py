@@ -1,0 +1,42 @@
+"""How examples become batches: `build(dtype, *, options) -> Input`, dtype = float type of the model.
+
+Raw examples stay in memory as they are (uint8 pixels, int32 tokens); normalisation, augmentation and masking run
+in the graph from stateless randomness.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Input:
+    """Turns stored examples into what a model takes and what the loss compares.
+
+    Attributes:
+        batch: `(x, y, rows, start, key, labels, training) -> (inputs, targets)`. x, y: the stored split; rows:
+            int32 [batch]; start: int32 [], first position (text); key: int32 vector for random numbers; labels: a
+            `Labels`; training: whether to augment.
+        shape: `x -> shape` of one model input, None where it varies.
+        dtype: Of model inputs, None for the float type of the recipe.
+        starts: `x -> first positions` of the pieces that one example is read in; (0,) for images.
+        shuffle: Whether a client draws its examples in a new order each epoch.
+    """
+
+    batch: Callable
+    shape: Callable
+    dtype: str | None
+    starts: Callable
+    shuffle: bool
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A client's own label axis: `local(targets)` maps labels to its positions; `count` is its length."""
+
+    local: Callable
+    count: int
+
+
+def all_labels(classes):
+    """The label axis of the global model: every label at its own place."""
+    return Labels(local=lambda targets: targets, count=classes)

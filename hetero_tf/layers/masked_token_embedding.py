@@ -1,0 +1,54 @@
+"""MaskedTokenEmbedding: token and position embeddings with one row for the mask token."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.scaler import Scaler
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class MaskedTokenEmbedding(keras.layers.Layer):
+    """`dropout(norm(scaler(token row) + scaler(position row)))`; id `classes` is the mask token.
+
+    Args:
+        classes: Words of the vocabulary; the table has one row more.
+        positions: Longest sequence.
+        width: Size of an embedding.
+        dropout: Share of activations set to zero while training.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+
+    Both tables start standard normal and are not tied to the output layer; layer norm has epsilon 1e-5.
+    Input shape: `(batch, positions)`, integer ids in 0..classes. Output shape: `(batch, positions, width)`.
+    Reference: HeteroFL (arXiv 2010.01264), as in the authors' code.
+    """
+
+    def __init__(self, classes: int, positions: int, width: int, dropout: float = 0.0, scale: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.classes = classes
+        self.positions = positions
+        self.width = width
+        self.dropout = dropout
+        self.scale = scale
+        self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-5, name="norm", dtype=self.dtype_policy)
+        self.drop = keras.layers.Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        normal = keras.initializers.RandomNormal(stddev=1.0)
+        self.tokens = self.add_weight(shape=(self.classes + 1, self.width), initializer=normal, name="tokens")
+        normal = keras.initializers.RandomNormal(stddev=1.0)
+        self.places = self.add_weight(shape=(self.positions, self.width), initializer=normal, name="places")
+        self.norm.build((*input_shape, self.width))
+
+    def call(self, inputs, training=False):
+        tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs)
+        places = tf.convert_to_tensor(self.places)[: tf.shape(inputs)[1]]
+        summed = self.scaling(tokens, training=training) + self.scaling(places, training=training)
+        return self.drop(self.norm(summed), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.width)
+
+    def get_config(self):
+        return {**super().get_config(), "classes": self.classes, "positions": self.positions, "width": self.width,
+                "dropout": self.dropout, "scale": self.scale}

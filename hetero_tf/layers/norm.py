@@ -1,0 +1,48 @@
+"""Norm: the normalisation that a recipe chooses, for ablations by one setting."""
+
+import keras
+
+from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
+
+KINDS = ("sbn", "in", "gn", "ln", "none")
+GROUPS = {"in": -1, "gn": 4, "ln": 1}
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class Norm(keras.layers.Layer):
+    """One of the normalisations compared by HeteroFL, with scale and offset per channel.
+
+    Args:
+        kind: "sbn" static batch normalisation; "in" instance (one group per channel); "gn" four groups, so that
+            the channels of every level must divide by 4; "ln" one group over space and channels; "none" identity.
+
+    Input and output shape: `(batch, height, width, channels)`.
+    Reference: HeteroFL (arXiv 2010.01264), tables 4 and 5; epsilon 1e-5 as in the authors' code.
+    """
+
+    def __init__(self, kind: str = "sbn", **kwargs):
+        super().__init__(**kwargs)
+        if kind not in KINDS:
+            raise ValueError(f"`kind` must be one of {', '.join(KINDS)}. Received: kind={kind!r}")
+        self.kind = kind
+        self.norm = None
+        if kind == "sbn":
+            self.norm = StaticBatchNormalization(dtype=self.dtype_policy, name="sbn")
+        elif kind != "none":
+            self.norm = keras.layers.GroupNormalization(
+                groups=GROUPS[kind], epsilon=1e-5, dtype=self.dtype_policy, name=kind)
+
+    def build(self, input_shape):
+        if self.norm is not None:
+            self.norm.build(input_shape)
+
+    def call(self, inputs, training=False):
+        if self.norm is None:
+            return inputs
+        return self.norm(inputs, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "kind": self.kind}

@@ -1,0 +1,70 @@
+"""PreActivationBlock: the residual block of PreResNet."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.scaler import Scaler
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class PreActivationBlock(keras.layers.Layer):
+    """Two 3x3 convolutions, each behind Scaler, norm and ReLU, added to a shortcut.
+
+    `h = relu(norm1(scaler(x)))`, shortcut = 1x1 convolution of h where stride or channels change, else x itself;
+    output = `conv2(relu(norm2(scaler(conv1(h))))) + shortcut`. No convolution has a bias, and nothing scales the
+    sum: the next block's first Scaler does.
+
+    Args:
+        filters: Output channels.
+        stride: Stride of the first convolution and of the shortcut.
+        norm: Kind of `Norm`.
+        scaler: Whether the Scalers are active.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+
+    Input shape: `(batch, height, width, channels)`. Output: `(batch, height / stride, width / stride, filters)`.
+    Reference: He et al. 2016 (arXiv 1603.05027), as in the HeteroFL authors' code.
+    """
+
+    def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
+                 **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+        self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
+        policy = {"dtype": self.dtype_policy}
+        self.scaling = Scaler(scale, scaler, name="scaler", **policy)
+        self.norm1 = Norm(norm, name="norm1", **policy)
+        self.norm2 = Norm(norm, name="norm2", **policy)
+        self.conv1 = PaddedConv2D(filters, 3, stride, use_bias=False, name="conv1", **policy)
+        self.conv2 = PaddedConv2D(filters, 3, use_bias=False, name="conv2", **policy)
+        self.shortcut = None
+
+    def build(self, input_shape):
+        self.norm1.build(input_shape)
+        self.conv1.build(input_shape)
+        hidden = self.conv1.compute_output_shape(input_shape)
+        self.norm2.build(hidden)
+        self.conv2.build(hidden)
+        if self.stride != 1 or input_shape[-1] != self.filters:
+            self.shortcut = PaddedConv2D(
+                self.filters, 1, self.stride, use_bias=False, name="shortcut", dtype=self.dtype_policy)
+            self.shortcut.build(input_shape)
+
+    def call(self, inputs, training=False):
+        def activate(norm, value):
+            return tf.nn.relu(norm(self.scaling(value, training=training), training=training))
+
+        active = activate(self.norm1, inputs)
+        shortcut = inputs if self.shortcut is None else self.shortcut(active)
+        return self.conv2(activate(self.norm2, self.conv1(active))) + shortcut
+
+    def compute_output_shape(self, input_shape):
+        return self.conv1.compute_output_shape(input_shape)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
+                "scaler": self.scaler, "scale": self.scale}

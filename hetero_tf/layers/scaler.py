@@ -1,0 +1,39 @@
+"""Scaler: keeps the size of activations equal at every width while training."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class Scaler(keras.layers.Layer):
+    """Divides by the sub-model's relative width while training, and does nothing otherwise.
+
+    A sub-model with a share `scale` of the channels gives sums that are about `scale` times as large; dividing
+    by it lets parameters of all levels live in one global model. It stands behind a parametric layer and before
+    the norm and the activation. Directly before a norm that is invariant to scale only epsilon sees it.
+
+    Args:
+        scale: Width of this sub-model divided by the width of the global model, in (0, 1]. The model builder
+            supplies it; 1 at the global level.
+        enabled: False leaves the layer out (ablation).
+
+    Input and output shape: any, the same.
+    Reference: HeteroFL (arXiv 2010.01264), section 3.2.
+    """
+
+    def __init__(self, scale: float = 1.0, enabled: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 < scale <= 1:
+            raise ValueError(f"`scale` must be in (0, 1]. Received: scale={scale}")
+        self.scale = scale
+        self.enabled = enabled
+
+    def call(self, inputs, training=False):
+        if training and self.enabled and self.scale != 1:
+            return inputs / self.scale
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale, "enabled": self.enabled}

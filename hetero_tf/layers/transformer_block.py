@@ -1,0 +1,66 @@
+"""TransformerBlock: one post-norm encoder layer."""
+
+import keras
+
+from hetero_tf.layers.gelu import GELU
+from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.self_attention import SelfAttention
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class TransformerBlock(keras.layers.Layer):
+    """Self-attention and a two-layer network, each added to its input and then normalised.
+
+    `x = norm1(x + dropout(attention(x)))`, then
+    `x = norm2(x + dropout(scaler(contract(dropout(gelu(scaler(expand(x))))))))`.
+
+    Args:
+        heads: Number of heads, the same at every level.
+        head_width: Size of one head.
+        hidden: Units between the two dense layers.
+        dropout: Share of activations set to zero while training.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+
+    Dense kernels start normal with deviation 0.02; layer norm has epsilon 1e-5.
+    Input and output shape: `(batch, positions, width)`.
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code.
+    """
+
+    def __init__(self, heads: int, head_width: int, hidden: int, dropout: float = 0.0, scale: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.heads = heads
+        self.head_width = head_width
+        self.hidden = hidden
+        self.dropout = dropout
+        self.scale = scale
+        policy = {"dtype": self.dtype_policy}
+        self.attention = SelfAttention(heads, head_width, scale, name="attention", **policy)
+        self.norm1 = keras.layers.LayerNormalization(epsilon=1e-5, name="norm1", **policy)
+        self.norm2 = keras.layers.LayerNormalization(epsilon=1e-5, name="norm2", **policy)
+        self.gelu = GELU(name="gelu", **policy)
+        self.scaling = Scaler(scale, name="scaler", **policy)
+        self.drops = [keras.layers.Dropout(dropout, name=f"dropout{place}", **policy) for place in range(3)]
+
+    def build(self, input_shape):
+        def dense(units, name):
+            normal = keras.initializers.RandomNormal(stddev=0.02)
+            return keras.layers.Dense(units, kernel_initializer=normal, name=name, dtype=self.dtype_policy)
+
+        self.expand, self.contract = dense(self.hidden, "expand"), dense(input_shape[-1], "contract")
+        for layer in (self.attention, self.norm1, self.norm2, self.expand):
+            layer.build(input_shape)
+        self.contract.build((*input_shape[:-1], self.hidden))
+
+    def call(self, inputs, training=False):
+        mode = {"training": training}
+        mixed = self.drops[0](self.attention(inputs, **mode), **mode)
+        inputs = self.norm1(inputs + mixed)
+        hidden = self.drops[1](self.gelu(self.scaling(self.expand(inputs), **mode)), **mode)
+        return self.norm2(inputs + self.drops[2](self.scaling(self.contract(hidden), **mode), **mode))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "hidden": self.hidden,
+                "dropout": self.dropout, "scale": self.scale}

@@ -1,0 +1,6 @@
+"""The recipe's learning rate in every round."""
+
+
+def multiplier(round):
+    """Always 1."""
+    return 1.0

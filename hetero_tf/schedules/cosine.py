@@ -1,0 +1,14 @@
+"""The learning rate falls along half a cosine to zero."""
+
+import math
+
+
+def multiplier(round, *, rounds: int):
+    """`(1 + cos(pi * round / rounds)) / 2`, zero from `rounds` on.
+
+    Args:
+        rounds: round at which the rate reaches zero.
+
+    Reference: Loshchilov and Hutter 2017 (arXiv 1608.03983), without restarts.
+    """
+    return (1 + math.cos(math.pi * min(round / rounds, 1.0))) / 2

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Replays vectors of the HeteroFL authors' code through hetero_tf and compares every stage.
+
+    python tests/parity/replay.py DIR [--precision float64]
+
+DIR holds npz files as `tests/parity/README.md` describes them. For each file and precision one line tells the
+largest difference of each stage; the exit code is 1 if one is beyond its tolerance.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from recipes import recipe_text  # noqa: E402
+from vectors import Vectors  # noqa: E402
+
+from hetero_tf import cut as cuts  # noqa: E402
+from hetero_tf import evaluation, plans, recipe, rounds  # noqa: E402
+from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
+from hetero_tf.inputs import masked_text  # noqa: E402
+from hetero_tf.partitions.partition import Partition  # noqa: E402
+from hetero_tf.process import State, learning_process  # noqa: E402
+
+# float64: 1e-8 everywhere. float32: what the README of the vectors allows.
+TOLERANCES = {
+    "float64": dict.fromkeys(("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"), 1e-8),
+    "float32": {"cut": 0.0, "loss": 1e-5, "norm": 1e-4, "client": 1e-5, "merge": 1e-5, "round": 1e-5, "kept": 0.0,
+                "sbn": 1e-5, "global": 1e-5, "local": 1e-5},
+}
+BIT_EQUAL = ("cut", "kept")
+FLIPPED = 1e-3
+
+
+class Differences(dict):
+    """The largest difference seen at each stage."""
+
+    def note(self, stage, found, expected, relative=False):
+        """Adds one comparison; shapes must agree, and NaN counts as infinitely wrong."""
+        found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+        if found.shape != expected.shape:
+            raise SystemExit(f"{stage}: shape {found.shape} instead of {expected.shape}")
+        gap = np.abs(found - expected) / (np.abs(expected) if relative else 1.0)
+        worst = float(np.max(gap, initial=0.0))
+        self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
+
+
+class Replay:
+    """One file in one precision, set up as a learning process."""
+
+    def __init__(self, vectors, label_cut):
+        self.vectors = vectors
+        self.recipe = recipe.loads(recipe_text(vectors.meta, vectors.precision, label_cut), vectors.name)
+        self.levels = [self.recipe.levels.names.index(level) for level in vectors.meta["levels"]]
+        self.dataset, self.plans = _text_data(vectors) if vectors.text else _image_data(vectors)
+        self.plans = [self._with_levels(plan) for plan in self.plans]
+        process = learning_process(self.recipe, self.dataset, self._partition())
+        if vectors.text:
+            source = _with_given_masks(vectors, self.plans)
+            parts = dataclasses.replace(process.parts, input=source)
+            process = dataclasses.replace(process, input=source, parts=parts)
+        self.process = process
+        self.shapes = [tuple(v.shape) for v in process.global_model.trainable_variables]
+        self.start = [tf.constant(value, vectors.precision)
+                      for value in vectors.parameters("global_init", self.shapes, results=False)]
+
+    def _with_levels(self, plan):
+        return dataclasses.replace(plan, levels=np.asarray([self.levels[client] for client in plan.clients], np.int32))
+
+    def _partition(self):
+        classes = self.dataset.classes
+        split = self.vectors.meta["label_split"]
+        mask = np.zeros((len(split), classes), bool)
+        for client, labels in enumerate(split):
+            mask[client, labels] = True
+        rows = [self.vectors.arrays.get(f"eval/local{client}/rows", []) for client in range(len(split))]
+        test = tuple(np.asarray(ids, np.int32) for ids in rows)
+        return Partition(train=tuple(np.zeros(0, np.int32) for _ in split), test=test, label_mask=mask)
+
+
+def _image_data(vectors):
+    """All batches of all clients as one training split, and the plans that read them in the given order."""
+    images, labels, planned = [], [], []
+    for number, cohort in enumerate(vectors.cohorts):
+        work = []
+        for client in cohort:
+            place = f"round{number}/client{client}"
+            batches = []
+            for step in range(vectors.steps(place)):
+                first = sum(map(len, labels))
+                labels.append(vectors.input(f"{place}/batch{step}/label"))
+                images.append(vectors.input(f"{place}/batch{step}/img"))
+                batches.append(np.arange(first, first + len(labels[-1]), dtype=np.int32))
+            work.append((batches, [0] * len(batches)))
+        planned.append(_plan(cohort, work))
+    train = Split(np.concatenate(images), np.concatenate(labels))
+    test = Split(vectors.input("eval/img"), vectors.input("eval/label"))
+    return Dataset(train, test, classes=len(vectors.arrays["global_init/" + vectors.names()[-1]]),
+                   source=vectors.name), planned
+
+
+def _text_data(vectors):
+    """All token rows as one split, padded on the right, and the plans that read them segment by segment."""
+    rows, planned = [], []
+    for number, cohort in enumerate(vectors.cohorts):
+        work = []
+        for client in cohort:
+            place = f"round{number}/client{client}"
+            own = np.arange(len(rows), len(rows) + len(vectors.arrays[f"{place}/tokens"]), dtype=np.int32)
+            rows.extend(vectors.input(f"{place}/tokens"))
+            steps = vectors.steps(place)
+            work.append(([own] * steps, [step * vectors.meta["bptt"] for step in range(steps)]))
+        planned.append(_plan(cohort, work))
+    longest = max(map(len, rows))
+    padded = np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
+    test = Split(vectors.input("eval/tokens"), None)
+    return Dataset(Split(padded, None), test, classes=vectors.meta["num_tokens"], source=vectors.name), planned
+
+
+def _plan(cohort, work):
+    size = (len(cohort), max(len(starts) for _, starts in work), max(len(batch) for rows, _ in work for batch in rows))
+    rows, firsts = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32)
+    for slot, (batches, starts) in enumerate(work):
+        firsts[slot, :len(starts)] = starts
+        for step, batch in enumerate(batches):
+            rows[slot, step, :len(batch)] = batch
+    steps = np.asarray([len(starts) for _, starts in work], np.int32)
+    return plans.Plan(np.asarray(cohort, np.int32), np.zeros(len(cohort), np.int32), steps, rows, firsts)
+
+
+def _with_given_masks(vectors, planned):
+    """The production input, reading the file's masks instead of random numbers, and rows without their padding."""
+    bptt = vectors.meta["bptt"]
+    most = max(max(plan.rows.shape[2] for plan in planned), *vectors.arrays["eval/mask"].shape[:1])
+    clients, steps = len(vectors.meta["levels"]), max(plan.rows.shape[1] for plan in planned)
+    table = np.zeros((len(planned) + 1, clients, max(steps, 1), most, bptt), np.float32)
+    lengths = np.full(sum(len(vectors.arrays[f"round{r}/client{c}/tokens"]) for r, cohort in enumerate(vectors.cohorts)
+                          for c in cohort), 0, np.int32)
+    for number, (cohort, plan) in enumerate(zip(vectors.cohorts, planned)):
+        for slot, client in enumerate(cohort):
+            tokens = vectors.arrays[f"round{number}/client{client}/tokens"]
+            lengths[plan.rows[slot, 0][:len(tokens)]] = tokens.shape[1]
+            for step in range(plan.steps[slot]):
+                mask = vectors.arrays[f"round{number}/client{client}/step{step}/mask"]
+                table[number, client, step, :mask.shape[0], :mask.shape[1]] = mask
+    mask = vectors.arrays["eval/mask"]
+    table[-1, 0, 0, :mask.shape[0], :mask.shape[1]] = mask
+
+    def given(key, shape):
+        # Training keys are (seed, round, client, step), those of the test (seed, row, start).
+        mask = tf.constant(table)[key[1], key[2], key[3]] if key.shape[0] == 4 else tf.constant(table)[-1, 0, 0]
+        return 1.0 - mask[:shape[0], :shape[1]]
+
+    source = masked_text.build(vectors.precision, segment=bptt, uniform=given)
+
+    def batch(x, y, rows, start, key, labels, training):
+        length = tf.gather(lengths, rows[0]) if training else x.shape[1]
+        return source.batch(x[:, :length], y, rows, start, key, labels, training)
+
+    return dataclasses.replace(source, batch=batch)
+
+
+def compare_clients(replay, differences):
+    """Cut and local training of every client of every round, from the weights of the authors' run."""
+    vectors, parts = replay.vectors, replay.process.parts
+    weights = replay.start
+    for number, plan in enumerate(replay.plans):
+        total, masks, clients = None, [], len(plan.clients)
+        for slot in range(clients):
+            client, level = int(plan.clients[slot]), int(plan.levels[slot])
+            place = f"round{number}/client{client}"
+            work = (plan.steps[slot], tf.constant(plan.rows[slot]), tf.constant(plan.starts[slot]))
+            shapes = [tuple(v.shape) for v in parts.models[level].trainable_variables]
+            rate = tf.constant(vectors.meta["lr"], vectors.precision)
+            before = vectors.parameters(f"{place}/before", shapes, results=False)
+            if vectors.precision == "float32" and before is not None:
+                start = _taken(parts, level, weights, client, number)
+                for mine, theirs in zip(start, before):
+                    differences.note("cut", mine, theirs)
+            train = tf.function(lambda *weights: rounds.train_client(
+                parts, level, list(weights), tf.constant(client), tf.constant(number), tf.constant(0), work, rate).local.__dict__)
+            local = train(*weights)
+            differences.note("loss", local["losses"], vectors.result(f"{place}/loss"))
+            differences.note("norm", local["gradient_norms"], vectors.result(f"{place}/grad_norm"), relative=True)
+            for mine, theirs in zip(local["weights"], vectors.parameters(f"{place}/after", shapes)):
+                differences.note("client", mine, theirs)
+            rows = _rows(parts, level, client, number)
+            added = cuts.put(parts.cut, local["weights"], rows)
+            total = added if total is None else [have + more for have, more in zip(total, added)]
+            masks.append(cuts.axis_masks(parts.cut, rows, vectors.precision))
+        stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.cut.distinct}
+        merged = rounds.merge_updates(parts, weights, total, stacked, tf.ones(clients, vectors.precision))
+        after = vectors.parameters(f"round{number}/global_after", replay.shapes)
+        _note_merge(differences, "merge", merged, after)
+        weights = [tf.constant(value, vectors.precision) for value in after]
+
+
+def _where(parts, level, client, number):
+    classes = parts.present.shape[1]
+    return cuts.coordinates(parts.cut, level, parts.keep, tf.constant(number), tf.constant(client), tf.constant(0),
+                            tf.range(classes))
+
+
+def _taken(parts, level, weights, client, number):
+    return cuts.take(parts.cut, weights, _where(parts, level, client, number))
+
+
+def _rows(parts, level, client, number):
+    return cuts.merged_rows(parts.cut, _where(parts, level, client, number), tf.gather(parts.present, client))
+
+
+def _note_merge(differences, stage, merged, after):
+    for mine, theirs in zip(merged, after):
+        differences.note(stage, mine, theirs)
+
+
+def compare_rounds(replay, differences):
+    """All rounds in one call of the compiled function; uncovered entries must be bit-equal to their old value."""
+    vectors, process = replay.vectors, replay.process
+    names = [v.path for v in process.global_model.trainable_variables]
+    state = State(0, dict(zip(names, replay.start)))
+    process = dataclasses.replace(process)
+    object.__setattr__(process, "learning_rate", lambda round: vectors.meta["lr"])
+    for number, plan in enumerate(replay.plans):
+        old = state.weights
+        state, _ = process.run(state, [plan])
+        after = vectors.parameters(f"round{number}/global_after", replay.shapes)
+        before = (vectors.parameters("global_init", replay.shapes, results=False) if number == 0
+                  else vectors.parameters(f"round{number - 1}/global_after", replay.shapes))
+        for name, new, was in zip(names, after, before):
+            differences.note("round", state.weights[name], new)
+            same = np.asarray(new) == np.asarray(was)
+            differences.note("kept", np.asarray(state.weights[name])[same], np.asarray(old[name])[same])
+    return state
+
+
+def compare_evaluation(replay, state, differences):
+    """The statistics query, global and local logits and losses of the final model."""
+    vectors, process = replay.vectors, replay.process
+    weights = list(state.weights.values())
+    statistics = []
+    if vectors.statistics_names():
+        statistics = _statistics(replay, weights)
+        expected = sum(([vectors.result(f"sbn/{name}.running_mean"), vectors.result(f"sbn/{name}.running_var")]
+                        for name in vectors.statistics_names()), [])
+        for mine, theirs in zip(statistics, expected, strict=True):
+            differences.note("sbn", mine, theirs)
+    elif evaluation.statistics_paths(process.global_model):
+        raise SystemExit(f"{vectors.name}: the model has statistics but the file has none")
+    found = process._test(weights, statistics)
+    if vectors.text:
+        paths = evaluation.statistics_paths(process.global_model)
+        model = process.model(state, statistics=dict(zip(paths, statistics)))
+        hidden = vectors.input("eval/mask") == 1
+        logits = model(np.where(hidden, vectors.meta["num_tokens"], vectors.input("eval/tokens")), training=False)
+        differences.note("global", np.transpose(logits, (0, 2, 1)), vectors.result("eval/global/logits"))
+        differences.note("global", found["global_perplexity"], vectors.result("eval/global/perplexity"), relative=True)
+    else:
+        differences.note("global", found["logits"], vectors.result("eval/global/logits"))
+        _compare_local(replay, found["local_logits"].numpy(), differences)
+    differences.note("global", found["global_loss"], vectors.result("eval/global/loss"))
+
+
+def _statistics(replay, weights):
+    vectors, process = replay.vectors, replay.process
+    images = tf.constant(vectors.input("sbn/img"))
+    top = process.recipe.levels.global_level
+    calibrate = evaluation.build_calibrate(
+        process.global_model, process._build(top, process.dataset.classes), process.input, images,
+        tf.constant(vectors.input("sbn/label")), vectors.meta["sbn_batch"], parallel=2)
+    full, short = evaluation.statistics_batches([np.arange(len(images))], vectors.meta["sbn_batch"])
+    return calibrate(weights, full, short, 0)
+
+
+def _compare_local(replay, logits, differences):
+    first = 0
+    for client, ids in enumerate(replay.process.partition.test):
+        if len(ids):
+            own = logits[first:first + len(ids)]
+            differences.note("local", own, replay.vectors.result(f"eval/local{client}/logits"))
+            first += len(ids)
+
+
+def replay_file(path, precision):
+    """All stages of one file: `Differences`."""
+    vectors = Vectors(path, precision)
+    differences = Differences()
+    whole = Replay(vectors, label_cut=False)
+    compare_clients(whole, differences)
+    state = compare_rounds(whole, differences)
+    compare_rounds(Replay(vectors, label_cut=True), differences)
+    compare_evaluation(whole, state, differences)
+    return differences
+
+
+def within(precision, differences, double_passes):
+    """Whether every stage is inside its tolerance; returns the stages that are not."""
+    limits = TOLERANCES[precision]
+    slack = FLIPPED if precision == "float32" and double_passes else 0.0
+    return [stage for stage, gap in differences.items()
+            if gap > (limits[stage] if stage in BIT_EQUAL else max(limits[stage], slack))]
+
+
+def main(argv=None):
+    """Replays a folder and returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--precision", choices=("float64", "float32"), action="append")
+    args = parser.parse_args(argv)
+    files = sorted(args.folder.glob("*.npz"))
+    if not files:
+        print(f"{args.folder}: no .npz file")
+        return 2
+    failed = 0
+    for path in files:
+        passes = False
+        for precision in args.precision or ("float64", "float32"):
+            differences = replay_file(path, precision)
+            beyond = within(precision, differences, passes and _may_flip(path))
+            passes = precision == "float64" and not beyond
+            failed += bool(beyond)
+            told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in differences.items())
+            print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision}  {told}"
+                  + (f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""), flush=True)
+    print(f"{len(files)} files, {failed} failed")
+    return int(failed > 0)
+
+
+def _may_flip(path):
+    """In float32 one ReLU near zero can move a small ResNet with batch norm by 1e-3; only that file type may."""
+    meta = Vectors(path, "float32").meta
+    return meta["model"] == "resnet18" and meta["norm"] == "bn"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
