@@ -7,6 +7,8 @@ import keras
 import numpy as np
 
 from hetero_tf import registry
+from hetero_tf.errors import BadInput, did_you_mean
+from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.schema import Classes, Width
 
 INITIALIZERS = {
@@ -52,7 +54,17 @@ def _layer(spec, width, scale, classes, dtype):
         args[name] = INITIALIZERS[value]() if isinstance(value, str) and value in INITIALIZERS else value
     if "scale" in registry.level_arguments(spec.kind):
         args["scale"] = scale
-    return registry.layer(spec.kind)(**args, name=spec.name, dtype=dtype)
+    return layer_class(spec.kind)(**args, name=spec.name, dtype=dtype)
+
+
+def layer_class(name):
+    """The class of a layer: one of ours, one of a plug-in, or one of the table of ordinary Keras layers."""
+    ours = registry.names("layers")
+    if name in ours:
+        return getattr(registry.find("layers", name), name)
+    if name not in KERAS_LAYERS:
+        raise BadInput(f"no layer {name!r}{did_you_mean(name, [*ours, *KERAS_LAYERS])}")
+    return getattr(keras.layers, name)
 
 
 @contextlib.contextmanager

@@ -43,6 +43,11 @@ class Vectors:
         return self.arrays[self.prefix + name]
 
     @property
+    def has_results(self):
+        """Whether the file holds the run in this precision; shortened files may hold one only."""
+        return any(name.startswith(self.prefix) for name in self.arrays)
+
+    @property
     def cohorts(self):
         """The active clients of every round, in order."""
         return self.meta["users_per_round"]

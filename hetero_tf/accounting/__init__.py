@@ -1,0 +1,150 @@
+"""What a model costs at every level: parameters, operations, traffic and memory.
+
+Two counts of operations stand side by side: `flops` in the convention of the HeteroFL paper's tables, so that the
+numbers can be compared, and `multiply_adds`, the products that really run.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf import cut as cuts
+from hetero_tf import registry
+from hetero_tf.accounting.counting import forward
+from hetero_tf.accounting.tables import to_json, to_text
+from hetero_tf.models import build_model
+
+__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "to_json", "to_text"]
+
+MEGABYTE = 2**20
+# Besides the weights a client holds their gradient and their momentum.
+COPIES = 3
+
+
+@dataclass(frozen=True)
+class LevelCost:
+    """One level of the recipe.
+
+    Attributes:
+        width: Share of channels.
+        parameters: Trainable values, with all labels.
+        flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
+        megabytes: Of the parameters, 2**20 bytes each.
+        bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
+            clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
+            only.
+        training_bytes: Estimate of what local training holds: weights, gradient, momentum and activations.
+        shapes: `{variable path: shape}`, with all labels.
+    """
+
+    width: float
+    parameters: int
+    flops: int
+    multiply_adds: int
+    megabytes: float
+    bytes_down: int
+    bytes_up: int
+    training_bytes: int
+    shapes: dict
+
+
+@dataclass(frozen=True)
+class Description:
+    """The cost of a recipe.
+
+    Attributes:
+        recipe: Its name.
+        example: Shape of one input.
+        classes: Labels, or words of the vocabulary.
+        levels: `{level: LevelCost}`, all widths of the recipe.
+        mix: `{level: share of the clients}`, adding up to 1; the first level is the global model's.
+        labels: int [clients], how many labels each client has.
+        split: Summary of the partition, or None where it is not known.
+        source: Where the data came from, or None.
+        stand_in_for: What they stand in for, or None.
+    """
+
+    recipe: str
+    example: tuple
+    classes: int
+    levels: dict
+    mix: dict
+    labels: np.ndarray
+    split: dict | None = None
+    source: str | None = None
+    stand_in_for: str | None = None
+
+
+def describe(process):
+    """The `Description` of a `process.LearningProcess`, with the summary of its split."""
+    dataset, partition = process.dataset, process.partition
+    x = dataset.train.x
+    example = text = process.input.shape(x)
+    if text == (None,):
+        # The second piece of a row starts where the first one ends.
+        example = (*process.input.starts(x), x.shape[1])[1:2]
+    return describe_recipe(
+        process.recipe, example, dataset.classes, partition.label_mask.sum(axis=1),
+        max(len(own) for own in partition.train), split=partition.summary(), source=dataset.source,
+        stand_in_for=dataset.stand_in_for)
+
+
+def describe_recipe(recipe, example, classes, labels=None, examples=None, **about):
+    """The `Description` of a recipe whose data need not be there.
+
+    Args:
+        recipe: `recipe.schema.Recipe`.
+        example: Shape of one input: (height, width, channels), or (positions,) for text.
+        classes: Labels, or words of the vocabulary.
+        labels: int [clients], how many labels each client has; None: one client with all of them.
+        examples: Most training examples of a client, which limits its batch; None: no limit.
+        about: `split`, `source` and `stand_in_for` of the `Description`.
+    """
+    labels = np.asarray([classes] if labels is None else labels)
+    shape = (None,) if len(example) == 1 else tuple(example)
+
+    def build(width, classes):
+        return build_model(recipe.model, shape, width, classes=classes, dtype=recipe.precision)
+
+    label_axes = cuts.find_label_axes(lambda few: build(min(recipe.levels.widths.values()), few))
+    batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
+    levels = {}
+    for name, width in recipe.levels.widths.items():
+        model = build(width, classes)
+        levels[name] = _cost(recipe, width, _shapes(model), forward(model, example), label_axes, labels, batch)
+    total = sum(share for _, share in recipe.levels.mix)
+    mix = {name: share / total for name, share in recipe.levels.mix}
+    return Description(recipe.name, tuple(example), classes, levels, mix, labels, **about)
+
+
+def _shapes(model):
+    return {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
+
+
+def _cost(recipe, width, shapes, found, label_axes, labels, batch):
+    """The `LevelCost` of a model's shapes and its `counting.Forward`."""
+    size = np.dtype(recipe.precision).itemsize
+    parameters = sum(math.prod(shape) for shape in shapes.values())
+    masks = registry.find("objectives", recipe.client.loss.name).MASKS_LABELS
+    # Rows of other labels are never merged, but without the cut a client trains and so receives them.
+    received = labels if recipe.client.label_cut and masks else np.full_like(labels, np.max(labels, initial=0))
+    return LevelCost(
+        width, parameters, found.flops, found.multiply_adds, parameters * size / MEGABYTE,
+        round(_values(shapes, label_axes, received, extra=True) * size),
+        round(_values(shapes, label_axes, labels, extra=False) * size),
+        (COPIES * parameters + batch * found.activations) * size, shapes)
+
+
+def _values(shapes, label_axes, labels, extra):
+    """Values of a client's part of all variables, mean over clients with so many `labels`.
+
+    Args:
+        extra: Whether the rows behind the labels count.
+    """
+    total = 0.0
+    for path, shape in shapes.items():
+        behind = label_axes.get(path, {})
+        sizes = [labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape)]
+        total += float(np.mean(math.prod(sizes)))
+    return total

@@ -1,0 +1,218 @@
+"""The command line: flags to a command, refusals to one sentence and an exit code."""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from hetero_tf import __version__, hardware, interrupts
+from hetero_tf.console import Console, duration
+from hetero_tf.errors import BadInput, MemoryProblem, Refusal, did_you_mean
+
+USAGE = """hetero_tf {version}: federated learning of one model on unequal devices, from a YAML recipe.
+
+  {program} --recipe FILE              trains; the same command resumes
+  {program} describe --recipe FILE     cost of every level, and how the data are split
+  {program} evaluate --run_dir DIR     measures a trained model again
+  {program} export --run_dir DIR       writes a SavedModel that needs no hetero_tf
+
+"""
+COMMANDS = ("train", "describe", "evaluate", "export")
+
+
+def main(argv=None):
+    """Runs a command and returns its exit code (0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite)."""
+    interrupts.install("nothing is half-written")
+    argv = sys.argv if argv is None else argv
+    debug = "--debug" in argv
+    try:
+        command, flags = _parse(argv)
+        return _run(command, flags)
+    except Refusal as refusal:
+        if debug:
+            traceback.print_exc()
+        print(f"hetero_tf: {refusal}", file=sys.stderr)
+        return refusal.code
+    except (MemoryError, RecursionError) as error:
+        return _unexpected(error, debug, MemoryProblem.code, "out of memory; lower client.batch_size, "
+                           "evaluate.batch_size, round.clients or --threads")
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if type(error).__name__ == "ResourceExhaustedError":
+            return _unexpected(error, debug, MemoryProblem.code, "out of memory; lower client.batch_size, "
+                               "evaluate.batch_size, round.clients or --threads")
+        return _unexpected(error, debug, 1, "this is a defect of the program; --debug shows where")
+
+
+def _unexpected(error, debug, code, advice):
+    if debug:
+        traceback.print_exc()
+    text = " ".join(str(error).split())[:300]
+    print(f"hetero_tf: {type(error).__name__}: {text}; {advice}", file=sys.stderr)
+    return code
+
+
+def _flag_values():
+    """All flags; absl's own ones are not shown to a person."""
+    from absl import flags
+
+    values = flags.FlagValues()
+    flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist", values)
+    flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated", values)
+    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME of the recipe", values)
+    flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
+    flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
+    flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", lower_bound=1,
+                         flag_values=values)
+    flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
+    flags.DEFINE_string("level", None, "level to export; default the global model", values)
+    flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)
+    flags.DEFINE_bool("overwrite", False, "export: replace an earlier export", values)
+    flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
+    flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
+    flags.DEFINE_bool("debug", False, "show tracebacks", values)
+    flags.DEFINE_bool("help", False, "show this help", values, short_name="h")
+    flags.DEFINE_bool("version", False, "show the version", values)
+    return values
+
+
+def _parse(argv):
+    from absl import flags
+
+    values = _flag_values()
+    try:
+        words = values(argv, known_only=False)[1:]
+    except flags.Error as error:
+        raise BadInput(f"{_first_sentence(error)}; --help lists the flags") from error
+    command = words[0] if words else "train"
+    if command not in COMMANDS:
+        raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
+    if len(words) > 1:
+        raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
+    return command, values
+
+
+def _first_sentence(error):
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def program():
+    """How the user called the program, for "what to type next"."""
+    return os.environ.get("HETERO_TF_PROGRAM", "hetero_tf")
+
+
+def _run(command, flags):
+    if flags.version:
+        print(__version__)
+        return 0
+    if flags.help:
+        print(USAGE.format(version=__version__, program=program()) + _help_of(flags))
+        return 0
+    console = Console(sys.stderr if flags.json else sys.stdout)
+    recipe = _recipe(command, flags)
+    interrupts.install("finished rounds are kept and the same command continues from there" if command == "train"
+                       else "nothing is half-written")
+    actions = {"train": _train, "describe": _describe, "evaluate": _evaluate, "export": _export}
+    hardware.import_quietly()
+    result = interrupts.in_worker(lambda: actions[command](recipe, flags, console))
+    if flags.json:
+        print(json.dumps(result), flush=True)
+    return 0
+
+
+def _help_of(flags):
+    rows = [(f"--{name}", flags[name].help.splitlines()[0].rstrip(";")) for name in flags if name != "h"]
+    return "\n".join(f"  {name:22} {text}" for name, text in rows)
+
+
+def _recipe(command, flags):
+    """The recipe of --recipe, or of the run folder for commands that read one."""
+    from hetero_tf import recipe as recipes
+    from hetero_tf import registry
+    from hetero_tf.store.run_folder import RunFolder
+
+    sys.path.insert(0, os.getcwd())
+    for module in flags.plugin:
+        registry.register_plugin(module)
+    if command in ("train", "describe"):
+        if flags.recipe is None:
+            raise BadInput(f"--recipe is missing; try {program()} --recipe digits")
+        return recipes.load(flags.recipe, flags["set"].value)
+    if flags.run_dir is None:
+        raise BadInput(f"--run_dir is missing; name the folder that a run left, such as runs/digits")
+    return recipes.loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe),
+                         flags["set"].value)
+
+
+def _settings(recipe, flags):
+    from hetero_tf.experiment import Settings
+
+    hardware.prepare(flags.threads)
+    folder = flags.data_dir or os.environ.get("HETERO_TF_DATA") or None
+    run_dir = Path(flags.run_dir or Path("runs") / recipe.name)
+    return Settings(run_dir, Path(folder) if folder else None, flags.threads, flags.allow_other_machine)
+
+
+def _train(recipe, flags, console):
+    from hetero_tf import experiment
+
+    began = console.clock()
+    settings = _settings(recipe, flags)
+    summary = experiment.train(recipe, settings, console)
+    summary["seconds"] = round(console.clock() - began, 1)
+    where = settings.run_dir
+    console.say(f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt")
+    console.say(f"next: {program()} evaluate --run_dir {where}\n      {program()} export --run_dir {where}")
+    return summary
+
+
+def _describe(recipe, flags, console):
+    from hetero_tf import accounting, experiment
+
+    process = experiment.build_process(recipe, _settings(recipe, flags))
+    description = accounting.describe(process)
+    if not flags.json:
+        console.say(accounting.to_text(description))
+    return accounting.to_json(description)
+
+
+def _opened(recipe, flags, console):
+    """The process of a run folder and the state that --state names: (process, state, statistics, info)."""
+    from hetero_tf import experiment
+    from hetero_tf.store.run_folder import RunFolder
+
+    run = RunFolder(flags.run_dir)
+    process = experiment.build_process(recipe, _settings(recipe, flags), run)
+    folder = run.best if flags.state == "best" else run.checkpoints
+    found = experiment.open_state(folder, process)
+    if found is None:
+        raise BadInput(f"{folder}: holds no finished round yet; train first")
+    state, statistics, info, skipped = found
+    for sentence in skipped:
+        console.say(f"skipped: {sentence}")
+    return process, state, statistics, info
+
+
+def _evaluate(recipe, flags, console):
+    from hetero_tf.console import figures
+
+    process, state, _, _ = _opened(recipe, flags, console)
+    metrics, _ = process.evaluate(state)
+    console.say(f"{flags.state}: round {state.round}  {figures(metrics)}")
+    if process.dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
+    return {"run_dir": flags.run_dir, "state": flags.state, "round": state.round, **metrics,
+            "data": process.dataset.source, "stand_in_for": process.dataset.stand_in_for}
+
+
+def _export(recipe, flags, console):
+    from hetero_tf import export
+
+    process, state, statistics, info = _opened(recipe, flags, console)
+    statistics = statistics or process.statistics(state)
+    folder = Path(flags.out or Path(flags.run_dir) / "export")
+    where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
+    console.say(f"exported round {state.round} to {where}")
+    return {"export": str(where), "round": state.round}

@@ -1,0 +1,62 @@
+"""Where examples come from: each module with a `load` is a loader, and its name is the name in a recipe.
+
+`load(data_dir, *, options...) -> Dataset` of each; `load` here chooses the module and, if need be, the stand-in.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from hetero_tf import registry
+from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.errors import BadInput, did_you_mean
+
+# Embedded sets that may stand in, and the options that the stand-in takes over from the recipe.
+STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
+# Shapes of well-known image sets, which cannot be read from a set that is not there.
+SHAPES = {
+    "mnist": (28, 1), "fashion_mnist": (28, 1), "kmnist": (28, 1), "emnist": (28, 1),
+    "cifar10": (32, 3), "cifar100": (32, 3), "svhn_cropped": (32, 3),
+}
+
+
+def load(plugin, fallback=None, data_dir=None):
+    """Loads the data of a recipe.
+
+    Args:
+        plugin: `recipe.schema.Plugin`: name and options of the loader.
+        fallback: Embedded set to use where the real one is not available: "digits", "pydoc" or None.
+        data_dir: The data folder (--data_dir or HETERO_TF_DATA), or None.
+
+    Returns:
+        `Dataset`; its `stand_in_for` says what is missing if the fallback took its place.
+
+    Raises:
+        NotAvailable: The data can be neither found nor fetched, and there is no fallback.
+        BadInput: A name, an option or the data are wrong; damaged data are never replaced by a stand-in.
+    """
+    if fallback is not None and fallback not in STAND_INS:
+        raise BadInput(f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
+                       f"{did_you_mean(fallback, STAND_INS)}")
+    folder = None if data_dir is None else Path(data_dir).expanduser()
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise BadInput(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
+    try:
+        return registry.find("data", plugin.name).load(folder, **plugin.options)
+    except NotAvailable as error:
+        if fallback is None:
+            raise
+        return _stand_in(plugin, fallback, error)
+
+
+def _stand_in(plugin, fallback, error):
+    """The embedded set in the shape of the missing one."""
+    missing = plugin.options.get("dataset", plugin.name)
+    options = dict(plugin.options)
+    if missing.split("/")[0] in SHAPES:
+        size, channels = SHAPES[missing.split("/")[0]]
+        options = {"channels": channels, **options, "size": options.get("size") or size}
+    known = {name: options[name] for name in STAND_INS[fallback] if options.get(name) is not None}
+    stand_in = registry.find("data", fallback).load(None, **known)
+    # The sentence of the refusal without its advice, which names the fallback that is in use here.
+    source = f"{stand_in.source}, standing in for {missing}: {str(error).split('; ')[0]}"
+    return dataclasses.replace(stand_in, source=source, stand_in_for=missing)

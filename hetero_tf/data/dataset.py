@@ -1,0 +1,108 @@
+"""What every loader returns: examples of a training and a test split, checked when made."""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.errors import BadInput
+
+
+class NotAvailable(BadInput):
+    """The real data can be neither found nor fetched: the one refusal that a `fallback` may answer."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples of one split.
+
+    Args:
+        x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are, or text
+            int32 `[rows, length]` of word numbers.
+        y: Labels int32 `[n]` of images; None for text.
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set in memory.
+
+    Args:
+        train, test: The splits, both of images or both of text.
+        classes: Number of labels; the size of the vocabulary for text.
+        source: One line for a person: what the data are and where they were read.
+        vocabulary: Words in order of their number; None for images.
+        stand_in_for: What was asked for, where an embedded stand-in took its place; else None.
+        class_names: Names of the labels, where known.
+
+    Raises:
+        BadInput: An array has a wrong dtype, shape or value.
+    """
+
+    train: Split
+    test: Split
+    classes: int
+    source: str
+    vocabulary: tuple[str, ...] | None = None
+    stand_in_for: str | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        check = _check_images if self.kind == "images" else _check_text
+        for name, split in (("train", self.train), ("test", self.test)):
+            check(f"{self.source}, {name} split", split, self.classes)
+        if self.kind == "images" and self.train.x.shape[1:] != self.test.x.shape[1:]:
+            raise BadInput(f"{self.source}: train and test images must have one shape. "
+                           f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}")
+        for name, words in (("vocabulary", self.vocabulary), ("class_names", self.class_names)):
+            if words is not None and len(words) != self.classes:
+                raise BadInput(f"{self.source}: `{name}` must have one entry per class. "
+                               f"Received: {len(words)} entries, classes={self.classes}")
+
+    @property
+    def kind(self):
+        """"images" or "text"."""
+        return "text" if self.train.y is None else "images"
+
+    @functools.cached_property
+    def sha256(self):
+        """Hex digest of the content: arrays with dtype and shape, classes and words; not of `source`."""
+        digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
+        for array in (self.train.x, self.train.y, self.test.x, self.test.y):
+            if array is not None:
+                digest.update(f"{array.dtype.str}{array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def _check_images(where, split, classes):
+    if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
+        raise BadInput(f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
+                       f"Received: {split.x.dtype} {split.x.shape}")
+    if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
+        raise BadInput(f"{where}: expected finite pixels. Received: NaN or infinity")
+    if split.y is None or split.y.dtype != np.int32 or split.y.shape != split.x.shape[:1]:
+        received = "none" if split.y is None else f"{split.y.dtype} {split.y.shape}"
+        raise BadInput(f"{where}: expected labels int32 [{len(split.x)}], one per image. Received: {received}")
+    _check_range(where, "label", split.y, classes)
+
+
+def _check_text(where, split, classes):
+    if split.y is not None:
+        raise BadInput(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
+    if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
+        raise BadInput(f"{where}: expected words int32 [rows, length], none of them 0. "
+                       f"Received: {split.x.dtype} {split.x.shape}")
+    _check_range(where, "word number", split.x, classes)
+
+
+def _check_range(where, what, values, classes):
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= classes:
+        wrong = low if low < 0 else high
+        first = int(np.flatnonzero(values.reshape(-1) == wrong)[0])
+        raise BadInput(f"{where}: every {what} must be in 0..{classes - 1}. Received: {wrong} at position {first}")

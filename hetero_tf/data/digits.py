@@ -1,0 +1,48 @@
+"""1,797 real handwritten digits that ship with the package: a quick start, and the stand-in for image sets.
+
+Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak 1998, UCI, CC BY 4.0 (see embedded/LICENCES.md).
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf import npzfile
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.words import check_count
+from hetero_tf.errors import BadInput
+
+FILE = Path(__file__).parent / "embedded" / "digits.npz"
+# The images come writer after writer, so a cut in the file's order leaves other writers to the test split.
+TRAIN = 1500
+
+
+def load(data_dir, *, size: int = 8, channels: int = 1):
+    """Loads the digits, 1,500 for training and 297 for testing, 10 classes.
+
+    Args:
+        data_dir: Not used: the images ship with the package.
+        size: height and width; each pixel is repeated size // 8 times, the rest is a black border
+        channels: 1, or 3 equal ones
+
+    Raises:
+        BadInput: An option is out of range.
+    """
+    check_count("size", size, 8, 256)
+    if channels not in (1, 3):
+        raise BadInput(f"`channels` must be 1 or 3. Received: channels={channels}")
+    data = npzfile.read(FILE, ("images", "labels"))
+    images = np.repeat(enlarge(data["images"], size)[..., None], channels, axis=-1)
+    labels = data["labels"].astype(np.int32)
+    return Dataset(Split(images[:TRAIN], labels[:TRAIN]), Split(images[TRAIN:], labels[TRAIN:]), 10,
+                   f"UCI handwritten digits (embedded, {size} x {size} x {channels})",
+                   class_names=tuple("0123456789"))
+
+
+def enlarge(images, size):
+    """Images `[n, 8, 8]` as `[n, size, size]`: repeated pixels, centred on black."""
+    times = size // images.shape[1]
+    images = images.repeat(times, axis=1).repeat(times, axis=2)
+    before = (size - images.shape[1]) // 2
+    border = (before, size - images.shape[1] - before)
+    return np.pad(images, ((0, 0), border, border))

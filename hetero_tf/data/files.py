@@ -1,0 +1,24 @@
+"""Finding a person's own data file."""
+
+from pathlib import Path
+
+from hetero_tf.data.dataset import NotAvailable
+
+
+def find(data_dir, name, argument):
+    """The path of file `name`, looked for in `data_dir` (unless None) and then in the working folder.
+
+    Args:
+        data_dir: Data folder or None.
+        name: Path from a recipe.
+        argument: Option that the path was given for, for the sentence.
+
+    Raises:
+        NotAvailable: There is no such file.
+    """
+    places = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
+    for place in places:
+        if place.exists():
+            return place
+    looked = " or ".join(str(place.absolute()) for place in dict.fromkeys(places))
+    raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; there is no {looked}")

@@ -1,0 +1,75 @@
+"""A person's own images in a NumPy .npz file."""
+
+import numpy as np
+
+from hetero_tf import npzfile
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.files import find
+from hetero_tf.errors import BadInput
+
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+def load(data_dir, *, path: str, classes: int | None = None):
+    """Loads images and labels from the arrays x_train, y_train, x_test and y_test.
+
+    Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of
+    them are in [0, 1], and become round(255 * x). Labels are integers `[n]`.
+
+    Args:
+        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        path: the .npz file
+        classes: number of labels; null: the highest training label plus one, and each must occur
+
+    Raises:
+        NotAvailable: The file is missing.
+        BadInput: The file or an array is damaged or has a wrong dtype, shape or value.
+        MemoryProblem: The arrays do not fit into memory.
+    """
+    file = find(data_dir, path, "path")
+    data = npzfile.read(file, NAMES)
+    train, test = (Split(_images(file, f"x_{part}", data[f"x_{part}"]), _labels(file, f"y_{part}", data[f"y_{part}"]))
+                   for part in ("train", "test"))
+    for part, split in (("train", train), ("test", test)):
+        if len(split.x) != len(split.y):
+            raise BadInput(f"{file}: x_{part} and y_{part} must have one entry per image. "
+                           f"Received: {len(split.x)} images, {len(split.y)} labels")
+    return Dataset(train, test, _count(file, train.y) if classes is None else classes, f"images ({file})")
+
+
+def _images(file, name, x):
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.ndim != 4 or x.size == 0:
+        raise BadInput(f"{file}: {name} must have shape [n, height, width] or [n, height, width, channels], "
+                       f"none of them 0. Received: {x.shape}")
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind != "f":
+        raise BadInput(f"{file}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
+                       f"convert it with {name}.astype('uint8')")
+    wrong = ~((x >= 0) & (x <= 1))
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise BadInput(f"{file}: {name} as floats must be in [0, 1]. Received: {x[place]} at {place}; "
+                       "scale the images or store uint8 in 0..255")
+    return np.round(x * 255).astype(np.uint8)
+
+
+def _labels(file, name, y):
+    if y.dtype.kind not in "iu" or y.ndim != 1 or y.size == 0:
+        raise BadInput(f"{file}: {name} must be integers of shape [n]. Received: {y.dtype} {y.shape}")
+    if y.min() < 0 or y.max() >= 2**31 - 1:
+        wrong = y.min() if y.min() < 0 else y.max()
+        raise BadInput(f"{file}: {name} must count from 0. Received: label {wrong}")
+    return y.astype(np.int32)
+
+
+def _count(file, labels):
+    # A stray label such as 255 would make a model of 256 outputs; only `classes` may ask for unused ones.
+    seen = np.unique(labels)
+    if seen[-1] != len(seen) - 1:
+        missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
+        raise BadInput(f"{file}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
+                       "occurs; renumber the labels or give `classes`")
+    return len(seen)

@@ -1,0 +1,28 @@
+"""Real English prose that ships with the package: a quick start, and the stand-in for text sets.
+
+The help topics of CPython 3.11 (PSF licence, see embedded/LICENCES.md), as a fixed copy: they differ between versions.
+"""
+
+from pathlib import Path
+
+from hetero_tf.data.words import read_words, split_off, text_dataset
+
+FILE = Path(__file__).parent / "embedded" / "pydoc.txt.gz"
+
+
+def load(data_dir, *, rows: int = 100, test_rows: int = 10, vocabulary: int = 2000, test_share: float = 0.1):
+    """Loads the text as rows of words; rare words become `<ukn>`.
+
+    Args:
+        data_dir: Not used: the text ships with the package.
+        rows: equal parts of the training text; each is one example to the partition
+        test_rows: equal parts of the test text
+        vocabulary: largest number of words known, `<ukn>` and `<eos>` included
+        test_share: last share of the text that becomes the test split
+
+    Raises:
+        BadInput: An option is out of range.
+    """
+    train, test = split_off(read_words(FILE), test_share)
+    return text_dataset(train, test, "help topics of CPython 3.11 (embedded)", rows=rows, test_rows=test_rows,
+                        vocabulary=vocabulary)

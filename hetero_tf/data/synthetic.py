@@ -1,0 +1,73 @@
+"""Small generated data with a structure that a model can learn: for tests and first tries."""
+
+import numpy as np
+
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.words import END, UNKNOWN, check_count
+from hetero_tf.errors import BadInput
+from hetero_tf.seeds import rng
+
+
+def load(data_dir, *, kind: str = "images", examples: int = 200, test_examples: int = 100, size: int = 8,
+         channels: int = 1, classes: int = 10, rows: int = 10, test_rows: int = 2, length: int = 200,
+         vocabulary: int = 50, seed: int = 0):
+    """Generates images or text; equal options give equal data.
+
+    Args:
+        data_dir: Not used.
+        kind: images: each class is a pattern of its own under noise; text: each word has few likely successors
+        examples: training images
+        test_examples: test images
+        size: height and width of the images
+        channels: channels of the images
+        classes: number of labels of the images, in equal numbers
+        rows: rows of training text
+        test_rows: rows of test text
+        length: words of a row
+        vocabulary: number of words, `<ukn>` and `<eos>` included
+        seed: another seed gives other patterns and other examples
+
+    Raises:
+        BadInput: An option is out of range.
+    """
+    if kind == "images":
+        for name, value, high in (("size", size, 512), ("channels", channels, 16), ("classes", classes, examples)):
+            check_count(name, value, 1, high)
+        check_count("test_examples", test_examples, 1)
+        return _images(examples, test_examples, (size, size, channels), classes, seed)
+    if kind == "text":
+        check_count("vocabulary", vocabulary, 4)
+        for name, value in (("rows", rows), ("test_rows", test_rows), ("length", length)):
+            check_count(name, value, 1)
+        return _text(rows, test_rows, length, vocabulary, seed)
+    raise BadInput(f"`kind` must be 'images' or 'text'. Received: kind={kind!r}")
+
+
+def _images(examples, test_examples, shape, classes, seed):
+    patterns = rng(seed, "synthetic patterns").uniform(40, 216, (classes, *shape))
+
+    def part(purpose, count):
+        generator = rng(seed, purpose)
+        labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
+        noisy = patterns[labels] + generator.normal(0, 30, (count, *shape))
+        return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels)
+
+    return Dataset(part("synthetic train", examples), part("synthetic test", test_examples), classes,
+                   f"synthetic images (seed {seed})")
+
+
+def _text(rows, test_rows, length, vocabulary, seed):
+    successors = rng(seed, "synthetic patterns").integers(1, vocabulary, (vocabulary, 2), dtype=np.int32)
+
+    def part(purpose, count):
+        generator = rng(seed, purpose)
+        x = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
+        for place in range(1, length):
+            # One word in five stays free: without that a row falls into a short cycle and shows few words.
+            likely = successors[x[:, place - 1], generator.integers(0, 2, count)]
+            x[:, place] = np.where(generator.random(count) < 0.8, likely, x[:, place])
+        return Split(x)
+
+    words = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))
+    return Dataset(part("synthetic train", rows), part("synthetic test", test_rows), vocabulary,
+                   f"synthetic text (seed {seed})", vocabulary=words)

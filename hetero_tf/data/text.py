@@ -1,0 +1,31 @@
+"""A person's own text files, read as WikiText-2 is."""
+
+from hetero_tf.data.files import find
+from hetero_tf.data.words import read_words, split_off, text_dataset
+
+
+def load(data_dir, *, train: str, test: str | None = None, test_share: float = 0.1, rows: int = 100,
+         test_rows: int = 10, vocabulary: int | None = None):
+    """Loads text files as rows of words.
+
+    Args:
+        data_dir: Folder in which relative paths are looked for first, then the working folder; None: only the latter.
+        train: training text, plain or .gz, UTF-8
+        test: test text; null: the last part of the training text
+        test_share: size of that part, a share of all words
+        rows: equal parts of the training text; each is one example to the partition
+        test_rows: equal parts of the test text
+        vocabulary: largest number of words known, `<ukn>` and `<eos>` included; null: all words
+
+    Raises:
+        NotAvailable: A file is missing.
+        BadInput: A file is damaged or an option impossible.
+    """
+    path = find(data_dir, train, "train")
+    words = read_words(path)
+    if test is not None:
+        held_out = read_words(find(data_dir, test, "test"))
+    else:
+        words, held_out = split_off(words, test_share)
+    return text_dataset(words, held_out, f"text ({path})", rows=rows, test_rows=test_rows, vocabulary=vocabulary)
+

@@ -1,0 +1,172 @@
+"""Any image classification set that TensorFlow Datasets has or has prepared: mnist, cifar10, emnist/balanced..."""
+
+import contextlib
+import io
+import logging
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf import npzfile
+from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.words import check_count
+from hetero_tf.errors import BadInput
+
+REACH_SECONDS = 10
+
+
+def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", train: str = "train",
+         test: str = "test", size: int | None = None, download: bool = True):
+    """Loads an image set that is prepared in the data folder, or fetches and prepares it.
+
+    Args:
+        data_dir: Folder with `tfds/`; None: the folder TensorFlow Datasets uses by itself.
+        dataset: its name there, such as mnist, cifar10 or emnist/balanced
+        image: name of the image feature
+        label: name of the label feature
+        train: name of the training split
+        test: name of the test split
+        size: scale all images to this height and width (bilinear); needed where they differ in size
+        download: fetch the set if it is not prepared
+
+    Returns:
+        `Dataset` in the order of the prepared files.
+
+    Raises:
+        NotAvailable: The set is not prepared and cannot be fetched.
+        BadInput: There is no such set, split or feature, or the prepared files are damaged.
+        MemoryProblem: The images do not fit into memory.
+    """
+    if size is not None:
+        check_count("size", size, 1, 4096)
+    with _quiet():
+        builder = _builder(data_dir, dataset)
+        if not builder.is_prepared():
+            _fetch(builder, dataset, download)
+        shape, classes, names = _features(builder, image, label, size)
+        parts = [_split(builder, split, image, label, shape, size) for split in (train, test)]
+    return Dataset(*parts, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keeps the notes, warnings and progress bars of TensorFlow Datasets off the screen."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _builder(data_dir, dataset):
+    import tensorflow_datasets as tfds
+
+    folder = None if data_dir is None else str(Path(data_dir) / "tfds")
+    try:
+        return tfds.builder(dataset, data_dir=folder, try_gcs=False)
+    except tfds.core.registered.DatasetNotFoundError as error:
+        raise BadInput(f"`dataset` must name a set that TensorFlow Datasets {tfds.__version__} has or that is prepared "
+                       f"in {folder or 'its folder'}. Received: dataset={dataset!r}") from error
+    # An unknown configuration or version, and damaged description files: each has an exception of its own.
+    except Exception as error:
+        reason = _first_line(error).rpartition('}": ')[2]
+        raise BadInput(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
+
+
+def _fetch(builder, dataset, download):
+    reason = _unreachable(builder) if download else "fetching is switched off (download: false)"
+    if reason is None:
+        try:
+            builder.download_and_prepare()
+            return
+        # Whatever went wrong (network, checksum, disk, a missing module), the set is not there.
+        except Exception as error:
+            reason = _first_line(error)
+    raise NotAvailable(
+        f"{dataset} is not prepared in {builder.data_path} and could not be fetched: {reason}; put the prepared set "
+        "there, name another folder by --data_dir or HETERO_TF_DATA (it holds tfds/), or let the recipe name a "
+        f"stand-in: data: {{name: tfds, dataset: {dataset}, fallback: digits}}")
+
+
+def _unreachable(builder):
+    """Why the server of a set does not answer, else None: without a network a download retries for minutes."""
+    for url in list(builder.url_infos)[:1]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS):
+                return None
+        except urllib.error.HTTPError:
+            return None
+        except (OSError, ValueError) as error:
+            return f"{url.split('/')[2]} does not answer ({getattr(error, 'reason', error)})"
+    return None
+
+
+def _features(builder, image, label, size):
+    """(image shape, number of classes, class names or None) from the description of the set."""
+    features, name = builder.info.features, builder.info.full_name
+    for argument, key in (("image", image), ("label", label)):
+        if key not in features:
+            raise BadInput(f"`{argument}` must be a feature of {name}: {', '.join(sorted(features))}. "
+                           f"Received: {argument}={key!r}")
+    shape, classes = features[image].shape, getattr(features[label], "num_classes", None)
+    if len(shape) != 3 or shape[2] is None or features[image].np_dtype != np.uint8:
+        raise BadInput("`image` must be a feature of uint8 images with 3 axes. "
+                       f"Received: image={image!r}, {features[image]}")
+    if not classes:
+        raise BadInput("`label` must be a feature of class labels. "
+                       f"Received: label={label!r}, {features[label]}")
+    if size is not None:
+        shape = (size, size, shape[2])
+    if None in shape:
+        raise BadInput(f"{name} has images of different sizes; give `size` to scale them to one. Received: size=None")
+    names = features[label].names
+    return shape, classes, tuple(names) if names and len(names) == classes else None
+
+
+def _split(builder, split, image, label, shape, size):
+    import tensorflow as tf
+
+    name = builder.info.full_name
+    if split not in builder.info.splits:
+        raise BadInput(f"`train` and `test` must be splits of {name}: {', '.join(sorted(builder.info.splits))}. "
+                       f"Received: {split!r}")
+    count = builder.info.splits[split].num_examples
+    npzfile.check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
+    try:
+        x, y = _read(builder, split, image, label, size, count)
+    except tf.errors.OpError as error:
+        raise BadInput(f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
+                       "and prepare the set again") from error
+    # A file cut between two records reads without an error, only shorter.
+    if len(x) != count:
+        raise BadInput(f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
+                       "were cut off or exchanged: delete the folder and prepare the set again")
+    return Split(x, y.astype(np.int32))
+
+
+def _read(builder, split, image, label, size, count):
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    wanted = tfds.decode.PartialDecoding({image: builder.info.features[image], label: builder.info.features[label]})
+    # One file after the other: reading several at once orders the examples by their number.
+    order = tfds.ReadConfig(interleave_cycle_length=1, assert_cardinality=False, try_autocache=False)
+    examples = builder.as_dataset(split=split, shuffle_files=False, read_config=order, decoders=wanted)
+
+    def scaled(one):
+        pixels = tf.round(tf.image.resize(one[image], (size, size)))
+        return {image: tf.cast(pixels, tf.uint8), label: one[label]}
+
+    if size is not None:
+        examples = examples.map(scaled)
+    # Room for one example too many, so that a surplus shows in the count.
+    batches = list(examples.batch(count + 1).as_numpy_iterator())
+    return (batches[0][image], batches[0][label]) if batches else (np.zeros((0, 1, 1, 1), np.uint8), np.zeros(0))
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

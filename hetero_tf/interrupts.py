@@ -1,0 +1,51 @@
+"""Answers Ctrl-C and SIGTERM at once, also while a compiled call of minutes is running.
+
+Python runs signal handlers in the main thread and only between two of its own instructions. So the work goes into
+a second thread, the main thread waits, and the handler ends the process; what is on disk is whole at any moment.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def install(sentence):
+    """From now on a signal prints "stopped by NAME; SENTENCE" and ends the process with 128 + its number."""
+    # A copy of its own: standard error may be pointed elsewhere when the signal comes.
+    terminal = os.dup(2)
+
+    def stop(number, frame):
+        name = signal.Signals(number).name
+        try:
+            sys.stdout.flush()
+            os.write(terminal, f"\nstopped by {name}; {sentence}\n".encode())
+        except OSError:
+            pass  # nobody listens any more, and there is nothing left to do but end
+        finally:
+            os._exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, stop)
+
+
+def in_worker(work):
+    """Runs `work()` in a second thread while this one stays ready for signals; gives its result or its exception."""
+    outcome = []
+
+    def run():
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result

@@ -1,0 +1,46 @@
+"""A partition that was saved before, by the command `partition` or by `Partition.save`."""
+
+import numpy as np
+
+from hetero_tf.errors import BadInput
+from hetero_tf.partitions.partition import Partition, label_mask
+
+
+def split(train_labels, test_labels, classes, rng, *, clients: int, path: str):
+    """Loads a partition and checks that it belongs to these data.
+
+    Args:
+        train_labels: int `[n]` of images, or int `[rows, length]` of text.
+        test_labels: The same for the test split.
+        classes: Number of labels.
+        rng: Not used: nothing is drawn.
+        clients: number of clients, which must be that of the file
+        path: the .npz file; a relative path starts from the working folder
+
+    Returns:
+        `Partition` of the file.
+
+    Raises:
+        BadInput: The file is missing or damaged, has a client without examples, or belongs to other data or
+            another number of clients.
+    """
+    partition = Partition.load(path)
+    if len(partition.train) != clients:
+        raise BadInput(f"`clients` must be that of {path}, {len(partition.train)}. Received: clients={clients}")
+    if partition.label_mask.shape[1] != classes:
+        raise BadInput(f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. "
+                       f"Received: {classes} labels")
+    for name, ids, labels in (("train", partition.train, train_labels), ("test", partition.test, test_labels)):
+        highest = max(int(np.max(own, initial=-1)) for own in ids)
+        if highest >= len(labels):
+            raise BadInput(f"{path}: belongs to other data: {name} example {highest} is asked for. "
+                           f"Received: {len(labels)} examples")
+    empty = [client for client, own in enumerate(partition.train) if not own.size]
+    if empty:
+        raise BadInput(f"{path}: every client must have a training example. Received: none of client {empty[0]}")
+    # A label outside its mask would be trained towards a logit that is masked out.
+    client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))
+    if client.size:
+        raise BadInput(f"{path}: belongs to other data: examples of client {client[0]} have labels that its "
+                       "`label_mask` lacks")
+    return partition

@@ -1,0 +1,36 @@
+"""Equal parts at random (IID), as HeteroFL (arXiv 2010.01264) splits its data."""
+
+import numpy as np
+
+from hetero_tf.partitions.partition import Partition, check_clients, label_mask
+
+
+def split(train_labels, test_labels, classes, rng, *, clients: int):
+    """Gives every client floor(n / clients) examples, drawn without replacement; the rest is not used.
+
+    The test split is dealt in the same way, on its own; for text no client has test rows.
+
+    Args:
+        train_labels: int `[n]` of images, or int `[rows, length]` of text.
+        test_labels: The same for the test split.
+        classes: Number of labels.
+        rng: NumPy generator.
+        clients: number of clients
+
+    Returns:
+        `Partition`; a client's labels are those that occur in its training examples.
+
+    Raises:
+        BadInput: More clients than examples.
+    """
+    check_clients(clients, len(train_labels))
+    train = _deal(len(train_labels), clients, rng)
+    test = _deal(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
+    return Partition(train, test, label_mask(train_labels, train, classes))
+
+
+def _deal(examples, clients, rng):
+    # Drawing client after client without replacement is the same as cutting one permutation.
+    each = examples // clients
+    drawn = rng.permutation(examples)[:each * clients].astype(np.int32)
+    return tuple(drawn.reshape(clients, each))

@@ -1,0 +1,153 @@
+"""What every way of splitting returns: which client has which examples and which labels."""
+
+import functools
+import hashlib
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hetero_tf import npzfile
+from hetero_tf.errors import BadInput, DiskProblem
+
+NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Examples and labels of every client, checked when made.
+
+    Args:
+        train: One int32 array of training example ids for each client.
+        test: The same for test examples; all empty for text.
+        label_mask: bool `[clients, classes]`, true where the client has the label (or word).
+
+    Raises:
+        BadInput: An array has a wrong dtype or shape, or an id is negative.
+    """
+
+    train: tuple[np.ndarray, ...]
+    test: tuple[np.ndarray, ...]
+    label_mask: np.ndarray
+
+    def __post_init__(self):
+        mask = self.label_mask
+        if mask.dtype != bool or mask.ndim != 2:
+            raise BadInput(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
+        for name, ids in (("train", self.train), ("test", self.test)):
+            if len(ids) != len(mask):
+                raise BadInput(f"`{name}` must have one array for each of the {len(mask)} clients of `label_mask`. "
+                               f"Received: {len(ids)}")
+            for client, own in enumerate(ids):
+                if own.dtype != np.int32 or own.ndim != 1:
+                    raise BadInput(f"`{name}` must be int32 [examples] for each client. "
+                                   f"Received: {own.dtype} {own.shape} of client {client}")
+                if own.size and own.min() < 0:
+                    raise BadInput(f"`{name}` must hold example ids from 0. Received: {own.min()} of client {client}")
+
+    @functools.cached_property
+    def sha256(self):
+        """Hex digest of ids and label mask."""
+        digest = hashlib.sha256(repr(self.label_mask.shape).encode())
+        for array in _flat(self).values():
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def summary(self):
+        """Numbers that describe the split, ready for JSON: clients, sizes, and labels of a client."""
+        labels = self.label_mask.sum(axis=1)
+        test = [len(own) for own in self.test]
+        return {
+            "clients": len(self.train),
+            "train_examples": _spread([len(own) for own in self.train]),
+            "test_examples": _spread(test),
+            "labels": _spread(labels),
+            "one_label_clients": int((labels == 1).sum()),
+            "train_used": sum(len(own) for own in self.train),
+            "test_used": sum(test),
+        }
+
+    def save(self, path):
+        """Writes the partition as one .npz file: whole or not at all.
+
+        Raises:
+            DiskProblem: The operating system refused to write.
+        """
+        path, packed = Path(path), io.BytesIO()
+        np.savez_compressed(packed, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_flat(self))
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(draft, "wb") as file:
+                file.write(packed.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise DiskProblem(f"{path}: could not write the partition: {error.strerror}") from error
+
+    @classmethod
+    def load(cls, path):
+        """Reads what `save` wrote.
+
+        Raises:
+            BadInput: The file is missing, damaged, changed, or something else.
+        """
+        data = npzfile.read(path, NAMES)
+        expected = {name: (1, np.int32) for name in NAMES[:4]} | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
+        for name, (axes, dtype) in expected.items():
+            if data[name].ndim != axes or data[name].dtype != dtype:
+                raise BadInput(f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
+                               f"Received: {data[name].dtype} {data[name].shape}")
+        parts = [_cut(path, data, name) for name in ("train", "test")]
+        partition = cls(*parts, data["label_mask"])
+        if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
+            raise BadInput(f"{path}: the content differs from its sha256, so the file was changed or damaged; "
+                           "write the partition again")
+        return partition
+
+
+def label_mask(labels, ids, classes):
+    """Labels that occur in each client's examples.
+
+    Args:
+        labels: int `[n]` of images, or int `[rows, length]` of text.
+        ids: For each client its example ids.
+        classes: Number of labels.
+
+    Returns:
+        bool `[clients, classes]`.
+    """
+    mask = np.zeros((len(ids), classes), bool)
+    for client, own in enumerate(ids):
+        mask[client, labels[own].reshape(-1)] = True
+    return mask
+
+
+def check_clients(clients, examples):
+    """Refuses a number of clients below 1 or above the number of training examples."""
+    if not 1 <= clients <= examples:
+        raise BadInput(f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
+                       f"Received: clients={clients}")
+
+
+def _flat(partition):
+    """The arrays of the file: the clients' ids one after the other, with their numbers."""
+    flat = {}
+    for name, ids in (("train", partition.train), ("test", partition.test)):
+        flat[f"{name}_ids"] = np.concatenate(ids)
+        flat[f"{name}_sizes"] = np.array([len(own) for own in ids], np.int32)
+    return flat | {"label_mask": partition.label_mask}
+
+
+def _cut(path, data, name):
+    ids, sizes = data[f"{name}_ids"], data[f"{name}_sizes"].astype(np.int64)
+    if (sizes < 0).any() or sizes.sum() != len(ids):
+        raise BadInput(f"{path}: {name}_sizes must add up to the {len(ids)} ids of {name}_ids. Received: {sizes.sum()}")
+    return tuple(np.split(ids, np.cumsum(sizes)[:-1]))
+
+
+def _spread(values):
+    return {"min": int(np.min(values)), "mean": float(np.mean(values)), "max": int(np.max(values))}

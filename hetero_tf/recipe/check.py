@@ -1,0 +1,128 @@
+"""A read recipe against the dataclasses of the schema: keys, types, ranges, plug-ins and their options."""
+
+import dataclasses
+import re
+
+from hetero_tf import registry
+from hetero_tf.errors import did_you_mean
+from hetero_tf.recipe import layers
+from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe
+from hetero_tf.recipe.values import Want, convert, parse_type, wanted
+
+_WIDTH = Want("float", above=0.0, high=1.0)
+_SHARES = Want("float", above=0.0, high=1e6)
+_LEVEL = "[A-Za-z]{1,20}"
+
+
+def build(value, where):
+    """The `Recipe` of a plain value (no cross-checks yet); `where` gives file:line:column of a path.
+
+    Raises:
+        Wrong: A key, value or plug-in cannot be.
+    """
+    return _section(Recipe, value, (), where)
+
+
+def keys(cls):
+    """The dataclass fields that are keys of a recipe, by name."""
+    return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
+
+
+def want_of(field):
+    """The `Want` of a field that holds one value."""
+    name = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+    type_, optional, item = parse_type(name)
+    return Want(type_, optional, item=item, **field.metadata["limits"])
+
+
+def _section(cls, value, path, where):
+    known = keys(cls)
+    layers.check_mapping(value, path, tuple(known))
+    for name, field in known.items():
+        if field.metadata["required"] and name not in value:
+            raise Wrong(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
+    return cls(**{name: _field(field, value, (*path, name), where) for name, field in known.items()})
+
+
+def _field(field, values, path, where):
+    if field.type is Plugin:
+        given = values.get(field.name, field.default)
+        return plugin(field.metadata["kind"], given, path, field.default)
+    if dataclasses.is_dataclass(field.type):
+        builder = _SPECIAL.get(field.type, lambda *args: _section(field.type, *args))
+        return builder(values.get(field.name, {}), path, where)
+    if field.name not in values:
+        return field.default
+    special = _SPECIAL_KEYS.get(path[-2:])
+    return special(values[field.name], path) if special else convert(values[field.name], want_of(field), path)
+
+
+def plugin(kind, value, path, default=dataclasses.MISSING):
+    """A `Plugin` from its name or `{name: ..., options}`, defaults of its options filled in."""
+    if isinstance(value, Plugin):
+        value = {"name": value.name, **value.options}
+    value = {"name": value} if isinstance(value, str) else value
+    if not isinstance(value, dict) or ("name" not in value and default is dataclasses.MISSING):
+        raise Wrong(path, f"must be a name or {{name: ..., options}}; known: {', '.join(registry.names(kind))}. "
+                          f"Received: {show(value)}")
+    name = value["name"] if "name" in value else default.name
+    if name not in registry.names(kind):
+        raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
+    options = registry.options(kind, name)
+    layers.check_mapping(value, path, ("name", *options))
+    for option in options.values():
+        if option.required and option.name not in value:
+            raise Wrong(path, f"the option {option.name!r} of {name} is missing; it gives {option.doc or option.name}")
+    return Plugin(name, {option.name: _option(option, value, path) for option in options.values()})
+
+
+def _option(option, value, path):
+    if option.name not in value:
+        return option.default
+    return convert(value[option.name], wanted(option), (*path, option.name))
+
+
+def _data(value, path, where):
+    value = {"name": value} if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        raise Wrong(path, f"must be a name or {{name: ..., options}}. Received: {show(value)}")
+    options = {name: held for name, held in value.items() if name != "fallback"}
+    field = keys(Data)["fallback"]
+    fallback = convert(value.get("fallback"), want_of(field), (*path, "fallback"))
+    return Data(loader=plugin("data", options, path), fallback=fallback)
+
+
+def _widths(value, path):
+    if not isinstance(value, dict) or not value:
+        raise Wrong(path, "must be a mapping of level to width, such as {a: 1.0, e: 0.0625}. "
+                          f"Received: {show(value)}")
+    for name in value:
+        if not re.fullmatch(_LEVEL, name):
+            raise Wrong((*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True)
+    return {name: convert(width, _WIDTH, (*path, name)) for name, width in value.items()}
+
+
+def _mix(value, path):
+    """`a1-e9`, `a-e` or `{a: 1, e: 9}` as (level, share) pairs."""
+    if isinstance(value, dict) and value:
+        return tuple((name, _share(share, (*path, name))) for name, share in value.items())
+    entries = value.split("-") if isinstance(value, str) else ()
+    found = [re.fullmatch(f"({_LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
+    if not found or None in found:
+        raise Wrong(path, f"not a mix of levels; must be like a1-e9, a-e or {{a: 1, e: 9}}. Received: {show(value)}")
+    pairs = tuple((match.group(1), _share(int(match.group(2) or 1), path)) for match in found)
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise Wrong(path, f"the level {name!r} is given twice; give each level once. Received: {show(value)}")
+    return pairs
+
+
+def _share(value, path):
+    share = convert(value, _SHARES, path)
+    return int(share) if share == int(share) else share
+
+
+_SPECIAL = {Data: _data, Model: layers.build}
+_SPECIAL_KEYS = {("levels", "widths"): _widths, ("levels", "mix"): _mix}

@@ -1,0 +1,99 @@
+"""What single keys cannot show: rules between two or more keys of a recipe."""
+
+from hetero_tf.errors import did_you_mean
+from hetero_tf.recipe import shapes
+from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Classes
+
+# Text has no test examples of single clients, and its loss covers all positions, so accuracy says little.
+MEASURED = {
+    "images": ("global_accuracy", "global_loss", "local_accuracy", "local_loss"),
+    "masked_text": ("global_loss", "global_perplexity"),
+}
+
+
+def check(recipe, paths):
+    """Raises `Wrong` for the first rule that does not hold; `paths` gives the path of a LayerSpec."""
+    _levels(recipe.levels)
+    _clients(recipe)
+    _input(recipe.input)
+    _text(recipe, paths)
+    _schedule(recipe.schedule)
+    _metric(recipe)
+    if not any(isinstance(held, Classes) for spec in recipe.model.layers for held in spec.args.values()):
+        raise Wrong(("model", "layers"), "no layer is `!classes` wide; the last one must be, such as "
+                                         "`Dense: {units: !classes}`")
+    shapes.check(recipe, paths)
+
+
+def _levels(levels):
+    for name in levels.names:
+        if name not in levels.widths:
+            raise Wrong(("levels", "mix"), f"no width is given for level {name!r}{did_you_mean(name, levels.widths)}")
+    widest = levels.widths[levels.global_level]
+    for name in levels.names:
+        if levels.widths[name] > widest:
+            raise Wrong(("levels", "mix"), f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
+                                           f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
+                                           "list the widest first")
+
+
+def _clients(recipe):
+    clients = recipe.partition.options.get("clients")
+    if clients is None:
+        return
+    if recipe.round.clients > clients:
+        raise Wrong(("round", "clients"), f"more active clients than clients; must be at most {clients} "
+                                          f"(partition.clients). Received: {recipe.round.clients}")
+    total = sum(share for _, share in recipe.levels.mix)
+    if recipe.levels.assignment == "fix":
+        if any(not isinstance(share, int) for _, share in recipe.levels.mix):
+            raise Wrong(("levels", "mix"), "shares must be whole numbers where the assignment is fix. "
+                                           f"Received: {show(dict(recipe.levels.mix))}")
+        if total > clients:
+            raise Wrong(("levels", "mix"), f"the shares add up to {total}, but there are {clients} clients to "
+                                           "give a level to (assignment: fix); use smaller shares")
+
+
+def _input(plugin):
+    mean, std = plugin.options.get("mean"), plugin.options.get("std")
+    if plugin.name != "images":
+        return
+    for index, value in enumerate(std):
+        if value <= 0:
+            raise Wrong(("input", "std", index), f"must be above 0, it divides. Received: {show(value)}")
+    if len(mean) != len(std) and 1 not in (len(mean), len(std)):
+        raise Wrong(("input", "std"), f"must have as many numbers as mean, {len(mean)}. Received: {show(std)}")
+    for name, values in (("mean", mean), ("std", std)):
+        if not values:
+            raise Wrong(("input", name), "must hold one number for each channel. Received: []")
+
+
+def _text(recipe, paths):
+    rows, clients = recipe.data.loader.options.get("rows"), recipe.partition.options.get("clients")
+    if recipe.input.name != "masked_text":
+        return
+    if rows is not None and clients is not None and clients > rows:
+        raise Wrong(("partition", "clients"), f"more clients than rows of text; must be at most {rows} (data.rows). "
+                                              f"Received: {clients}")
+    for spec in recipe.model.layers:
+        positions, segment = spec.args.get("positions"), recipe.input.options["segment"]
+        if isinstance(positions, int) and positions < segment:
+            raise Wrong((*paths(spec), "positions"), f"fewer positions than a segment has; must be at least {segment} "
+                                                     f"(input.segment). Received: {positions}")
+
+
+def _schedule(schedule):
+    at = schedule.options.get("at") if schedule.name == "steps" else None
+    for index, count in enumerate(at or ()):
+        if not isinstance(count, int) or count < 1:
+            raise Wrong(("schedule", "at", index), f"must be a whole number of rounds from 1. Received: {show(count)}")
+        if index and count <= at[index - 1]:
+            raise Wrong(("schedule", "at", index), f"must rise from one to the next. Received: {show(at)}")
+
+
+def _metric(recipe):
+    measured = MEASURED.get(recipe.input.name)
+    if measured and recipe.evaluate.best not in measured:
+        raise Wrong(("evaluate", "best"), f"is not measured with the input {recipe.input.name}; must be one of "
+                                          f"{', '.join(measured)}. Received: {recipe.evaluate.best}")

@@ -1,0 +1,76 @@
+"""The key tables of recipes/README.md, made from the schema, the plug-ins' sources and the layer table."""
+
+import dataclasses
+
+from hetero_tf import registry
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.check import keys, want_of
+from hetero_tf.recipe.nodes import show
+from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe
+from hetero_tf.recipe.values import wanted
+
+_HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
+_MODEL = ("| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
+          "`!setting name.0` |\n| `model.layers` | a list of layers, units and Repeats | required | see below |\n")
+
+
+def documentation():
+    """All tables as Markdown: keys, plug-ins by kind, layers."""
+    parts = ["### Keys\n\n" + _HEAD + "".join(_rows(Recipe, ""))]
+    for kind in registry.EXPORTS:
+        parts.append(f"### Plug-ins: {kind}\n\n{_HEAD.replace('key', 'name.option', 1)}" + "".join(_plugins(kind)))
+    parts.append("### Layers\n\n| layer | arguments (* required) |\n| --- | --- |\n" + "".join(_layers()))
+    return "\n".join(parts)
+
+
+def _row(*cells):
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _rows(cls, prefix):
+    for name, field in keys(cls).items():
+        path, about = f"{prefix}{name}", field.metadata
+        if field.type is Data:
+            yield _row(f"`{path}.name`", _plugin_names("data"), "required", about["doc"])
+        if field.type is Model:
+            yield _MODEL
+        elif dataclasses.is_dataclass(field.type) and field.type is not Plugin:
+            yield from _rows(field.type, f"{path}.")
+        else:
+            default = "required" if about["required"] else _default(field.default)
+            yield _row(f"`{path}`", _allowed(field), default, about["doc"])
+
+
+def _allowed(field):
+    if field.type is Plugin:
+        return _plugin_names(field.metadata["kind"])
+    if field.type in (dict, tuple):
+        return "a mapping" if field.type is dict else "text or a mapping"
+    return want_of(field).allowed().removeprefix("must be ")
+
+
+def _plugin_names(kind):
+    return "one of " + ", ".join(registry.names(kind))
+
+
+def _default(value):
+    return value.name if isinstance(value, Plugin) else show(value).strip("'")
+
+
+def _plugins(kind):
+    for name in registry.names(kind):
+        options = registry.options(kind, name)
+        if not options:
+            yield _row(f"`{name}`", "no options", "", "")
+        for option in options.values():
+            default = "required" if option.required else _default(option.default)
+            allowed = wanted(option).allowed().removeprefix("must be ")
+            yield _row(f"`{name}.{option.name}`", allowed, default, option.doc)
+
+
+def _layers():
+    for name in layer_table.known_layers():
+        wants, required = layer_table.arguments(name)
+        cells = [f"`{argument}`{'*' if argument in required else ''}: "
+                 f"{want.allowed().removeprefix('must be ')}" for argument, want in wants.items()]
+        yield _row(f"`{name}`", "; ".join(cells) or "none")

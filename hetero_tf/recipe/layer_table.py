@@ -1,0 +1,95 @@
+"""The layers a recipe may name, with the type and range of every argument; all others are refused.
+
+Ordinary Keras layers stand here as data. Our own and plugged-in layers are read from their source by `registry`.
+"""
+
+from hetero_tf import registry
+from hetero_tf.errors import did_you_mean
+from hetero_tf.recipe.nodes import show
+from hetero_tf.recipe.reader import LARGEST_SIZE
+from hetero_tf.recipe.values import Want, wanted
+
+ACTIVATIONS = ("elu", "gelu", "hard_silu", "leaky_relu", "linear", "mish", "relu", "relu6", "selu", "sigmoid",
+               "silu", "softplus", "tanh")
+INITIALIZERS = ("fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal",
+                "lecun_uniform", "ones", "orthogonal", "random_normal", "random_uniform", "truncated_normal", "zeros")
+
+_SIZE = Want("int", low=1, high=LARGEST_SIZE, sizes=True)
+_WINDOW = Want("pair", low=1, high=1000)
+_EDGE = Want("pair", low=0, high=1000)
+_FLAG = Want("bool")
+_PADDING = Want("str", choices=("valid", "same"))
+_ACTIVATION = Want("str", optional=True, choices=ACTIVATIONS)
+_KERNEL = Want("str", choices=INITIALIZERS)
+# A bias has no fan-in, so only constants can start it.
+_BIAS = Want("str", choices=("zeros", "ones"))
+_EPSILON = Want("float", above=0.0, high=1.0)
+_SHARE = Want("float", low=0.0, below=1.0)
+_SLOPE = Want("float", low=0.0, high=1000.0)
+
+_COMMON = {"use_bias": _FLAG, "activation": _ACTIVATION, "bias_initializer": _BIAS}
+_POOL = {"pool_size": _WINDOW, "strides": Want("pair", optional=True, low=1, high=1000), "padding": _PADDING}
+
+KERAS_LAYERS = {
+    "Activation": {"activation": Want("str", choices=ACTIVATIONS)},
+    "AveragePooling2D": _POOL,
+    "Conv2D": {"filters": _SIZE, "kernel_size": _WINDOW, "strides": _WINDOW, "padding": _PADDING,
+               "dilation_rate": _WINDOW, "kernel_initializer": _KERNEL, **_COMMON},
+    "Cropping2D": {"cropping": _EDGE},
+    "Dense": {"units": _SIZE, "kernel_initializer": _KERNEL, **_COMMON},
+    "DepthwiseConv2D": {"kernel_size": _WINDOW, "strides": _WINDOW, "padding": _PADDING,
+                        "depthwise_initializer": _KERNEL, **_COMMON},
+    "Dropout": {"rate": _SHARE},
+    "ELU": {"alpha": _SLOPE},
+    "Flatten": {},
+    "GlobalAveragePooling2D": {},
+    "GlobalMaxPooling2D": {},
+    "GroupNormalization": {"groups": Want("int", low=1, high=LARGEST_SIZE), "epsilon": _EPSILON, "center": _FLAG,
+                           "scale": _FLAG},
+    "Identity": {},
+    "LayerNormalization": {"epsilon": _EPSILON, "center": _FLAG, "scale": _FLAG},
+    "LeakyReLU": {"negative_slope": _SLOPE},
+    "MaxPooling2D": _POOL,
+    "ReLU": {"max_value": Want("float", optional=True, low=0.0), "negative_slope": _SLOPE, "threshold": _SLOPE},
+    "SpatialDropout2D": {"rate": _SHARE},
+    "UpSampling2D": {"size": _WINDOW, "interpolation": Want("str", choices=("nearest", "bilinear"))},
+    "ZeroPadding2D": {"padding": _EDGE},
+}
+REQUIRED = {
+    "Activation": {"activation"}, "AveragePooling2D": {"pool_size"}, "Conv2D": {"filters", "kernel_size"},
+    "Dense": {"units"}, "DepthwiseConv2D": {"kernel_size"}, "Dropout": {"rate"}, "SpatialDropout2D": {"rate"},
+}
+ADVICE = {
+    "BatchNormalization": "a round drops its moving averages, so clients would be tested with stale ones; "
+                          "use StaticBatchNormalization",
+    "Softmax": "a model gives logits and the loss applies softmax; leave it out",
+    "Reshape": "a shape cannot follow the width of a level; use GlobalAveragePooling2D",
+    "MultiHeadAttention": "its projections have no Scaler; use TransformerBlock",
+    **dict.fromkeys(("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
+                    "a recipe is data and cannot hold code; write a layer and pass it by --plugin"),
+}
+
+
+def known_layers():
+    """The names of all layers a recipe may use, sorted."""
+    return sorted({*KERAS_LAYERS, *registry.names("layers")})
+
+
+def refused(name):
+    """Why `name` is not a layer, as a sentence part, or None if it is one."""
+    if name in known_layers():
+        return None
+    if name in ADVICE:
+        return f"{name} is not allowed; {ADVICE[name]}"
+    if "." in name or ":" in name:
+        return f"{show(name)} is not a layer; layers are named by class alone, own modules come by --plugin"
+    return f"unknown layer {show(name)}{did_you_mean(name, known_layers())}"
+
+
+def arguments(name):
+    """`({argument: Want}, required names)` of a layer that `refused` lets pass."""
+    if name in registry.names("layers"):
+        found = registry.options("layers", name)
+        wants = {option.name: wanted(option, sizes=True, largest=LARGEST_SIZE) for option in found.values()}
+        return wants, {option.name for option in found.values() if option.required}
+    return KERAS_LAYERS[name], REQUIRED.get(name, set())

@@ -1,0 +1,150 @@
+"""`model.layers` of a recipe into LayerSpecs: units, repeats, settings, names."""
+
+from hetero_tf.errors import did_you_mean
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.nodes import Setting, Wrong, show
+from hetero_tf.recipe.schema import Classes, LayerSpec, Model, Width
+from hetero_tf.recipe.values import Want, convert
+from hetero_tf.registry import snake_case
+
+MOST_LAYERS = 1000
+MOST_SETTINGS = 100
+_REPEAT = ("times", "layer", "first", "alike")
+_TIMES = Want("int", low=0, high=MOST_LAYERS)
+_VALUES = (str, int, float, bool, Width, Classes, type(None))
+
+
+def build(value, path, where):
+    """The `Model` of a recipe.
+
+    Args:
+        value: Plain value of the key `model`.
+        path: Its path, for refusals.
+        where: `path -> "file:line:column"`.
+
+    Raises:
+        Wrong: A layer, argument or setting cannot be.
+    """
+    check_mapping(value, path, ("settings", "layers"))
+    if not isinstance(value.get("layers"), list) or not value["layers"]:
+        raise Wrong((*path, "layers"), "must be a list of at least one layer. "
+                                       f"Received: {show(value.get('layers'))}")
+    settings = _settings(value.get("settings"), (*path, "settings"))
+    specs, used = [], set()
+    for index, item in enumerate(value["layers"]):
+        here = (*path, "layers", index)
+        for kind, args, unit, position, alike, at in _units(item, str(index), here, settings, used):
+            name = f"{unit}_{position}_{snake_case(kind)}"
+            specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit,
+                                   alike=alike and f"{alike}_0_{snake_case(kind)}", where=where(at)))
+        if len(specs) > MOST_LAYERS:
+            raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
+    for name in settings:
+        if name not in used:
+            raise Wrong((*path, "settings", name), f"no layer refers to it; use it as `!setting {name}` or leave it "
+                                                   "out", at_key=True)
+    return Model(layers=tuple(specs), settings=settings)
+
+
+def check_mapping(value, path, known):
+    """Refuses what is not a mapping, and the first key that is not in `known`."""
+    if not isinstance(value, dict):
+        raise Wrong(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {show(value)}")
+    for key in value:
+        if key not in known:
+            hint = did_you_mean(key, known) if known else "; it takes none"
+            raise Wrong((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
+
+
+def _settings(value, path):
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
+        raise Wrong(path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {show(value)}")
+    for name, held in value.items():
+        parts = held if isinstance(held, list) else [held]
+        if not all(isinstance(part, _VALUES) for part in parts):
+            raise Wrong((*path, name), f"must be a value or a list of values. Received: {show(held)}")
+    return {name: tuple(held) if isinstance(held, list) else held for name, held in value.items()}
+
+
+def _units(item, unit, path, settings, used):
+    """The layers of one item: yields (kind, args, unit, position, unit of the first alike copy, path)."""
+    if isinstance(item, dict) and list(item) == ["Repeat"]:
+        yield from _copies(item["Repeat"], unit, (*path, "Repeat"), settings, used)
+        return
+    parts = item if isinstance(item, list) else [item]
+    if not parts:
+        raise Wrong(path, "an empty unit; it must hold at least one layer")
+    for position, part in enumerate(parts):
+        at = (*path, position) if isinstance(item, list) else path
+        kind, args, at = _layer(part, at, settings, used)
+        yield kind, _arguments(kind, args, at), unit, position, None, at
+
+
+def _copies(value, unit, path, settings, used):
+    check_mapping(value, path, _REPEAT)
+    for name in ("times", "layer"):
+        if name not in value:
+            raise Wrong(path, f"the key {name!r} is missing; Repeat takes {', '.join(_REPEAT)}")
+    times = convert(_resolve(value["times"], (*path, "times"), settings, used), _TIMES, (*path, "times"))
+    alike = convert(value.get("alike", False), Want("bool"), (*path, "alike"))
+    kind, args, at = _layer(value["layer"], (*path, "layer"), settings, used)
+    first = _resolve(value.get("first", {}), (*path, "first"), settings, used)
+    if not isinstance(first, dict):
+        raise Wrong((*path, "first"), f"must be a mapping of arguments. Received: {show(first)}")
+    if alike and first:
+        raise Wrong((*path, "first"), "does not go with alike: copies with other arguments cannot start alike")
+    later = _arguments(kind, args, at, skip=first if times < 2 else ())
+    opening = {**later, **_arguments(kind, first, (*path, "first"), skip=args)}
+    for copy in range(times):
+        earlier = f"{unit}_0" if alike and copy else None
+        yield kind, dict(later if copy else opening), f"{unit}_{copy}", 0, earlier, at
+
+
+def _layer(part, path, settings, used):
+    """(class name, arguments with settings resolved, path of the arguments)."""
+    if isinstance(part, str):
+        kind, args = part, {}
+    elif isinstance(part, dict) and len(part) == 1:
+        (kind, args), = part.items()
+        path = (*path, kind)
+    else:
+        raise Wrong(path, "must be a layer: `ClassName` or `ClassName: {argument: value}`. "
+                          f"Received: {show(part)}")
+    if kind == "Repeat":
+        raise Wrong(path, "Repeat stands in the outermost list only, with the keys " + ", ".join(_REPEAT))
+    problem = layer_table.refused(kind)
+    if problem:
+        raise Wrong(path, problem, at_key=True)
+    return kind, _resolve({} if args is None else args, path, settings, used), path
+
+
+def _arguments(kind, args, path, skip=()):
+    """The arguments checked; `skip` names required ones that are given elsewhere."""
+    wants, required = layer_table.arguments(kind)
+    check_mapping(args, path, tuple(wants))
+    missing = sorted(required - {*args, *skip})
+    if missing:
+        raise Wrong(path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}",
+                    at_key=True)
+    return {name: convert(held, wants[name], (*path, name)) for name, held in args.items()}
+
+
+def _resolve(value, path, settings, used):
+    """The value with every `!setting` replaced."""
+    if isinstance(value, dict):
+        return {name: _resolve(held, (*path, name), settings, used) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_resolve(held, (*path, index), settings, used) for index, held in enumerate(value)]
+    if not isinstance(value, Setting):
+        return value
+    name, _, index = value.name.partition(".")
+    if name not in settings:
+        raise Wrong(path, f"unknown setting {name!r}{did_you_mean(name, settings)}", at_key=True)
+    used.add(name)
+    held = settings[name]
+    if isinstance(held, tuple) != bool(index) or (index and int(index) >= len(held)):
+        raise Wrong(path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(held)}",
+                    at_key=True)
+    return held[int(index)] if index else held

@@ -1,0 +1,105 @@
+"""Values of a recipe with the place each was written at, and how a refusal points there."""
+
+from dataclasses import dataclass
+
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.schema import Classes, Width
+
+FRAME = 110
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something was written: `label` is file:line:column or the override; `line` is None for an override."""
+
+    label: str
+    line: str | None = None
+    column: int = 0
+
+    def frame(self):
+        """The line and a caret under the column, each on a line of its own; empty for an override."""
+        if self.line is None:
+            return ""
+        start = max(0, self.column - FRAME // 2) if len(self.line) > FRAME else 0
+        return f"\n{self.line[start:start + FRAME]}\n{' ' * (self.column - start)}^"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`!setting name` or `!setting name.0`: stands for a value of `model.settings`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """A dict or list of Nodes, or one value; `key_place` is where the key before it stands."""
+
+    value: object
+    place: Place
+    key_place: Place | None = None
+
+
+class Wrong(Exception):
+    """A value that cannot be: its path, what is wrong and allowed; `at_key` points to the key instead."""
+
+    def __init__(self, path, text, at_key=False):
+        super().__init__(text)
+        self.path = path
+        self.text = text
+        self.at_key = at_key
+
+
+def dotted(path):
+    """`("model", "layers", 0)` as `model.layers[0]`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def refusal(place, path, text):
+    """The `BadInput` that names place and path and shows the line."""
+    where = f"{dotted(path)}: " if path else ""
+    return BadInput(f"{place.label}: {where}{text}{place.frame()}")
+
+
+def locate(root, path, at_key=False):
+    """The place of the value at `path`, or of what stands nearest above it."""
+    place = root.place
+    for index, step in enumerate(path):
+        inside = isinstance(root.value, dict) and step in root.value
+        inside = inside or (isinstance(root.value, list) and isinstance(step, int) and step < len(root.value))
+        if not inside:
+            break
+        root = root.value[step]
+        last = index == len(path) - 1
+        place = root.key_place if last and at_key and root.key_place else root.place
+    return place
+
+
+def plain(node):
+    """The value without places."""
+    if isinstance(node.value, dict):
+        return {key: plain(child) for key, child in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(child) for child in node.value]
+    return node.value
+
+
+def show(value):
+    """A value as it is written in a recipe, cut to 80 characters."""
+    known = {True: "true", False: "false"} if isinstance(value, bool) else {}
+    if value is None:
+        text = "null"
+    elif isinstance(value, Width):
+        text = f"!w {value.size}"
+    elif isinstance(value, Classes):
+        text = "!classes"
+    elif isinstance(value, Setting):
+        text = f"!setting {value.name}"
+    elif isinstance(value, dict):
+        text = "{" + ", ".join(f"{key}: {show(child)}" for key, child in list(value.items())[:9]) + "}"
+    elif isinstance(value, (list, tuple)):
+        text = "[" + ", ".join(show(child) for child in value[:20]) + "]"
+    else:
+        text = known.get(value) or repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

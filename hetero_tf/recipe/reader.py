@@ -1,0 +1,201 @@
+"""YAML text into Nodes: PyYAML's events under limits, YAML 1.2 scalars, three tags, and nothing else.
+
+The tree is built from parse events with a stack of its own, so depth, aliases and sizes are refused before
+anything grows, and no YAML value can ever become an object.
+"""
+
+import math
+import re
+
+import yaml
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.scanner import Scanner
+
+from hetero_tf.recipe.nodes import Node, Place, Setting, refusal, show
+from hetero_tf.recipe.schema import Classes, Width
+
+DEPTH = 50
+NODES = 10_000
+TOO_DEEP = f"nested too deeply; at most {DEPTH} levels are allowed"
+DIGITS = 300
+LARGEST_SIZE = 1_000_000
+TAGS = "allowed tags: `!w n`, `!classes` and `!setting name`"
+_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[0-9]{1,3})?")
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class _Events(Reader, Scanner, Parser):
+    """PyYAML's parser, stopping before composition."""
+
+    def __init__(self, text):
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+    def fetch_flow_collection_start(self, TokenClass):
+        # The scanner reads ahead, in time that grows with the square of the depth.
+        if self.flow_level > DEPTH:
+            raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+    def scan_tag(self):
+        # PyYAML takes `classes,` and `classes}` of `{units: !classes, ...}` for the tag's name.
+        start, word = self.get_mark(), ""
+        self.forward()
+        while self.peek() not in "\0 \t\r\n\x85\u2028\u2029,[]{}":
+            word += self.peek()
+            self.forward()
+        return yaml.TagToken(("!", word), start, self.get_mark())
+
+
+class _Tree:
+    """The open collections, innermost last, each `[node, key or index of the child being read, key's place]`."""
+
+    def __init__(self, text, label, is_file):
+        self.lines = text.splitlines()
+        self.label = label
+        self.is_file = is_file
+        self.open = []
+        self.root = None
+        self.count = 0
+
+    def place(self, line, column):
+        """The `Place` of a position, counted from 0."""
+        if not self.is_file:
+            return Place(self.label)
+        text = self.lines[line] if line < len(self.lines) else ""
+        return Place(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column)
+
+    def refuse(self, mark, text):
+        """The refusal of what stands at a mark, with the path of what is being read."""
+        path = tuple(key for _, key, _ in self.open if key is not None)
+        return refusal(self.place(mark.line, mark.column), path, text)
+
+    def take(self, event):
+        """Adds one event; raises what a recipe may not hold."""
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise self.refuse(event.start_mark, f"anchors (&) and aliases (*) are not allowed; write the value out. "
+                                                f"Received: {event.anchor[:40]}")
+        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.ScalarEvent)):
+            self.start(event)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self.add(self.open.pop()[0])
+        elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+            raise self.refuse(event.start_mark, "a second document starts here; a recipe is one document")
+
+    def start(self, event):
+        """A key, a value, or the start of a list or mapping."""
+        self.count += 1
+        if self.count > NODES:
+            raise self.refuse(event.start_mark, f"too many values; at most {NODES} are allowed")
+        place = self.place(event.start_mark.line, event.start_mark.column)
+        if self.open and isinstance(self.open[-1][0].value, dict) and self.open[-1][1] is None:
+            self.key(event, place)
+        elif isinstance(event, yaml.ScalarEvent):
+            self.add(Node(self.scalar(event), place))
+        elif event.tag is not None:
+            raise self.refuse(event.start_mark, f"a tag before a list or mapping; {TAGS}. Received: {event.tag[:40]}")
+        elif len(self.open) == DEPTH:
+            raise self.refuse(event.start_mark, TOO_DEEP)
+        elif isinstance(event, yaml.MappingStartEvent):
+            self.open.append([Node({}, place), None, None])
+        else:
+            self.open.append([Node([], place), 0, None])
+
+    def key(self, event, place):
+        """Notes the key whose value comes next."""
+        if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
+            raise self.refuse(event.start_mark, "a key must be plain text without a tag")
+        inside, key = self.open[-1][0].value, event.value
+        if key == "<<":
+            raise self.refuse(event.start_mark, "merge keys (<<) are not allowed; write the keys out")
+        if key in inside:
+            first = inside[key].key_place.label.split(":")
+            line = f" on line {first[-2]}" if self.is_file else ""
+            raise self.refuse(event.start_mark, f"the key {show(key)} is given twice, first{line}")
+        self.open[-1][1:] = [key, place]
+
+    def add(self, node):
+        """Puts a finished value into the innermost open list or mapping."""
+        if not self.open:
+            self.root = node
+            return
+        parent, key, key_place = self.open[-1]
+        if isinstance(parent.value, dict):
+            parent.value[key] = Node(node.value, node.place, key_place)
+            self.open[-1][1] = None
+        else:
+            parent.value.append(node)
+            self.open[-1][1] = key + 1
+
+    def scalar(self, event):
+        """The value of one scalar."""
+        if event.tag is not None:
+            return self.tagged(event, event.tag, event.value)
+        return self.resolve(event, event.value) if event.implicit[0] else event.value
+
+    def resolve(self, event, text):
+        """An untagged plain scalar by the YAML 1.2 core rules, without octal and hexadecimal numbers."""
+        if text in _WORDS:
+            return _WORDS[text]
+        if _NOT_FINITE.fullmatch(text):
+            raise self.refuse(event.start_mark, f"not a finite number; numbers must be finite. Received: {text}")
+        if not (_INT.fullmatch(text) or (_FLOAT.fullmatch(text) and not text.isdigit())):
+            return text
+        if len(text) > DIGITS or not math.isfinite(float(text)):
+            raise self.refuse(event.start_mark, f"number too large; numbers must be finite. Received: {text[:40]}")
+        return int(text) if _INT.fullmatch(text) else float(text)
+
+    def tagged(self, event, tag, text):
+        """The value of a scalar with one of the three tags."""
+        if tag == "!w":
+            if not re.fullmatch("[1-9][0-9]{0,6}", text) or int(text) > LARGEST_SIZE:
+                raise self.refuse(event.start_mark, f"`!w` takes a whole number from 1 to {LARGEST_SIZE}. "
+                                                    f"Received: {show(text)}")
+            return Width(int(text))
+        if tag == "!classes" and text == "":
+            return Classes()
+        if tag == "!setting" and _SETTING.fullmatch(text):
+            return Setting(text)
+        known = tag in ("!classes", "!setting")
+        wrong = f"a value that `{tag}` does not take" if known else f"unknown tag {show(tag)}"
+        raise self.refuse(event.start_mark, f"{wrong}; {TAGS}. Received: {show(text)}")
+
+
+def parse(text, label, is_file=True):
+    """YAML text as a Node.
+
+    Args:
+        text: The YAML.
+        label: File name, or `--set path=value` of an override.
+        is_file: Whether refusals name line and column.
+
+    Raises:
+        BadInput: Not YAML, or YAML that a recipe may not hold.
+    """
+    tree = _Tree(text, label, is_file)
+    strange = _UNREADABLE.search(text)
+    if strange:
+        before = text[:strange.start()].splitlines() or [""]
+        raise refusal(tree.place(len(before) - 1, len(before[-1])), (),
+                      f"unreadable character U+{ord(strange.group()):04X}; a recipe is plain text")
+    events = _Events(text)
+    try:
+        while events.check_event():
+            tree.take(events.get_event())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
+        raise tree.refuse(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
+    if tree.root is None:
+        raise refusal(tree.place(0, 0), (), "empty; expected keys and values")
+    return tree.root

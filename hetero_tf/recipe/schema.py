@@ -1,0 +1,184 @@
+"""The recipe as frozen dataclasses: every key, its type, its default and its meaning.
+
+This file is the only place where a default is written down. `recipes/README.md` is generated from it.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+
+
+def key(doc, default=None, required=False, choices=None, low=None, high=None, above=None, kind=None, pattern=None):
+    """A dataclass field with its meaning and allowed range.
+
+    Args:
+        doc: One line for a person.
+        default: Used where the recipe leaves the key out (unless `required`).
+        required: The recipe must give it.
+        choices: Allowed strings.
+        low, high: Inclusive bounds of a number.
+        above: Exclusive lower bound of a number.
+        kind: Kind of a plug-in.
+        pattern: Regular expression that text must match.
+    """
+    limits = {"choices": choices, "low": low, "high": high, "above": above, "pattern": pattern}
+    about = {"doc": doc, "required": required, "kind": kind, "limits": limits}
+    return field(metadata=about) if required else field(default=default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plug-in by name with its own options: `{name: labels, clients: 100, per_client: 2}`."""
+
+    name: str
+    options: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Width:
+    """`!w n`: n on a model of width 1, ceil(n * width) on a sub-model."""
+
+    size: int
+
+    def at(self, width):
+        """The size at `width`; the tolerance keeps 100 at width 0.07 at 7, which the float product exceeds."""
+        return max(1, math.ceil(self.size * width - 1e-9))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """`!classes`: the label axis, one entry per class (or per word of the vocabulary)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """One layer of the model: a class name of the layer table with its arguments.
+
+    `name` is unique in the model and equal at every level. `unit` names the nested list that the layer
+    stands in. `alike` names the first copy of a `Repeat` whose initial values this copy takes over.
+    `where` is file:line:column.
+    """
+
+    kind: str
+    args: dict
+    name: str
+    unit: str
+    alike: str | None = None
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The layers, in order; `settings` are values that layers refer to by `!setting name`."""
+
+    layers: tuple[LayerSpec, ...]
+    settings: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where the examples come from. Other keys are options of the loader (see its table)."""
+
+    loader: Plugin
+    fallback: str | None = key("embedded data set to use, loudly, where the real one can be neither found nor fetched",
+                               choices=("digits", "pydoc"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """How able the clients are: the width of each level, and which share of the clients has it."""
+
+    widths: dict = key("level -> width in (0, 1]: the share of channels that the level keeps", required=True)
+    mix: tuple = key("shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first is the global model's",
+                     required=True)
+    assignment: str = key("fix: for the whole run; dynamic: every client draws its level anew each round", "dynamic",
+                          choices=("fix", "dynamic"))
+
+    @property
+    def names(self):
+        """The levels of the mix, in its order."""
+        return tuple(name for name, _ in self.mix)
+
+    @property
+    def global_level(self):
+        """The level of the global model: the first of the mix."""
+        return self.mix[0][0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What happens between two versions of the global model."""
+
+    clients: int = key("active clients of a round", required=True, low=1, high=10_000_000)
+    submodel: Plugin = key("which coordinates a sub-model keeps", Plugin("prefix"), kind="submodels")
+    merge: Plugin = key("how the clients' weights become one", Plugin("masked_mean"), kind="merges")
+    server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
+    lost_share: float = key("share of non-finite clients from which a round is repeated once, then the run stops",
+                            0.5, above=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """Local training of one client."""
+
+    epochs: int = key("passes over the client's own examples", 1, low=1, high=1_000_000)
+    batch_size: int = key("examples of a step (rows of tokens for text)", required=True, low=1, high=1_000_000)
+    loss: Plugin = key("objective of the local steps", Plugin("masked_cross_entropy"), kind="objectives")
+    label_cut: bool = key("cut the label axis to the client's own labels where the loss allows it; "
+                          "changes the cost, not the result", True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """Local SGD as the authors' code does it: clip, then weight decay, then momentum from zero each round."""
+
+    name: str = key("the only one so far", "sgd", choices=("sgd",))
+    learning_rate: float = key("step size before the schedule", required=True, above=0.0)
+    momentum: float = key("share of the last step that is kept; starts from zero each round", 0.9, low=0.0, high=1.0)
+    weight_decay: float = key("L2 factor, added to the clipped gradient", 5.0e-4, low=0.0)
+    clip_norm: float | None = key("largest L2 norm of a client's gradient; null: not clipped", 1.0, above=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """When and how the global model is measured."""
+
+    every: int = key("rounds between two evaluations; the last round is always evaluated", 1, low=1)
+    batch_size: int = key("examples of a test batch (rows of tokens for text)", 50, low=1, high=1_000_000)
+    statistics: str = key("static batch normalisation query: pooled over the training set (authors' code) "
+                          "or client by client (paper)", "pooled", choices=("pooled", "clients"))
+    statistics_batch: int = key("examples of a batch of that query", 10, low=2, high=1_000_000)
+    best: str = key("metric that chooses the best round", "global_accuracy", choices=(
+        "global_accuracy", "global_loss", "global_perplexity", "local_accuracy", "local_loss"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """When the state is sealed on disk."""
+
+    every: int = key("rounds between two sealed states: what a kill can cost at most", 1, low=1)
+    keep: int = key("sealed states that are kept", 2, low=1, high=1_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that determines a run, in the order of the data's path."""
+
+    name: str = key("short name; the run folder is runs/NAME", required=True, pattern=NAME)
+    seed: int = key("one seed for every draw of the run", 0, low=0)
+    data: Data = key("where the examples come from", required=True)
+    input: Plugin = key("how examples become batches", required=True, kind="inputs")
+    partition: Plugin = key("how examples are split over clients", required=True, kind="partitions")
+    model: Model = key("the layers", required=True)
+    levels: Levels = key("how able the clients are", required=True)
+    round: Round = key("what happens between two versions of the global model", required=True)
+    client: Client = key("local training of one client", required=True)
+    optimizer: Optimizer = key("the local steps", required=True)
+    schedule: Plugin = key("learning rate over the rounds", Plugin("constant"), kind="schedules")
+    rounds: int = key("rounds of the run", required=True, low=1)
+    evaluate: Evaluate = key("when and how the global model is measured", Evaluate())
+    checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
+    precision: str = key("float type of weights and computation", "float32", choices=("float32", "float64"))
+    path: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)

@@ -1,0 +1,102 @@
+"""A walk over the layers without TensorFlow: does the model fit together at every level?
+
+Only what can be known without the data is followed: whether a value is still a map (or a row of tokens) and how
+many channels it has.
+"""
+
+from hetero_tf import registry
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Classes, Width
+
+# Arguments that set the number of output channels, in the order in which they are looked for.
+_CHANNELS = ("filters", "units", "width")
+_TO_VECTOR = ("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten")
+_GROUPS = 4
+MOST_WEIGHTS = 2**31
+
+
+def check(recipe, paths):
+    """Raises `Wrong` where a layer cannot follow the one before it.
+
+    Args:
+        recipe: The `Recipe`.
+        paths: `LayerSpec -> path` of it, for refusals.
+    """
+    specs = recipe.model.layers
+    text = recipe.input.name == "masked_text"
+    _ends(specs, paths, text)
+    channels, is_map = None, recipe.input.name == "images"
+    for spec in specs:
+        path = paths(spec)
+        if needs_map(spec.kind) and not is_map and not text:
+            raise Wrong(path, f"{spec.kind} needs rows and columns, but the layers before it leave one vector; "
+                              "put it before the pooling or Flatten")
+        if spec.kind == "Flatten" and is_map and isinstance(channels, Width):
+            raise Wrong(path, "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
+                              "level's weights would not line up; use GlobalAveragePooling2D")
+        _groups(spec, path, channels, recipe.levels)
+        is_map = is_map and spec.kind not in _TO_VECTOR
+        inputs, channels = channels, output_channels(spec, channels)
+        weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
+        if weights > MOST_WEIGHTS and inputs is not channels:
+            raise Wrong(path, f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
+                              f"{show(channels)} behind {show(inputs)}")
+    if is_map:
+        raise Wrong(paths(specs[-1]), "the model ends in a map; put GlobalAveragePooling2D (or Flatten before any "
+                                      "`!w`) before the last layer")
+
+
+def needs_map(kind):
+    """Whether a layer takes (batch, rows, columns, channels): the 2D layers, and ours with `filters`."""
+    return kind.endswith("2D") or "filters" in layer_table.arguments(kind)[0]
+
+
+def output_channels(spec, channels):
+    """The channels behind a layer (int, `Width` or `Classes`; None where unknown), given those before it."""
+    if spec.kind == "Flatten":
+        return None
+    return next((spec.args[name] for name in _CHANNELS if name in spec.args), channels)
+
+
+def size_at(size, width):
+    """A size at one width; None for what the recipe does not know."""
+    if isinstance(size, Width):
+        return size.at(width)
+    return None if size is None or isinstance(size, Classes) else size
+
+
+def _ends(specs, paths, text):
+    if not specs:
+        raise Wrong(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
+    sizing = [spec for spec in specs if any(name in spec.args for name in _CHANNELS)]
+    last = sizing[-1] if sizing else specs[-1]
+    sized = [spec.args[name] for name in _CHANNELS for spec in (last,) if name in spec.args]
+    if not sized or not isinstance(sized[0], Classes):
+        raise Wrong(paths(last), "the last layer with a size must be `!classes` wide: one output for each label, "
+                                 f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}")
+    embeds = "classes" in layer_table.arguments(specs[0].kind)[0]
+    if text and not embeds:
+        raise Wrong(paths(specs[0]), "text needs an embedding first, such as MaskedTokenEmbedding. "
+                                     f"Received: {specs[0].kind}")
+    if text and not isinstance(specs[0].args.get("classes"), Classes):
+        raise Wrong((*paths(specs[0]), "classes"), "must be `!classes`: a row for each word of the vocabulary. "
+                                                   f"Received: {show(specs[0].args.get('classes'))}")
+    for spec in specs[1:] if text else specs:
+        if "classes" in layer_table.arguments(spec.kind)[0]:
+            raise Wrong(paths(spec), f"{spec.kind} takes tokens, so it stands first in a model for text")
+
+
+def _groups(spec, path, channels, levels):
+    """Group normalisation must divide the channels of every level of the mix."""
+    four = [value for name, value in spec.args.items() if name in ("norm", "kind") and value == "gn"]
+    groups = spec.args.get("groups", 32) if spec.kind == "GroupNormalization" else _GROUPS if four else None
+    if groups is None or spec.kind not in ("GroupNormalization", *registry.names("layers")):
+        return
+    for level in levels.names:
+        for size in (channels, spec.args.get("filters")):
+            count = size_at(size, levels.widths[level])
+            if count is not None and count % groups:
+                raise Wrong(path, f"{groups} groups do not divide the {count} channels of level {level!r} "
+                                  f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
+                                  f"{groups} at every level, or another norm. Received: {show(size)}")

@@ -1,0 +1,125 @@
+"""Named arrays as the bytes of one npz file, and back, without pickle and without trusting a header."""
+
+import io
+import math
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.errors import BadInput
+from hetero_tf.store.files import Damaged
+
+DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
+# Zip and npy headers of one array; a file may be larger than its arrays by this much per array and not more.
+OVERHEAD = 1024
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One stored array: its name (any text, '/' included), shape and NumPy dtype string such as "<f4"."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self):
+        """Size in bytes, as an exact Python integer."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self):
+        return f"{np.dtype(self.dtype).name}{list(self.shape)}"
+
+
+def encode(arrays):
+    """Packs arrays by position; their names go into the manifest, so no name is ever a path.
+
+    Args:
+        arrays: `{name: array}`, numbers or bools.
+
+    Returns:
+        (bytes-like npz, tuple of `Spec` in the order of the file).
+
+    Raises:
+        BadInput: A name is not text, or a dtype is not stored (objects, strings, records, big-endian).
+    """
+    values = [np.asarray(value, order="C") for value in arrays.values()]
+    specs = tuple(Spec(name, value.shape, value.dtype.str) for name, value in zip(arrays, values))
+    for spec in specs:
+        if not isinstance(spec.name, str):
+            raise BadInput(f"array names must be text. Received: name={spec.name!r}")
+        if spec.dtype not in DTYPES:
+            raise BadInput(f"array {spec.name!r} must hold numbers or bools. Received: dtype={spec.dtype}")
+    file = io.BytesIO()
+    np.savez(file, *values)
+    return file.getbuffer(), specs
+
+
+def decode(data, specs, path):
+    """The arrays of npz bytes, read-only, each compared with its spec before memory is taken for it.
+
+    Args:
+        data: Bytes of the npz file.
+        specs: What the manifest says is in it, in order.
+        path: The file, for the sentence.
+
+    Raises:
+        Damaged: Anything differs.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            if [member.filename for member in members] != [f"arr_{i}.npy" for i in range(len(specs))]:
+                raise ValueError(f"holds other members than the {len(specs)} arrays of the manifest")
+            return {spec.name: _array(archive, member, spec) for member, spec in zip(members, specs)}
+    except MemoryError:
+        raise
+    # Zip and npy readers fail on crafted bytes in a dozen ways (struct.error, SyntaxError, NotImplementedError...).
+    except Exception as error:
+        raise Damaged(f"{path}: {error}") from error
+
+
+def _array(archive, member, spec):
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > spec.nbytes + OVERHEAD:
+        raise ValueError(f"array {spec.name!r} is compressed or too large")
+    with archive.open(member) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"array {spec.name!r} has an unknown npy version")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        # Compared as strings: a dtype with objects or fields never equals one of ours.
+        if (shape, dtype.str, fortran and len(shape) > 1) != (spec.shape, spec.dtype, False):
+            raise ValueError(f"array {spec.name!r} is {dtype.str}{list(shape)}, the manifest says {spec}")
+        content = file.read()
+    if len(content) != spec.nbytes:
+        raise ValueError(f"array {spec.name!r} has {len(content)} bytes, expected {spec.nbytes}")
+    return np.ndarray(spec.shape, spec.dtype, buffer=content)
+
+
+def mismatch(specs, expect, optional=()):
+    """The first difference between stored arrays and wanted ones, as a sentence, or None.
+
+    Args:
+        specs: `Spec`s of the stored arrays.
+        expect: `{name: (shape, dtype)}` of the wanted ones.
+        optional: Names of `expect` that may be missing.
+    """
+    found = {spec.name: spec for spec in specs}
+    for name, (shape, dtype) in expect.items():
+        wanted = Spec(name, tuple(shape), np.dtype(dtype).str)
+        if name not in found and name in optional:
+            continue
+        if name not in found:
+            return f"array {name!r} is missing, expected {wanted}"
+        if found[name] != wanted:
+            return f"array {name!r} is {found[name]}, expected {wanted}"
+    surplus = next((name for name in found if name not in expect), None)
+    return None if surplus is None else f"array {surplus!r} is not expected"
+
+
+def require(specs, expect, where, optional=()):
+    """Raises BadInput with the first `mismatch`; `where` is the folder the arrays come from."""
+    difference = mismatch(specs, expect, optional)
+    if difference:
+        raise BadInput(f"{where}: {difference}; it was saved by another recipe: continue with that one, "
+                       "or choose a new run folder")

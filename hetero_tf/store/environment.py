@@ -1,0 +1,101 @@
+"""What a run's bits depend on: versions, processor, threads; without names of hosts, users or paths."""
+
+import hashlib
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+
+from hetero_tf.store import files, plain_json
+
+PACKAGES = {"tensorflow": "tensorflow", "keras": "keras", "numpy": "numpy",
+            "tensorflow_datasets": "tensorflow-datasets", "hetero_tf": "hetero_tf"}
+# Other flags come and go with kernels and microcode and change no number.
+VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
+# Versions that can change a number; the others are only recorded.
+ARITHMETIC = ("tensorflow", "keras", "numpy")
+SECTIONS = ("versions", "cpu", "threads", "settings")
+
+
+def environment(threads, extra):
+    """The facts that are written to `environment.json`. Imports none of the packages it names.
+
+    Args:
+        threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0 where TensorFlow decides.
+        extra: Further settings that bits depend on, e.g. `{"determinism": True, "device": "cpu"}`; plain JSON.
+    """
+    model, flags = processor(Path("/proc/cpuinfo"))
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}".strip(),
+        "versions": {name: version(package) for name, package in PACKAGES.items()},
+        "cpu": {"model": model, "flags": flags},
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": dict(threads),
+        "settings": dict(extra),
+    }
+
+
+def version(package):
+    """Installed version, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def processor(cpuinfo):
+    """(model name, hash of the vector instruction flags) from a file like /proc/cpuinfo; elsewhere the hash is None."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine(), None
+    facts = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    listed = facts.get("flags", facts.get("Features", "")).split()
+    flags = " ".join(sorted(filter(VECTOR.match, listed)))
+    return facts.get("model name", platform.machine()), hashlib.sha256(flags.encode()).hexdigest()[:16]
+
+
+def load(path):
+    """The environment in a file that `save` wrote.
+
+    Raises:
+        Damaged: Missing, or not a dict of dicts where one is expected.
+    """
+    facts = plain_json.parse(files.read(path, plain_json.LIMIT), path)
+    if not isinstance(facts, dict) or not all(isinstance(facts.get(name), dict) for name in SECTIONS):
+        raise files.Damaged(f"{path}: is not an environment, expected a dict with {', '.join(SECTIONS)}")
+    return facts
+
+
+def save(path, facts):
+    """Writes `environment.json` in one step."""
+    files.write_atomic(path, plain_json.dump(facts, "the environment"))
+
+
+def decisive(facts):
+    """The part of an environment that bits depend on, flat: `{"threads.intra_op": 1, ...}`."""
+    flat = {name: facts["versions"].get(name) for name in ARITHMETIC}
+    # The model counts beside the flags: Eigen chooses its block sizes, so its sums, by cache sizes.
+    for section in ("cpu", "threads", "settings"):
+        flat |= {f"{section}.{name}": value for name, value in facts[section].items()}
+    if 0 in facts["threads"].values():
+        flat["cores"] = facts.get("cores")
+    return flat
+
+
+def fingerprint(facts):
+    """Hex digest that is equal where a run can be continued bit for bit."""
+    return hashlib.sha256(plain_json.dump(decisive(facts), "the environment")).hexdigest()
+
+
+def differences(old, new):
+    """What differs between two environments and changes bits, one phrase each: "numpy was '2.3.0', is '2.4.1'"."""
+    before, now = decisive(old), decisive(new)
+    names = sorted(before.keys() | now.keys())
+    return [f"{name} was {before.get(name)!r}, is {now.get(name)!r}"
+            for name in names if before.get(name) != now.get(name)]

@@ -1,0 +1,101 @@
+"""The metrics of a run: one strict JSON object per line, each with its "round"."""
+
+import os
+from pathlib import Path
+
+from hetero_tf.errors import BadInput
+from hetero_tf.store import files, plain_json
+from hetero_tf.store.files import Damaged
+
+LIMIT = 2**30
+
+
+def append(path, row):
+    """Adds one row and waits until it is on the disk.
+
+    Args:
+        path: The file, made if missing.
+        row: Dict with an integer "round"; NumPy numbers are fine, NaN and infinity are written as null.
+
+    Raises:
+        BadInput: No "round", or a value that JSON cannot hold.
+        DiskProblem: The system refused; the file is as it was.
+    """
+    if not _has_round(row):
+        raise BadInput(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
+    line = plain_json.dump(plain_json.finite(row), "a row of metrics") + b"\n"
+    path = Path(path)
+    with files.disk(path, "append to"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(descriptor).st_size
+            _append_whole(descriptor, line, size)
+        finally:
+            os.close(descriptor)
+    if not size:
+        files.sync_folder(path.parent)
+
+
+def rows(path):
+    """All rows as dicts, in the order of the file; a last line without its end is left out. Missing file: no rows.
+
+    Raises:
+        Damaged: A line is not a row; the sentence names file and line.
+    """
+    return [row for row, _ in _lines(_content(path), path)]
+
+
+def drop_after(path, round_number):
+    """Cuts the file back to the rows of rounds <= `round_number`, and a torn last line with them.
+
+    Returns:
+        How many lines went, a torn one included. The file is replaced in one step, and only if a line goes.
+
+    Raises:
+        Damaged: A line other than the last is not a row.
+        DiskProblem: The system refused; the file is as it was.
+    """
+    data = _content(path)
+    kept = [line for row, line in _lines(data, path) if row["round"] <= round_number]
+    dropped = data.count(b"\n") + bool(data and not data.endswith(b"\n")) - len(kept)
+    if dropped:
+        files.write_atomic(path, b"".join(kept))
+    return dropped
+
+
+def _append_whole(descriptor, line, size):
+    try:
+        files.write_all(descriptor, line)
+        os.fsync(descriptor)
+    except OSError:
+        # Half a row would swallow the next one.
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _lines(data, path):
+    """(row, line with its end) of each whole line; an unreadable last line is taken for torn."""
+    lines = data.split(b"\n")[:-1]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append((_row(line, f"{path}:{number}"), line + b"\n"))
+        except Damaged as damage:
+            if number < len(lines):
+                raise Damaged(f"{damage}; remove or repair that line") from damage
+    return found
+
+
+def _row(line, where):
+    row = plain_json.parse(line, where)
+    if not _has_round(row):
+        raise Damaged(f"{where}: has no integer 'round'")
+    return row
+
+
+def _has_round(row):
+    return isinstance(row, dict) and isinstance(row.get("round"), int) and not isinstance(row["round"], bool)
+
+
+def _content(path):
+    return files.read(path, LIMIT) if os.path.lexists(path) else b""

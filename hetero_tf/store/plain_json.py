@@ -1,0 +1,101 @@
+"""JSON in its strict form: no NaN, no infinity, no duplicate key, bounded size and depth."""
+
+import json
+import math
+import re
+
+from hetero_tf.errors import BadInput
+from hetero_tf.store.files import Damaged
+
+LIMIT = 4 * 2**20
+DEPTH = 32
+# Never backtracks, an unterminated string included, so hostile text costs one pass and no memory.
+_TOKENS = re.compile(r'"[^"]*(?:"|\Z)|[][{}]')
+
+
+def dump(value, what):
+    """The value as canonical JSON bytes: sorted keys, no spaces, UTF-8. What `parse` would refuse is not written.
+
+    Raises:
+        BadInput: A value is not plain JSON, too large or not finite; `what` names it in the sentence.
+    """
+    try:
+        _text_keys(value)
+        data = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+        parse(data, what)
+    except (TypeError, ValueError, RecursionError, Damaged) as error:
+        raise BadInput(f"{what} must hold finite numbers, strings, lists and dicts only. Received: {error}") from error
+    return data
+
+
+def parse(data, where):
+    """The value of JSON bytes from an untrusted file.
+
+    Args:
+        data: Bytes.
+        where: File, or file:line, for the sentence.
+
+    Raises:
+        Damaged: Too large, too deep, not UTF-8, not JSON, NaN or infinite, or one key twice.
+    """
+    if len(data) > LIMIT:
+        raise Damaged(f"{where}: has {len(data)} bytes, at most {LIMIT} expected")
+    try:
+        text = data.decode()
+        # The parser recurses, so depth is measured on the text before it runs.
+        if depth(text) > DEPTH:
+            raise ValueError(f"nested deeper than {DEPTH}")
+        value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_unique)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates parse, but can be neither printed nor written
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{where}: is not plain JSON: {error}") from error
+    return value
+
+
+def depth(text):
+    """The deepest nesting of brackets outside strings."""
+    level = deepest = 0
+    for match in _TOKENS.finditer(text.replace("\\\\", "").replace('\\"', "")):
+        token = match.group()
+        if token in "[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif token in "]}":
+            level -= 1
+    return deepest
+
+
+def finite(value):
+    """The value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _text_keys(value):
+    """Refuses keys that JSON would silently turn into text, so that they came back as another key."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        _text_keys(item)
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise TypeError(f"keys {list(value)[:3]} that are not all text")
+
+
+def _constant(name):
+    raise ValueError(f"{name} is not a number")
+
+
+def _finite(text):
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is too large for a number")
+    return float(text)
+
+
+def _unique(pairs):
+    if len(dict(pairs)) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} appears twice")
+    return dict(pairs)

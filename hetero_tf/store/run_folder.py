@@ -1,0 +1,139 @@
+"""The folder of one run: where each thing lies, who may write, and when it counts as started.
+
+A folder counts as started once it holds `recipe.yaml`, which is written last of the first files and in one step.
+A folder without it, left by a kill during the first second, is simply started again.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_tf.errors import BadInput, Locked
+from hetero_tf.store import files, sealed
+
+LOCK = "run.lock"
+RECIPE = "recipe.yaml"
+RECIPE_LIMIT = 2**24
+
+
+def _inside(name, doc):
+    return property(lambda folder: folder.path / name, doc=doc)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of a run; making one touches nothing."""
+
+    path: Path
+
+    recipe = _inside(RECIPE, "The resolved recipe (YAML).")
+    checkpoints = _inside("checkpoints", "Sealed folders of the latest rounds.")
+    best = _inside("best", "Sealed folder of the best round so far.")
+    metrics = _inside("metrics.jsonl", "One row a line.")
+    environment = _inside("environment.json", "What bit-equality depends on.")
+    partition = _inside("partition.npz", "The split of the data over clients.")
+    log = _inside("log.txt", "What the terminal said.")
+    export = _inside("export", "SavedModel for serving.")
+    report = _inside("report", "Tables and plots.")
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def started(self):
+        """Whether `recipe.yaml` is there, so that a run is resumed instead of begun."""
+        return self.recipe.is_file()
+
+    def start(self, recipe):
+        """Writes the resolved recipe (text); from here on the folder holds a run. Needs the lock.
+
+        Raises:
+            BadInput: It holds one already.
+        """
+        if self.started:
+            raise BadInput(f"{self.path}: already holds a run; choose a new run folder")
+        files.write_atomic(self.recipe, recipe.encode())
+
+    def read_recipe(self):
+        """The recipe's text, for a reader of a finished or running run.
+
+        Raises:
+            BadInput: The folder holds no run, or the file is damaged.
+        """
+        if not self.started:
+            raise BadInput(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
+        try:
+            return files.read(self.recipe, RECIPE_LIMIT).decode()
+        except UnicodeDecodeError as error:
+            raise files.Damaged(f"{self.recipe}: is not UTF-8 text: {error}") from error
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Makes the folder if needed and holds it for this process; the system frees it at any kind of death.
+
+        Raises:
+            BadInput: The path is a file, or a folder with other things in it. Nothing was written.
+            DiskProblem: The folder cannot be made or written. Nothing was written.
+            Locked: Another process holds it; the sentence names its process id.
+        """
+        self._refuse_foreign()
+        with files.disk(self.path, "create"):
+            self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = self._take()
+        try:
+            for folder in (self.path, self.checkpoints, self.best):
+                if folder == self.path or folder.is_dir() and not folder.is_symlink():
+                    sealed.sweep(folder)
+            yield self
+        finally:
+            os.close(descriptor)
+
+    def _refuse_foreign(self):
+        with files.disk(self.path, "look at"):
+            names = os.listdir(self.path) if self.path.is_dir() else []
+            if not self.path.is_dir() and os.path.lexists(self.path):
+                raise BadInput(f"{self.path}: is a file, not a folder; choose another run folder")
+        if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
+            raise BadInput(f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
+                           "choose an empty or new run folder")
+
+    def _take(self):
+        path = self.path / LOCK
+        with files.disk(path, "lock"):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            except BlockingIOError as error:
+                holder = _holder(descriptor)
+                os.close(descriptor)
+                raise Locked(f"{self.path}: process {holder} works on this run folder; wait for it, "
+                             "stop it, or choose another folder") from error
+            except BaseException:
+                os.close(descriptor)
+                raise
+        return descriptor
+
+
+def _holder(descriptor):
+    """Process id in the lock file. The holder writes it just after it got the lock, so a dead one is read again."""
+    for _ in range(50):
+        text = os.pread(descriptor, 20, 0).strip()
+        if text.isdigit() and _alive(int(text)):
+            return int(text)
+        time.sleep(0.01)
+    return text.decode(errors="replace") or "unknown"
+
+
+def _alive(process):
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

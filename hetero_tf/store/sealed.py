@@ -1,0 +1,203 @@
+"""Sealed folders: a round is on disk whole and checksummed under its final name, or it is not there.
+
+`save` writes `.tmp-round-000012/` and waits for the disk, then renames it to `round-000012` and only then
+removes older rounds. `load_newest` takes the newest folder whose manifest and checksums hold. A round that is
+saved again (after its folder was found damaged) becomes `round-000012.1`, so a good folder is never moved aside
+before its successor stands.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_tf.errors import BadInput, DiskProblem, MemoryProblem
+from hetero_tf.store import arrays as packing
+from hetero_tf.store import files, manifest, plain_json
+from hetero_tf.store.files import Damaged
+
+OLD = ".old-"
+_ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
+# A reader may list a folder that the writer prunes before it is opened; each new listing is newer than the last.
+LISTINGS = 20
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A loaded round: `arrays` `{name: read-only array}`, `info` as saved, `skipped` one sentence per bad folder."""
+
+    round: int
+    arrays: dict
+    info: dict
+    skipped: tuple[str, ...] = ()
+
+
+def save(folder, round_number, arrays, info, keep):
+    """Seals one round and removes older ones.
+
+    Args:
+        folder: Folder of the sealed rounds, made if missing (its parent must exist). One writer at a time.
+        round_number: Integer >= 0. Folders of later rounds are removed: that future did not happen.
+        arrays: `{name: array of numbers or bools}`.
+        info: Plain JSON dict with finite numbers.
+        keep: Rounds that stay, this one included; at least 1.
+
+    Returns:
+        Path of the sealed folder.
+
+    Raises:
+        BadInput: An argument cannot be stored.
+        DiskProblem: The system refused. The rounds before are untouched and no temporary folder is left.
+    """
+    folder = Path(folder)
+    if keep < 1 or not 0 <= round_number < 10**12:
+        raise BadInput(f"`keep` must be at least 1 and `round_number` at least 0. "
+                       f"Received: keep={keep}, round_number={round_number}")
+    packed, specs = packing.encode(arrays)
+    contents = {manifest.ARRAYS: packed, manifest.INFO: plain_json.dump(info, "`info`")}
+    _make(folder)
+    sweep(folder)
+    target = _next_name(folder, round_number)
+    temporary = folder / (files.TEMPORARY + target.name)
+    try:
+        _fill(temporary, contents, manifest.make(round_number, contents, specs))
+        with files.disk(target, "rename into place"):
+            os.rename(temporary, target)
+    except BaseException:
+        files.discard(temporary)
+        raise
+    files.sync_folder(folder)
+    _prune(folder, round_number, keep)
+    return target
+
+
+def load_newest(folder, expect=None, optional=()):
+    """The newest round that is whole. Writes nothing, so it may run beside a writer.
+
+    Args:
+        folder: Folder of sealed rounds; it may be missing.
+        expect: `{name: (shape, dtype)}` to compare before memory is taken, or None.
+        optional: Names of `expect` that may be missing.
+
+    Returns:
+        `Sealed`, or None when there is no round at all.
+
+    Raises:
+        BadInput: Rounds are there but none is whole, or the arrays are not the expected ones.
+        DiskProblem, MemoryProblem: The system refused; no older round is taken instead.
+    """
+    for _ in range(LISTINGS):
+        paths, skipped = rounds(folder), []
+        for path in paths:
+            try:
+                found = read(path, expect, optional)
+            except Damaged as damage:
+                skipped.append(f"skipped {damage}")
+            else:
+                return Sealed(found.round, found.arrays, found.info, tuple(skipped))
+        if rounds(folder) == paths:
+            break
+    if not paths:
+        return None
+    # Starting afresh without a word would overwrite what a person may still be able to rescue.
+    raise BadInput(f"{folder}: none of its {len(paths)} rounds is whole ({'; '.join(skipped)}); "
+                   "restore one from a copy, or delete the folder to start again")
+
+
+def read(path, expect=None, optional=()):
+    """One sealed folder; `expect` and `optional` as in `load_newest`.
+
+    Raises:
+        Damaged: It is not whole.
+        BadInput: The arrays are not the expected ones.
+        MemoryProblem: The arrays do not fit.
+    """
+    path = Path(path)
+    with files.reading(path):
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        listed = manifest.parse(files.read(path / manifest.NAME, plain_json.LIMIT, folder), path / manifest.NAME)
+        if listed.round != _number(path.name)[0]:
+            raise Damaged(f"{path}: its manifest is that of round {listed.round}")
+        if expect is not None:
+            packing.require(listed.arrays, expect, path, optional)
+        info = plain_json.parse(_verified(path, manifest.INFO, listed, folder), path / manifest.INFO)
+        if not isinstance(info, dict):
+            raise Damaged(f"{path / manifest.INFO}: holds no dict")
+        data = _verified(path, manifest.ARRAYS, listed, folder)
+        return Sealed(listed.round, packing.decode(data, listed.arrays, path / manifest.ARRAYS), info)
+    except MemoryError as error:
+        raise MemoryProblem(f"{path}: its arrays do not fit into memory; use a machine with more of it") from error
+    finally:
+        os.close(folder)
+
+
+def rounds(folder):
+    """Paths of the sealed folders, newest first, without looking into them."""
+    folder = Path(folder)
+    with files.reading(folder):
+        if folder.is_symlink():
+            raise BadInput(f"{folder}: is a symbolic link, which is not followed; put a folder there")
+        names = os.listdir(folder) if folder.exists() else []
+    return [folder / name for name in sorted(filter(_ROUND.fullmatch, names), key=_number, reverse=True)]
+
+
+def sweep(folder):
+    """Removes what a killed writer left behind. Only the one writer may call it."""
+    with files.disk(folder, "list"):
+        names = os.listdir(folder)
+    for name in names:
+        if name.startswith((files.TEMPORARY, OLD)):
+            files.remove(Path(folder) / name)
+
+
+def _make(folder):
+    if folder.is_symlink():
+        raise BadInput(f"{folder}: is a symbolic link, which is not followed; put a folder there")
+    if not folder.is_dir():
+        with files.disk(folder, "create"):
+            os.mkdir(folder)
+        files.sync_folder(folder.parent)
+
+
+def _fill(temporary, contents, sealing):
+    with files.disk(temporary, "create"):
+        os.mkdir(temporary)
+    for name, data in contents.items():
+        files.write_new(temporary / name, data)
+    files.write_new(temporary / manifest.NAME, sealing)
+    files.sync_folder(temporary)
+
+
+def _verified(path, name, listed, folder):
+    data = files.read(path / name, listed.files[name][0], folder)
+    manifest.verify(data, name, listed, path / name)
+    return data
+
+
+def _number(name):
+    """(round, attempt) of a folder's name; other names are attempt 0 of round -1."""
+    match = _ROUND.fullmatch(name)
+    return (int(match[1]), int(match[2] or 0)) if match else (-1, 0)
+
+
+def _next_name(folder, round_number):
+    name = f"round-{round_number:06d}"
+    attempts = [_number(path.name)[1] for path in rounds(folder) if _number(path.name)[0] == round_number]
+    return folder / (f"{name}.{max(attempts) + 1}" if attempts else name)
+
+
+def _prune(folder, round_number, keep):
+    newest = {}
+    for path in rounds(folder):
+        newest.setdefault(_number(path.name)[0], path)
+    kept = [path for number, path in newest.items() if number <= round_number][:keep]
+    try:
+        for path in rounds(folder):
+            if path not in kept:
+                # Renamed first: a folder under its own name is never half deleted.
+                with files.disk(path, "rename"):
+                    os.rename(path, folder / (OLD + path.name))
+        sweep(folder)
+    except DiskProblem as problem:
+        raise DiskProblem(f"round {round_number} is saved, but an older one stays in the way: {problem}") from problem

@@ -1,0 +1,47 @@
+"""Packaging of hetero_tf: `pip install .`, or `pip install -e '.[test]'` to work on it."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def version():
+    """The version that hetero_tf/__init__.py states, read as text: its needs are not installed yet."""
+    text = (ROOT / "hetero_tf" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE).group(1)
+
+
+# Lower bounds: TensorFlow 2.20 is the first that has wheels for every Python from 3.10 to 3.13.
+REQUIRED = [
+    "absl-py>=2.1",
+    "importlib_resources>=6.0",  # tensorflow-datasets imports it without asking for it
+    "keras>=3.10",
+    "numpy>=1.26",
+    "pyyaml>=6.0",
+    "tensorflow>=2.20",
+    "tensorflow-datasets>=4.9.7",
+]
+EXTRAS = {
+    "gpu": ["tensorflow[and-cuda]>=2.20"],
+    "plot": ["matplotlib>=3.8"],
+    "test": ["pytest>=8.0"],
+}
+
+setup(
+    name="hetero_tf",
+    version=version(),
+    description="Federated learning of one global TensorFlow model by clients that train sub-models of different sizes",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    python_requires=">=3.10",
+    install_requires=REQUIRED,
+    extras_require={**EXTRAS, "all": sorted({need for needs in EXTRAS.values() for need in needs})},
+    # The recipes lie at the top of the checkout, where a person looks for them, and in the package once installed.
+    packages=[*find_packages(include=["hetero_tf", "hetero_tf.*"]), "hetero_tf.recipes"],
+    package_dir={"hetero_tf.recipes": "recipes"},
+    package_data={"hetero_tf.data": ["embedded/*", "embedded/**/*"], "hetero_tf.recipes": ["*", "**/*"]},
+    entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli:main"]},
+)

@@ -1,0 +1,71 @@
+"""What every loader keeps, found by listing the package: a new module is tested before it has tests."""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetero_tf import data, registry
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.schema import Plugin
+
+# Options of loaders that need a file or name; `folder` below has the files.
+GIVEN = {
+    "text": {"train": "own.txt", "rows": 3, "test_rows": 1},
+    "npz": {"path": "own.npz"},
+    "wikitext2": {"rows": 3, "test_rows": 1, "verify": False},
+    "tfds": {"dataset": "mnist", "download": False},
+}
+# Loaders whose data cannot be made here in moments: these go through their stand-in.
+STANDS_IN = {"tfds": "digits"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "wikitext-2").mkdir()
+    for name in ("own.txt", "wikitext-2/train.txt", "wikitext-2/test.txt"):
+        (tmp_path / name).write_text("some words of a small text\n" * 5)
+    x, y = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8), np.arange(8) % 4
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return tmp_path
+
+
+@pytest.fixture(params=registry.names("data"))
+def name(request):
+    return request.param
+
+
+def test_signature_and_documented_options(name):
+    parameters = inspect.signature(registry.find("data", name).load).parameters
+    assert [key for key, one in parameters.items() if one.kind is not one.KEYWORD_ONLY] == ["data_dir"]
+    options = registry.options("data", name)
+    assert {key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY} == set(options)
+    assert all(option.doc and option.type for option in options.values())
+    # `fallback` and `name` are words of the recipe itself.
+    assert not {"fallback", "name"} & set(options)
+
+
+def test_loads_a_checked_dataset_twice_the_same(name, folder):
+    plugin, fallback = Plugin(name, GIVEN.get(name, {})), STANDS_IN.get(name)
+    found = data.load(plugin, fallback, folder)
+    assert isinstance(found, Dataset)
+    assert found.classes > 1
+    assert found.source
+    assert (found.stand_in_for is not None) == (fallback is not None)
+    assert data.load(plugin, fallback, folder).sha256 == found.sha256
+    # Data that are all alike teach nothing.
+    assert len(np.unique(found.train.x)) > 3
+
+
+def test_a_missing_folder_is_a_sentence_or_not_needed(name):
+    plugin = Plugin(name, GIVEN.get(name, {}))
+    try:
+        found = data.load(plugin, None, Path("/nowhere/at/all"))
+    except BadInput as error:
+        assert "/nowhere/at/all" in str(error)
+        assert "\n" not in str(error)
+    else:
+        assert found.stand_in_for is None
+        assert name not in GIVEN

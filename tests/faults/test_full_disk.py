@@ -1,0 +1,160 @@
+"""A disk that fills up, a file size limit, a file system that turns read-only, two processes on one run folder."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+
+import harness
+import numpy as np
+import pytest
+
+from hetero_tf.errors import DiskProblem, Locked
+from hetero_tf.store import metrics, sealed
+from hetero_tf.store.run_folder import RunFolder
+
+HOLD = """
+import os, sys
+sys.path[:0] = sys.argv[1].split(os.pathsep)
+from hetero_tf.errors import Refusal
+from hetero_tf.store.run_folder import RunFolder
+try:
+    with RunFolder(sys.argv[2]).lock():
+        print("held", os.getpid(), flush=True)
+        sys.stdin.readline()
+except Refusal as refusal:
+    print(refusal, flush=True)
+    sys.exit(refusal.code)
+"""
+
+
+def holder(folder):
+    """A process that locks a run folder until its standard input ends."""
+    arguments = [sys.executable, "-S", "-E", "-c", HOLD, harness.IMPORTS, str(folder)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def stop(process):
+    process.stdin.close()
+    process.stdout.close()
+    process.wait(timeout=30)
+
+
+@pytest.fixture
+def file_limit():
+    """Files of this process may not grow beyond 4 kB; Python ignores the signal, so writing fails with EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_file_size_limit(tmp_path, file_limit):
+    folder = tmp_path / "checkpoints"
+    harness.fill(folder, [1, 2])
+    with pytest.raises(DiskProblem, match=r"arrays.npz: could not write: File too large; raise the file size limit"):
+        sealed.save(folder, 3, {"x": np.zeros(5000)}, {}, keep=2)
+    assert sorted(os.listdir(folder)) == ["round-000001", "round-000002"]
+    harness.fill(folder, [3])
+    harness.check(sealed.load_newest(folder), {3})
+
+
+def test_metrics_row_that_does_not_fit_leaves_no_half_row(tmp_path, file_limit):
+    path = tmp_path / "metrics.jsonl"
+    metrics.append(path, {"round": 1})
+    with pytest.raises(DiskProblem, match="metrics.jsonl: could not append to: File too large"):
+        metrics.append(path, {"round": 2, "text": "x" * 5000})
+    metrics.append(path, {"round": 3})
+    assert metrics.rows(path) == [{"round": 1}, {"round": 3}]
+
+
+def in_own_mount(folder, script):
+    """Runs a shell script with a 2 MB file system at `folder` that only it sees."""
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=2m", "none", folder],
+                      capture_output=True).returncode:
+        pytest.skip("no right to mount a small file system here")
+    mounting = f"set -e; mount -t tmpfs -o size=2m none {folder}; {script}"
+    return harness.run(["unshare", "-m", "sh", "-c", mounting])
+
+
+def child(folder, first, last, size):
+    return " ".join(harness.command(folder, first, last, size))
+
+
+def test_full_file_system(tmp_path):
+    """2 MB hold small rounds, not a large one; afterwards small ones are saved again."""
+    folder = tmp_path / "checkpoints"
+    script = (f"{child(folder, 1, 2, 50)}; {child(folder, 3, 3, 200000)} || echo exit $?; "
+              f"ls -A {folder}; {child(folder, 3, 3, 50)}; ls -A {folder}")
+    result = in_own_mount(tmp_path, script)
+    assert result.returncode == 0, result.stderr
+    full, rest = result.stdout.split("exit 3\n")
+    assert "arrays.npz: could not write: No space left on device; free some space and run the same command" in full
+    assert rest == "round-000001\nround-000002\nbegin\nend\nround-000002\nround-000003\n"
+
+
+def test_read_only_file_system(tmp_path):
+    folder = tmp_path / "checkpoints"
+    script = (f"{child(folder, 1, 2, 50)}; mount -o remount,ro {tmp_path}; "
+              f"{child(folder, 3, 3, 50)} || echo exit $?; ls -A {folder}")
+    result = in_own_mount(tmp_path, script)
+    assert "Read-only file system; choose a folder that can be written\nexit 3\n" in result.stdout, result.stderr
+    assert result.stdout.endswith("round-000001\nround-000002\n")
+
+
+def test_vanished_run_folder(tmp_path):
+    with pytest.raises(DiskProblem, match="checkpoints: could not create: No such file.*the folder has vanished"):
+        harness.fill(tmp_path / "gone" / "checkpoints", [1])
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_of_many_processes_wins(tmp_path):
+    """The winner holds on, so every other one must be refused and name it."""
+    processes = [holder(tmp_path / "run") for _ in range(6)]
+    lines = [process.stdout.readline().strip() for process in processes]
+    winners = [process for process, line in zip(processes, lines) if line.startswith("held ")]
+    try:
+        assert len(winners) == 1, lines
+        said = f"{tmp_path / 'run'}: process {winners[0].pid} works on this run folder; wait for it"
+        losers = [process for process in processes if process is not winners[0]]
+        assert all(line.startswith(said) for line in lines if not line.startswith("held ")), lines
+        assert [process.wait(timeout=30) for process in losers] == [Locked.code] * 5
+    finally:
+        for process in processes:
+            stop(process)
+
+
+def test_lock_is_freed_by_kill(tmp_path):
+    process = holder(tmp_path / "run")
+    assert process.stdout.readline() == f"held {process.pid}\n"
+    with pytest.raises(Locked, match=f"process {process.pid} works"), RunFolder(tmp_path / "run").lock():
+        pass
+    process.send_signal(signal.SIGKILL)
+    stop(process)
+    with RunFolder(tmp_path / "run").lock():
+        assert (tmp_path / "run" / "run.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_reader_beside_a_pruning_writer(tmp_path):
+    """With keep=1 the folder that a reader has just listed is often gone when it looks."""
+    sealed.save(tmp_path, 0, {"x": np.full(100, 0)}, {}, keep=1)
+    done, problems, reads = threading.Event(), [], []
+
+    def read():
+        while not done.is_set():
+            try:
+                loaded = sealed.load_newest(tmp_path)
+                reads.append(loaded.round)
+                assert set(loaded.arrays["x"]) == {loaded.round}
+            except BaseException as problem:
+                problems.append(repr(problem))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, 60):
+        sealed.save(tmp_path, number, {"x": np.full(100, number)}, {}, keep=1)
+    done.set()
+    reader.join()
+    assert not problems and reads == sorted(reads) and len(set(reads)) > 5, problems[:3]

@@ -1,0 +1,104 @@
+"""Random damage to the files of two sealed rounds: always a right round or a refusal, never a wrong one."""
+
+import os
+import shutil
+from collections import Counter
+
+import harness
+import numpy as np
+import pytest
+
+from hetero_tf.errors import BadInput
+from hetero_tf.store import sealed
+
+MUTATIONS = 200
+SEED = 0
+KINDS = ("flip", "truncate", "zero", "delete", "swap", "append")
+
+
+def tree(folder):
+    """{path inside the folder: bytes}"""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def mutate(folder, kind, rng):
+    """Damages one file (swap: two); returns a phrase that says what was done."""
+    names = sorted(tree(folder))
+    name, other = rng.choice(names, 2, replace=False)
+    path, data = folder / name, bytearray((folder / name).read_bytes())
+    place = int(rng.integers(len(data)))
+    if kind == "flip":
+        data[place] ^= 1 << int(rng.integers(8))
+    elif kind == "truncate":
+        del data[place:]
+    elif kind == "zero":
+        data[place:place + 512] = bytes(len(data[place:place + 512]))
+    elif kind == "append":
+        data += rng.bytes(int(rng.integers(1, 600)))
+    elif kind == "swap":
+        data = bytearray((folder / other).read_bytes())
+        (folder / other).write_bytes(path.read_bytes())
+    path.write_bytes(data)
+    if kind == "delete":
+        path.unlink()
+    return f"{kind} {name} at {place} ({other})"
+
+
+def test_mutations_never_load_wrongly(tmp_path):
+    harness.fill(tmp_path / "template", [7, 8])
+    before = tree(tmp_path / "template")
+    rng, outcomes = np.random.default_rng(SEED), Counter()
+    for number in range(MUTATIONS):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "template", folder)
+        done = mutate(folder, KINDS[number % len(KINDS)], rng)
+        after = tree(folder)
+        bad = {int(name[6:12]) for name in before if after.get(name) != before[name]}
+        good = {7, 8} - bad
+        try:
+            loaded = sealed.load_newest(folder)
+        except BadInput as refusal:
+            assert not good and "none of its 2 rounds is whole" in str(refusal), done
+            outcomes["refused"] += 1
+        else:
+            assert good, done
+            harness.check(loaded, {max(good)})
+            assert len(loaded.skipped) == (8 in bad), done
+            outcomes[f"round {loaded.round}"] += 1
+            # The run goes on over the damage.
+            harness.fill(folder, [loaded.round + 1])
+            harness.check(sealed.load_newest(folder), {loaded.round + 1})
+        shutil.rmtree(folder)
+    assert sum(outcomes.values()) == MUTATIONS
+    assert outcomes["round 8"] > 50 and outcomes["round 7"] > 50 and outcomes["refused"] > 5, outcomes
+
+
+def test_every_bit_of_the_manifest_counts(tmp_path):
+    """A manifest has no free bytes: each of its bits, flipped, is noticed."""
+    harness.fill(tmp_path, [8])
+    path = tmp_path / "round-000008" / "MANIFEST.json"
+    data = path.read_bytes()
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="MANIFEST.json"):
+            sealed.read(path.parent)
+
+
+@pytest.mark.parametrize("names", [("round-000007", "round-000008"), ("round-000008", "round-000007.1")])
+def test_whole_folders_swapped_or_copied(tmp_path, names):
+    """A folder under another round's name is not that round."""
+    harness.fill(tmp_path, [7, 8])
+    first, second = (tmp_path / name for name in names)
+    os.rename(first, tmp_path / "aside")
+    if second.exists():
+        os.rename(second, first)
+    os.rename(tmp_path / "aside", second)
+    if names[1] == "round-000007.1":
+        loaded = sealed.load_newest(tmp_path)
+        harness.check(loaded, {7})
+        assert "its manifest is that of round 8" in loaded.skipped[0]
+    else:
+        with pytest.raises(BadInput, match="its manifest is that of round 7.*its manifest is that of round 8"):
+            sealed.load_newest(tmp_path)

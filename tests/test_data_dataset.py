@@ -1,0 +1,120 @@
+"""The checks of `Dataset`, its digest, and the choice of loader and stand-in."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from hetero_tf import data
+from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.schema import Plugin
+
+
+def images(count=4, size=3, top=1):
+    return Split(np.zeros((count, size, size, 1), np.uint8), (np.arange(count) % (top + 1)).astype(np.int32))
+
+
+def text(rows=2, top=4):
+    return Split(np.full((rows, 5), top, np.int32))
+
+
+def test_kind_follows_the_labels():
+    assert Dataset(images(), images(2), 2, "s").kind == "images"
+    assert Dataset(text(), text(1), 5, "s").kind == "text"
+
+
+@pytest.mark.parametrize(("train", "test", "classes", "told"), [
+    (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
+    (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
+    (text(), text(top=7), 5, r"every word number must be in 0..4. Received: 7 at position 0"),
+    (images(size=3), images(size=4), 2, r"must have one shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
+    (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
+    (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
+    (images(count=0), images(), 2, r"none of them 0. Received: uint8 \(0, 3, 3, 1\)"),
+    (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
+    (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
+    (Split(images().x * np.nan, images().y), images(), 2, "expected finite pixels. Received: NaN or infinity"),
+    (Split(images().x, images(3).y), images(), 2, r"int32 \[4\], one per image. Received: int32 \(3,\)"),
+    (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
+    (Split(text().x.astype(np.int64)), text(), 5, r"expected words int32 \[rows, length\].*Received: int64 \(2, 5\)"),
+    (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
+])
+def test_what_does_not_fit_is_refused(train, test, classes, told):
+    with pytest.raises(BadInput, match=told):
+        Dataset(train, test, classes, "s")
+
+
+@pytest.mark.parametrize("name", ["vocabulary", "class_names"])
+def test_names_must_be_as_many_as_the_classes(name):
+    with pytest.raises(BadInput, match=f"`{name}` must have one entry per class. Received: 2 entries, classes=5"):
+        Dataset(text(), text(), 5, "s", **{name: ("a", "b")})
+
+
+def test_the_digest_is_of_the_content_only():
+    one = Dataset(images(), images(2), 2, "here")
+    assert one.sha256 == Dataset(images(), images(2), 2, "there", stand_in_for="x").sha256
+    changed = images()
+    changed.x[3, 2, 2, 0] = 1
+    others = [Dataset(changed, images(2), 2, "s"), Dataset(images(), changed, 2, "s"),
+              Dataset(images(), images(2), 3, "s"),
+              Dataset(Split(images().x, images().y[::-1].copy()), images(2), 2, "s"),
+              Dataset(text(), text(), 5, "s"), Dataset(text(), text(), 5, "s", vocabulary=tuple("abcde"))]
+    assert len({one.sha256, *(other.sha256 for other in others)}) == 7
+
+
+def test_load_passes_the_options_and_the_folder(tmp_path):
+    (tmp_path / "own.txt").write_text("a b c d\n" * 9)
+    found = data.load(Plugin("text", {"train": "own.txt", "rows": 2, "test_rows": 1}), None, str(tmp_path))
+    assert found.train.x.shape == (2, 20)
+    assert found.stand_in_for is None
+
+
+def test_unknown_loaders_and_fallbacks_are_named():
+    with pytest.raises(BadInput, match="no 'digitz' in data; did you mean 'digits'?"):
+        data.load(Plugin("digitz"))
+    with pytest.raises(BadInput, match="`fallback` must be an embedded data set. Received: fallback='pydocs'; "
+                                       "did you mean 'pydoc'?"):
+        data.load(Plugin("digits"), "pydocs")
+
+
+def test_the_data_folder_must_be_a_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="--data_dir and HETERO_TF_DATA must name a folder. Received: .*file"):
+        data.load(Plugin("digits"), None, tmp_path / "file")
+
+
+@pytest.mark.parametrize(("dataset", "options", "shape"), [
+    ("mnist", {}, (28, 28, 1)), ("cifar10", {}, (32, 32, 3)), ("emnist/balanced", {}, (28, 28, 1)),
+    ("cifar10", {"size": 16}, (16, 16, 3)), ("mnist", {"size": None}, (28, 28, 1)), ("beans", {}, (8, 8, 1)),
+    ("beans", {"size": None}, (8, 8, 1)),
+])
+def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, options, shape, monkeypatch):
+    def missing(data_dir, **options):
+        raise NotAvailable("not there; put it there")
+
+    monkeypatch.setattr(data.registry.find("data", "tfds"), "load", missing)
+    found = data.load(Plugin("tfds", {"dataset": dataset, **options}), "digits", tmp_path)
+    assert found.train.x.shape[1:] == shape
+    assert found.stand_in_for == dataset
+    assert found.source == (f"UCI handwritten digits (embedded, {shape[0]} x {shape[1]} x {shape[2]}), "
+                            f"standing in for {dataset}: not there")
+
+
+def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
+    found = data.load(Plugin("wikitext2", {"rows": 7, "test_rows": 3, "verify": True}), "pydoc", tmp_path)
+    assert (len(found.train.x), len(found.test.x)) == (7, 3)
+    assert found.stand_in_for == "wikitext2"
+    assert f"standing in for wikitext2: WikiText-2 was not found in {tmp_path}/wikitext-2" in found.source
+
+
+def test_damaged_data_are_never_replaced(tmp_path):
+    (tmp_path / "wikitext-2").mkdir()
+    (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
+    with pytest.raises(BadInput, match="not the published text"):
+        data.load(Plugin("wikitext2"), "pydoc", tmp_path)
+
+
+def test_datasets_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Dataset(images(), images(), 2, "s").classes = 3

@@ -1,0 +1,103 @@
+"""The embedded sets, pinned by digest, and the generated ones: they must be learnable, not only well formed."""
+
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+
+from hetero_tf.data import digits, pydoc, synthetic
+from hetero_tf.errors import BadInput
+
+
+def nearest_mean(found):
+    """Test accuracy of the simplest classifier there is."""
+    train, test = (split.x.reshape(len(split.x), -1).astype(float) for split in (found.train, found.test))
+    means = np.stack([train[found.train.y == label].mean(0) for label in range(found.classes)])
+    nearest = ((test[:, None] - means) ** 2).sum(-1).argmin(1)
+    return (nearest == found.test.y).mean()
+
+
+def test_digits_are_those_of_uci():
+    found = digits.load(None)
+    assert found.train.x.shape == (1500, 8, 8, 1)
+    assert found.test.x.shape == (297, 8, 8, 1)
+    # load_digits().target of scikit-learn 1.9.1, counted before and after example 1500.
+    assert np.bincount(found.train.y).tolist() == [151, 151, 150, 153, 148, 152, 151, 149, 146, 149]
+    assert np.bincount(found.test.y).tolist() == [27, 31, 27, 30, 33, 30, 30, 30, 28, 31]
+    assert found.train.y[:10].tolist() == list(range(10))
+    assert found.train.x[0, 0, :, 0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]  # 0 0 5 13 9 1 0 0 of 16
+    assert nearest_mean(found) > 0.8
+
+
+def test_digits_grow_by_repeated_pixels_on_black():
+    small, large = digits.load(None), digits.load(None, size=28, channels=3)
+    assert large.train.x.shape == (1500, 28, 28, 3)
+    np.testing.assert_array_equal(large.train.x[:, 3:26:3, 3:26:3, 2], small.train.x[..., 0])
+    np.testing.assert_array_equal(large.train.x[:, 2:26, 2:26], large.train.x[:, 2:26, 2:26].max(-1, keepdims=True)
+                                  .repeat(3, -1))
+    assert int(large.train.x.sum()) == 27 * int(small.train.x.sum())
+    np.testing.assert_array_equal(digits.load(None, size=32).test.x[:, ::4, 3::4], small.test.x)
+    assert digits.load(None, size=9).test.x[:, 8:].max() == 0
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"size": 7}, "`size` must be in 8..256. Received: size=7"),
+    ({"size": 257}, "`size` must be in 8..256. Received: size=257"),
+    ({"channels": 2}, "`channels` must be 1 or 3. Received: channels=2"),
+])
+def test_impossible_digits_are_refused(options, told):
+    with pytest.raises(BadInput, match=told):
+        digits.load(None, **options)
+
+
+def test_pydoc_is_the_pinned_text():
+    # CPython 3.11.7 pydoc_data.topics, made as embedded/LICENCES.md says; another version would be another set.
+    unpacked = gzip.decompress(pydoc.FILE.read_bytes())
+    assert hashlib.sha256(unpacked).hexdigest() == "683b7fb52c66aba7ba5e1de294f79b5d98fc0855ea48e11834bd324cda09fd69"
+    found = pydoc.load(None)
+    assert (found.train.x.shape, found.test.x.shape) == ((100, 1068), (10, 1187))
+    assert found.classes == len(found.vocabulary) == 2000
+    assert found.vocabulary[:6] == ("<ukn>", "<eos>", "The", '"', "assert", "statement")
+    assert (found.train.x == 0).mean() < 0.03
+    assert (found.test.x == 0).mean() < 0.03
+
+
+def test_licences_stand_next_to_the_data():
+    licences = (pydoc.FILE.parent / "LICENCES.md").read_text(encoding="utf-8")
+    assert "CC BY 4.0" in licences
+    assert "PSF-2.0" in licences
+
+
+def test_synthetic_images_can_be_learnt_and_depend_on_the_seed_only():
+    found = synthetic.load(None)
+    assert np.bincount(found.train.y).tolist() == [20] * 10
+    assert nearest_mean(found) > 0.95
+    assert found.sha256 == synthetic.load(None).sha256 != synthetic.load(None, seed=1).sha256
+    other = synthetic.load(None, examples=30, test_examples=7, size=5, channels=3, classes=4)
+    assert other.test.x.shape == (7, 5, 5, 3)
+
+
+def test_synthetic_text_can_be_learnt_from_the_word_before():
+    found = synthetic.load(None, kind="text", length=500)
+    assert found.train.x.shape == (10, 500)
+    assert found.vocabulary[:3] == ("<ukn>", "<eos>", "word2")
+    pairs = np.zeros((50, 50))
+    np.add.at(pairs, (found.train.x[:, :-1], found.train.x[:, 1:]), 1)
+    guessed = pairs.argmax(1)[found.test.x[:, :-1]] == found.test.x[:, 1:]
+    # Two successors share 80 %: the better guess is right in 0.4 to 0.8; chance is 1 / 49.
+    assert 0.35 < guessed.mean() < 0.8
+    assert len(np.unique(found.train.x)) > 40
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"kind": "sound"}, "`kind` must be 'images' or 'text'. Received: kind='sound'"),
+    ({"classes": 201}, "`classes` must be in 1..200. Received: classes=201"),
+    ({"size": 0}, "`size` must be in 1..512. Received: size=0"),
+    ({"test_examples": 0}, "`test_examples` must be at least 1. Received: test_examples=0"),
+    ({"kind": "text", "vocabulary": 3}, "`vocabulary` must be at least 4. Received: vocabulary=3"),
+    ({"kind": "text", "length": 0}, "`length` must be at least 1. Received: length=0"),
+])
+def test_impossible_synthetic_data_are_refused(options, told):
+    with pytest.raises(BadInput, match=told):
+        synthetic.load(None, **options)

@@ -1,0 +1,152 @@
+"""Words, vocabulary and rows; text files in every bad state; WikiText-2 in numbers."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+
+from hetero_tf.data import text, wikitext2
+from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.data.words import LONGEST_LINE, encode, in_rows, read_words, vocabulary_of
+from hetero_tf.errors import BadInput
+
+
+def written(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def test_every_line_ends_in_eos_blank_ones_too(tmp_path):
+    path = written(tmp_path / "a.txt", b" = Title = \n\nthe  cat\tsat\n")
+    assert read_words(path) == ["=", "Title", "=", "<eos>", "<eos>", "the", "cat", "sat", "<eos>"]
+
+
+@pytest.mark.parametrize("content", [b"a b\r\n\r\nc\r\n", b"\xef\xbb\xbfa b\n\nc\n", b"a b\n\nc"])
+def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
+    expected = ["a", "b", "<eos>", "<eos>", "c", "<eos>"]
+    assert read_words(written(tmp_path / "a.txt", content)) == expected
+    assert read_words(written(tmp_path / "a.txt.gz", gzip.compress(content))) == expected
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
+    (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
+    (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
+    (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a zero byte"),
+    (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have up to {LONGEST_LINE} bytes; break it"),
+])
+def test_bad_texts_are_one_sentence(tmp_path, content, told):
+    with pytest.raises(BadInput, match=told):
+        read_words(written(tmp_path / "a.txt", content))
+
+
+def test_damaged_gzip_is_found_at_every_cut(tmp_path):
+    packed = gzip.compress(b"".join(b"line %d of the text\n" % number for number in range(300)))
+    rng = np.random.default_rng(0)
+    for cut in (1, 5, *rng.integers(10, len(packed), 20)):
+        with pytest.raises(BadInput, match="a.txt.gz: damaged gzip file after line"):
+            read_words(written(tmp_path / "a.txt.gz", packed[:cut]))
+    with pytest.raises(BadInput, match="damaged gzip file after line 0: Not a gzipped file"):
+        read_words(written(tmp_path / "a.txt.gz", b"plain text\n"))
+
+
+def test_a_gzip_bomb_stops_at_the_first_long_line(tmp_path):
+    path = written(tmp_path / "a.txt.gz", gzip.compress(b"x" * 50_000_000))
+    with pytest.raises(BadInput, match="a.txt.gz:1: a line may have up to"):
+        read_words(path)
+
+
+def test_pipes_folders_and_devices_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe.txt", "a pipe"), ("/dev/zero", "a pipe, device")):
+        with pytest.raises(BadInput, match=f"expected a file. Received: {what}"):
+            read_words(path)
+
+
+def test_vocabulary_keeps_the_order_of_first_appearance():
+    # heterofl-facts: `<ukn>` is an extra symbol, not the corpus's own `<unk>`.
+    words = ["the", "<unk>", "<eos>", "cat", "the", "<eos>"]
+    assert vocabulary_of(words) == ("<ukn>", "<eos>", "the", "<unk>", "cat")
+    assert encode(["cat", "dog", "<eos>"], vocabulary_of(words)).tolist() == [4, 0, 1]
+    assert encode([], vocabulary_of(words)).dtype == np.int32
+
+
+def test_a_small_vocabulary_keeps_the_frequent_words():
+    words = "rare b a a b c c c <eos>".split()
+    assert vocabulary_of(words, 6) == ("<ukn>", "<eos>", "rare", "b", "a", "c")
+    assert vocabulary_of(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")
+    assert vocabulary_of(words, 4) == ("<ukn>", "<eos>", "b", "c")
+    assert vocabulary_of(words, 99) == vocabulary_of(words)
+    with pytest.raises(BadInput, match="`vocabulary` must be at least 3. Received: vocabulary=2"):
+        vocabulary_of(words, 2)
+
+
+def test_rows_are_contiguous_and_the_rest_is_cut():
+    np.testing.assert_array_equal(in_rows(np.arange(11), 3, "rows"), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
+    with pytest.raises(BadInput, match="`rows` must not exceed the 11 words of the text. Received: rows=12"):
+        in_rows(np.arange(11), 12, "rows")
+    with pytest.raises(BadInput, match="`test_rows` must be at least 1. Received: test_rows=0"):
+        in_rows(np.arange(11), 0, "test_rows")
+
+
+def test_own_texts_share_the_vocabulary_of_the_training_text(tmp_path):
+    written(tmp_path / "a.txt", b"a b\nc d\n")
+    written(tmp_path / "b.txt", b"b z\n")
+    found = text.load(tmp_path, train="a.txt", test="b.txt", rows=2, test_rows=1)
+    assert found.vocabulary == ("<ukn>", "<eos>", "a", "b", "c", "d")
+    assert found.train.x.tolist() == [[2, 3, 1], [4, 5, 1]]
+    assert found.test.x.tolist() == [[3, 0, 1]]
+    assert found.classes == 6
+
+
+def test_without_a_test_text_the_end_is_held_out(tmp_path, monkeypatch):
+    written(tmp_path / "a.txt", b"a b c d\ne f g h\n")
+    monkeypatch.chdir(tmp_path)
+    found = text.load(None, train="a.txt", rows=1, test_rows=1, test_share=0.3)
+    assert found.train.x.tolist() == [[2, 3, 4, 5, 1, 6, 7]]
+    assert found.test.x.tolist() == [[0, 0, 1]]
+    with pytest.raises(BadInput, match="`test_share` must be above 0 and below 1. Received: test_share=1.0"):
+        text.load(None, train="a.txt", rows=1, test_rows=1, test_share=1.0)
+
+
+def test_a_missing_text_names_the_places(tmp_path):
+    with pytest.raises(NotAvailable, match=f"`train` must name an existing file. Received: train='a.txt'; there is no "
+                                           f"{tmp_path}/a.txt or /.*a.txt"):
+        text.load(tmp_path, train="a.txt")
+
+
+@pytest.mark.parametrize("names", [("train.txt", "test.txt.gz"), ("wiki.train.tokens", "wiki.test.tokens")])
+def test_wikitext2_files_are_found_under_their_usual_names(tmp_path, names):
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    for name in names:
+        content = b"a <unk> b\n\n" if "train" in name else b"b q\n"
+        written(folder / name, gzip.compress(content) if name.endswith("gz") else content)
+    found = wikitext2.load(tmp_path, rows=1, test_rows=1, verify=False)
+    assert found.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
+    assert found.test.x.tolist() == [[4, 0, 1]]
+    with pytest.raises(BadInput, match=r"not the published text: expected 2088628 words with sha256 44cf9c78d1150937"
+                                       r"... Received: 5 words with sha256 [0-9a-f]{16}...; fetch"):
+        wikitext2.load(tmp_path, rows=1, test_rows=1)
+
+
+def test_missing_wikitext2_says_what_to_put_where(tmp_path):
+    with pytest.raises(NotAvailable, match=f"not found in {tmp_path}/wikitext-2; put test.txt or test.txt.gz or "
+                                           "wiki.test.tokens .* fallback: pydoc"):
+        (tmp_path / "wikitext-2").mkdir()
+        written(tmp_path / "wikitext-2" / "train.txt", b"a\n")
+        wikitext2.load(tmp_path, verify=False)
+
+
+@pytest.mark.skipif("HETERO_TF_DATA" not in os.environ, reason="needs the real corpus in HETERO_TF_DATA")
+def test_the_real_corpus_in_numbers():
+    # Sizes: HeteroFL's code reproduces the paper's 73.49 MB with 33,279 words only; 2,088,628 tokens = 100 x 20,886.
+    found = wikitext2.load(os.environ["HETERO_TF_DATA"])
+    assert found.classes == 33279
+    assert found.train.x.shape == (100, 20886)
+    assert found.test.x.shape == (10, 24556)
+    assert found.vocabulary[:5] == ("<ukn>", "<eos>", "=", "Valkyria", "Chronicles")
+    own = [len(np.unique(row)) for row in found.train.x]
+    assert (min(own), max(own)) == (2826, 4160)
+    assert not (found.train.x == 0).any()

@@ -1,0 +1,178 @@
+"""The TFDS loader on a tiny prepared set: order, damage, and what is said where a set is not there."""
+
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from hetero_tf.data import tfds as loader
+from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.errors import BadInput, MemoryProblem
+
+TRAIN, TEST = 30, 12
+
+
+def pixels(split, number, size):
+    return np.random.default_rng((split == "test", number)).integers(0, 256, size, dtype=np.uint8)
+
+
+def prepare(folder, name, ragged):
+    """Writes a set of TRAIN and TEST small images as TensorFlow Datasets would."""
+    import tensorflow_datasets as tfds
+
+    class Prepared(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            shape = (None, None, 3) if ragged else (6, 5, 3)
+            return tfds.core.DatasetInfo(builder=self, disable_shuffling=True, features=tfds.features.FeaturesDict({
+                "image": tfds.features.Image(shape=shape), "note": tfds.features.Text(),
+                "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"])}))
+
+        def _split_generators(self, _):
+            return {"train": self._generate_examples("train", TRAIN), "test": self._generate_examples("test", TEST)}
+
+        def _generate_examples(self, split, count):
+            for number in range(count):
+                size = (6 + (ragged and number % 2), 5, 3)
+                yield number, {"image": pixels(split, number, size), "label": number % 3, "note": "n"}
+
+    Prepared.name = name
+    Prepared(data_dir=str(folder)).download_and_prepare()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    with loader._quiet():
+        for name, ragged in (("tiny", False), ("ragged", True)):
+            prepare(folder / "tfds", name, ragged)
+    return folder
+
+
+@pytest.fixture
+def copied(prepared, tmp_path):
+    """A copy whose training file may be damaged."""
+    shutil.copytree(prepared, tmp_path / "data")
+    return tmp_path / "data", next((tmp_path / "data").rglob("tiny-train.tfrecord*"))
+
+
+def test_a_prepared_set_comes_in_the_order_of_its_files(prepared, capfd):
+    found = loader.load(prepared, dataset="tiny")
+    assert found.train.x.shape == (TRAIN, 6, 5, 3)
+    for split, part in (("train", found.train), ("test", found.test)):
+        np.testing.assert_array_equal(part.x, [pixels(split, number, (6, 5, 3)) for number in range(len(part.x))])
+        assert part.y.tolist() == [number % 3 for number in range(len(part.x))]
+    assert found.class_names == ("cat", "dog", "eel")
+    assert found.source == f"tiny/1.0.0 ({prepared}/tfds/tiny/1.0.0)"
+    assert capfd.readouterr().out == ""
+
+
+def test_images_of_different_sizes_need_a_size(prepared):
+    with pytest.raises(BadInput, match="ragged/1.0.0 has images of different sizes; give `size` .*: size=None"):
+        loader.load(prepared, dataset="ragged")
+    found = loader.load(prepared, dataset="ragged", size=5)
+    assert found.train.x.shape == (TRAIN, 5, 5, 3)
+    assert found.train.y.tolist() == [number % 3 for number in range(TRAIN)]
+    wide = loader.load(prepared, dataset="tiny", size=6).train.x
+    # Rows stay, columns 5 -> 6: the outer columns lie outside the old centres, so they are repeated.
+    np.testing.assert_array_equal(wide[:, :, 0], loader.load(prepared, dataset="tiny").train.x[:, :, 0])
+    with pytest.raises(BadInput, match=r"`size` must be in 1..4096. Received: size=0"):
+        loader.load(prepared, dataset="tiny", size=0)
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"image": "picture"}, "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'"),
+    ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
+    ({"image": "label"}, "`image` must be a feature of uint8 images with 3 axes. Received: image='label', ClassLabel"),
+    ({"test": "validation"}, "`train` and `test` must be splits of tiny/1.0.0: test, train. Received: 'validation'"),
+])
+def test_wrong_names_list_the_right_ones(prepared, options, told):
+    with pytest.raises(BadInput, match=told):
+        loader.load(prepared, dataset="tiny", **options)
+
+
+def test_a_file_cut_between_two_records_is_counted(copied):
+    folder, file = copied
+    whole = file.read_bytes()
+    # A record: length (8 bytes), its checksum (4), data, its checksum (4).
+    first = 16 + int.from_bytes(whole[:8], "little")
+    for content, count in ((whole[:first], 1), (b"", 0), (whole + whole[:first], TRAIN + 1)):
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match=f"tiny/1.0.0: split train must have {TRAIN} examples. Received: {count}; "
+                                           "the files were cut off or exchanged"):
+            loader.load(folder, dataset="tiny")
+
+
+def test_flips_and_cuts_inside_a_record_are_found(copied):
+    folder, file = copied
+    whole = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for trial in range(12):
+        place = int(rng.integers(1, len(whole)))
+        broken = bytearray(whole[:place] if trial % 2 else whole)
+        if trial % 2 == 0:
+            broken[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(broken)
+        with pytest.raises(BadInput, match="split train (cannot be read: .*; delete the folder|must have 30 examples)"):
+            loader.load(folder, dataset="tiny")
+
+
+def test_missing_and_damaged_descriptions_are_one_sentence(copied):
+    folder, file = copied
+    file.unlink()
+    with pytest.raises(BadInput, match="tiny/1.0.0: split train cannot be read: ") as refusal:
+        loader.load(folder, dataset="tiny")
+    assert "\n" not in str(refusal.value)
+    (file.parent / "features.json").write_text("{")
+    with pytest.raises(BadInput, match="tiny cannot be opened in .*/tfds: ") as refusal:
+        loader.load(folder, dataset="tiny")
+    assert "\n" not in str(refusal.value)
+
+
+def test_unknown_sets_and_configurations_are_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"`dataset` must name a set that TensorFlow Datasets [\d.]+ has or that is "
+                                       f"prepared in {tmp_path}/tfds. Received: dataset='mnistt'"):
+        loader.load(tmp_path, dataset="mnistt")
+    with pytest.raises(BadInput, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
+        loader.load(tmp_path, dataset="emnist/none")
+
+
+def test_a_set_that_is_not_there_says_where_to_put_it(tmp_path):
+    with pytest.raises(NotAvailable, match=f"mnist is not prepared in {tmp_path}/tfds/mnist/3.* and could not be "
+                                           r"fetched: fetching is switched off \(download: false\); put the prepared"
+                                           r" set there, .*HETERO_TF_DATA.* dataset: mnist, fallback: digits\}"):
+        loader.load(tmp_path, dataset="mnist", download=False)
+
+
+def test_a_server_out_of_reach_is_found_at_once(tmp_path, monkeypatch):
+    def unreachable(request, timeout):
+        assert request.get_method() == "HEAD"
+        raise loader.urllib.error.URLError("no route")
+
+    monkeypatch.setattr(loader.urllib.request, "urlopen", unreachable)
+    start = time.monotonic()
+    with pytest.raises(NotAvailable, match=r"could not be fetched: \S+ does not answer \(no route\); put"):
+        loader.load(tmp_path, dataset="mnist")
+    # Without the question beforehand TensorFlow Datasets retries for three minutes.
+    assert time.monotonic() - start < 60
+    assert not (tmp_path / "tfds").exists()
+
+
+def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    def fail(self):
+        raise ConnectionError("connection reset\nsecond line")
+
+    monkeypatch.setattr(loader, "_unreachable", lambda builder: None)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    with pytest.raises(NotAvailable, match="could not be fetched: connection reset; put"):
+        loader.load(tmp_path, dataset="mnist")
+
+
+def test_what_does_not_fit_into_memory_is_refused(prepared, monkeypatch):
+    monkeypatch.setattr(loader.npzfile.os, "sysconf", lambda name: 60)
+    with pytest.raises(MemoryProblem, match="tiny/1.0.0, split train: needs 0.0 GiB"):
+        loader.load(prepared, dataset="tiny")

@@ -1,0 +1,253 @@
+"""The order of imports inside the package, and the calls that it must not contain, read from the source by `ast`."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
+
+# A unit is a module or a package right under hetero_tf. It imports units of earlier lines only; units of one line
+# do not know each other. A new file belongs into the first line that comes after everything it imports.
+# `__init__` is the door for callers: its functions may open any unit, but importing it imports none.
+LINES = (
+    ("__init__",),
+    ("errors", "seeds", "interrupts", "hardware", "console"),
+    ("registry", "npzfile"),
+    ("recipe",),
+    ("noise",),
+    ("data", "partitions", "store", "schedules", "layers", "submodels", "objectives", "merges", "servers", "inputs"),
+    ("models", "levels", "cut"),
+    ("plans",),
+    ("clients", "evaluation"),
+    ("rounds",),
+    ("process",),
+    ("accounting", "experiment", "export"),
+    ("cli",),
+    ("__main__",),
+)
+LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
+# These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
+QUICK = {unit for line in LINES[:4] for unit in line} | {"data", "partitions", "store", "schedules"}
+SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
+UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"} | {
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+}
+YAML_LOADS = {"yaml.load", "yaml.load_all"}
+YAML_UNSAFE = {"yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all"}
+YAML_UNSAFE_LOADERS = {"Loader", "UnsafeLoader", "FullLoader", "CLoader", "CFullLoader", "CUnsafeLoader"}
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def unit_of(path):
+    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/errors.py` -> `errors`."""
+    return Path(path).relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def dotted(node):
+    """`yaml.load` for the expression of that name, "" for anything but names and attributes."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return ""
+
+
+def imports(tree, package):
+    """(line, full module name) of every import; `package` is what a relative import starts from.
+
+    `from a.b import c` gives `a.b.c`, as c may be a module.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join(parts[: len(parts) + 1 - node.level]) if node.level else ""
+            start = ".".join(part for part in (base, node.module) if part)
+            yield from ((node.lineno, f"{start}.{alias.name}") for alias in node.names)
+
+
+def at_import(tree):
+    """The statements that run when the module is imported: everything but the bodies of functions."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from at_import(node)
+
+
+def only_imports(tree):
+    """A module of nothing but the imports that run when `tree` is imported."""
+    return ast.Module([node for node in at_import(tree) if isinstance(node, ast.Import | ast.ImportFrom)], [])
+
+
+def upward(source, unit, package="hetero_tf"):
+    """Sentences about the imports of `source`, a part of `unit`, that the order does not allow."""
+    if unit not in LINE_OF:
+        return [f"`{unit}` has no place in the order of imports; add it to LINES in tests/test_layering.py"]
+    tree, found = ast.parse(source), []
+    for line, name in imports(only_imports(tree) if unit == "__init__" else tree, package):
+        top, *rest = name.split(".")
+        other = rest[0] if rest and rest[0] in LINE_OF else "__init__"
+        if top == "hetero_tf" and other != unit and LINE_OF[other] >= LINE_OF[unit]:
+            found.append(f"line {line}: `{unit}` must not import `{other}`, which stands on the same or a later line")
+    return found
+
+
+def slow_imports(source, package="hetero_tf"):
+    """Lines at which importing the module imports TensorFlow, or a unit of ours that may do so."""
+    found = []
+    for line, name in imports(only_imports(ast.parse(source)), package):
+        top, *rest = name.split(".")
+        ours = top == "hetero_tf" and bool(rest) and rest[0] in LINE_OF
+        if top in SLOW or ours and rest[0] not in QUICK:
+            found.append(line)
+    return found
+
+
+def unsafe_loader(call, safe):
+    """True if a `yaml.load` call names no loader, or one that is not known to be safe."""
+    given = [word.value for word in call.keywords if word.arg == "Loader"] + call.args[1:2]
+    names = [dotted(value).split(".")[-1] for value in given]
+    return not names or names[0] not in safe
+
+
+def safe_loaders(trees):
+    """SafeLoader, CSafeLoader and the classes in `trees` whose bases are only such ones."""
+    safe, grown = {"SafeLoader", "CSafeLoader"}, True
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    while grown:
+        new = {c.name for c in classes if c.bases and all(dotted(base).split(".")[-1] in safe for base in c.bases)}
+        grown = not new <= safe
+        safe |= new
+    return safe - YAML_UNSAFE_LOADERS
+
+
+def unsafe(source, safe=frozenset({"SafeLoader", "CSafeLoader"})):
+    """Sentences about what `source` does that could run a stranger's code."""
+    tree, found = ast.parse(source), []
+    for line, name in imports(tree, "hetero_tf"):
+        if name.split(".")[0] in UNSAFE_MODULES or name in UNSAFE_CALLS | YAML_LOADS | YAML_UNSAFE:
+            found.append(f"line {line}: imports {name}")
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name = dotted(call.func)
+        if name in UNSAFE_CALLS | YAML_UNSAFE or name in YAML_LOADS and unsafe_loader(call, safe):
+            found.append(f"line {call.lineno}: calls {name}")
+        for word in call.keywords:
+            off = isinstance(word.value, ast.Constant) and not word.value.value
+            if word.arg in ("shell", "allow_pickle") and not off:
+                found.append(f"line {call.lineno}: passes {word.arg}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def safe():
+    return safe_loaders([ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES])
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_keeps_the_rules(path, safe):
+    source, unit = path.read_text(encoding="utf-8"), unit_of(path)
+    package = ".".join(path.relative_to(PACKAGE.parent).parts[:-1])
+    assert upward(source, unit, package) == []
+    assert unsafe(source, safe) == []
+    if unit in QUICK:
+        assert slow_imports(source, package) == [], f"`{unit}` must import TensorFlow in functions only"
+
+
+def test_every_folder_of_modules_is_a_package():
+    folders = {path.parent for path in SOURCES}
+    assert len(folders) > 5
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "unit", "other"),
+    [
+        ("from hetero_tf import cut", "data", "cut"),
+        ("import hetero_tf.rounds", "cut", "rounds"),
+        ("from hetero_tf.models import build", "cut", "models"),
+        ("def f():\n    from hetero_tf.cli import main", "experiment", "cli"),
+        ("from ..cut import Cut", "layers", "cut"),
+        ("from .. import registry", "errors", "registry"),
+        ("from hetero_tf import process", "__init__", "process"),
+    ],
+)
+def test_imports_against_the_order_are_found(source, unit, other):
+    package = f"hetero_tf.{unit}" if ".." in source else "hetero_tf"
+    (sentence,) = upward(source, unit, package)
+    assert f"`{unit}` must not import `{other}`" in sentence
+
+
+@pytest.mark.parametrize(
+    ("source", "unit", "package"),
+    [
+        ("from hetero_tf import errors, seeds", "data", "hetero_tf.data"),
+        ("from hetero_tf.data.dataset import Split", "data", "hetero_tf.data"),
+        ("from .dataset import Split", "data", "hetero_tf.data"),
+        ("from hetero_tf import __version__", "recipe", "hetero_tf.recipe"),
+        ("import numpy as np", "seeds", "hetero_tf"),
+        ("def open():\n    from hetero_tf import process", "__init__", "hetero_tf"),
+    ],
+)
+def test_imports_along_the_order_are_allowed(source, unit, package):
+    assert upward(source, unit, package) == []
+
+
+def test_a_unit_without_a_place_is_named():
+    assert upward("", "wizard") == [
+        "`wizard` has no place in the order of imports; add it to LINES in tests/test_layering.py"
+    ]
+
+
+def test_slow_imports_are_found_at_import_time_only():
+    assert slow_imports("import os\nimport tensorflow as tf") == [2]
+    assert slow_imports("try:\n    from keras import ops\nexcept ImportError:\n    pass") == [2]
+    assert slow_imports("class A:\n    import tensorflow_datasets") == [2]
+    assert slow_imports("from hetero_tf.layers import scaler") == [1]
+    assert slow_imports("from ..layers import scaler", "hetero_tf.data") == [1]
+    assert slow_imports("def load():\n    import tensorflow_datasets as tfds") == []
+    assert slow_imports("from hetero_tf import errors\nimport numpy") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from marshal import loads",
+        "from os import system",
+        "eval('1')",
+        "exec(text)",
+        "yaml.load(text)",
+        "yaml.load(text, Loader=yaml.Loader)",
+        "yaml.load(text, yaml.FullLoader)",
+        "yaml.load(text, Loader=choose())",
+        "yaml.unsafe_load(text)",
+        "os.system('ls')",
+        "subprocess.run('ls', shell=True)",
+        "subprocess.run('ls', shell=wanted)",
+        "np.load(path, allow_pickle=True)",
+    ],
+)
+def test_unsafe_calls_are_found(source):
+    assert len(unsafe(source)) == 1
+
+
+def test_safe_calls_are_allowed():
+    source = (
+        "yaml.safe_load(text)\nyaml.load(text, Loader=yaml.SafeLoader)\nnp.load(path, allow_pickle=False)\n"
+        "model.eval()\nsubprocess.run(['ls'], shell=False)"
+    )
+    assert unsafe(source) == []
+
+
+def test_a_loader_is_safe_if_all_its_bases_are():
+    tree = ast.parse(
+        "class B(A): pass\nclass A(yaml.SafeLoader): pass\nclass C(A, Other): pass\nclass D: pass\n"
+        "class FullLoader(yaml.SafeLoader): pass"
+    )
+    assert safe_loaders([tree]) == {"SafeLoader", "CSafeLoader", "A", "B"}
+    assert unsafe("yaml.load(text, Loader=B)", safe_loaders([tree])) == []
+    assert unsafe("yaml.load(text, Loader=C)", safe_loaders([tree])) == ["line 1: calls yaml.load"]

@@ -1,0 +1,274 @@
+"""Golden numbers and properties of the ways to split, and the file of a partition."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.partitions import file, iid, labels
+from hetero_tf.partitions.partition import Partition, label_mask
+
+# Label counts of MNIST (shared by every copy of the set: LeCun, Cortes, Burges).
+MNIST_TRAIN = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+MNIST_TEST = (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)
+
+
+def mnist_labels(seed=0):
+    """The labels of MNIST in some order."""
+    rng = np.random.default_rng(seed)
+    digits = np.arange(10, dtype=np.int32)
+    return tuple(rng.permutation(np.repeat(digits, counts)) for counts in (MNIST_TRAIN, MNIST_TEST))
+
+
+def test_iid_deals_equal_parts_and_leaves_the_rest():
+    train, test = np.arange(103, dtype=np.int32) % 5, np.arange(27, dtype=np.int32) % 5
+    found = iid.split(train, test, 5, np.random.default_rng(0), clients=10)
+    for ids, each in ((found.train, 10), (found.test, 2)):
+        assert [len(own) for own in ids] == [each] * 10
+        assert len(set(np.concatenate(ids).tolist())) == 10 * each
+    for client, own in enumerate(found.train):
+        assert set(np.flatnonzero(found.label_mask[client])) == set(train[own])
+
+
+def test_iid_draws_from_all_of_the_data():
+    # Any example is drawn with chance 100/103: over 300 seeds each is left out about 9 times, hardly ever 0 times.
+    left = np.zeros(103)
+    for seed in range(300):
+        found = iid.split(np.zeros(103, np.int32), np.zeros(3, np.int32), 1, np.random.default_rng(seed), clients=50)
+        left += ~np.isin(np.arange(103), np.concatenate(found.train))
+        assert all(own.size == 0 for own in found.test)
+    assert left.sum() == 300 * 3
+    assert left.max() < 30
+
+
+def test_iid_of_text_deals_rows_and_no_test_rows():
+    rows = np.array([[3, 1, 1], [2, 2, 2], [0, 4, 1]], np.int32)
+    found = iid.split(rows, rows, 6, np.random.default_rng(0), clients=3)
+    assert sorted(int(own[0]) for own in found.train) == [0, 1, 2]
+    for client, own in enumerate(found.train):
+        assert np.flatnonzero(found.label_mask[client]).tolist() == sorted(set(rows[own[0]].tolist()))
+    assert [own.size for own in found.test] == [0, 0, 0]
+
+
+def test_mnist_split_by_labels_has_the_published_spread():
+    # HeteroFL authors' code on MNIST, 100 clients, 2 labels: sizes from 271 (a one-label client with 5421 // 20
+    # examples) to 651, and about one client in ten with one label (19 / 199 of 100 clients; seen there: 7..17).
+    train, test = mnist_labels()
+    single, sizes = [], []
+    for seed in range(30):
+        found = labels.split(train, test, 10, np.random.default_rng(seed), clients=100, per_client=2)
+        summary = found.summary()
+        single.append(summary["one_label_clients"])
+        sizes += [len(own) for own in found.train]
+        # Each one-label client leaves one shard of 271..338 unused.
+        assert 271 * single[-1] <= 60000 - summary["train_used"] <= 338 * single[-1]
+        assert summary["labels"]["max"] == 2
+        assert summary["test_examples"]["min"] >= 892 // 20
+    assert min(sizes) == 271
+    assert max(sizes) in (650, 651, 652)
+    assert 7 < np.mean(single) < 12
+    assert 2 <= min(single) < max(single) <= 20
+
+
+@pytest.mark.parametrize(("clients", "per_client", "classes"),
+                         [(100, 2, 10), (10, 3, 5), (6, 4, 4), (7, 1, 7), (5, 1, 1)])
+def test_shards_are_contiguous_and_used_once(clients, per_client, classes):
+    rng = np.random.default_rng(clients)
+    train, test = (rng.permutation(np.arange(count, dtype=np.int32) % classes) for count in (2011, 997))
+    found = labels.split(train, test, classes, np.random.default_rng(1), clients=clients, per_client=per_client)
+    shards = clients * per_client // classes
+    for of_client, of_split in ((found.train, train), (found.test, test)):
+        everything = np.concatenate(of_client)
+        assert len(set(everything.tolist())) == len(everything)
+        for client, own in enumerate(of_client):
+            for label in np.flatnonzero(found.label_mask[client]):
+                whole = np.flatnonzero(of_split == label)
+                each, rest = divmod(len(whole), shards)
+                places = np.searchsorted(whole, own[of_split[own] == label])
+                # `each` neighbours from a multiple of `each`, then for the first `rest` shards one of the end.
+                number = places[0] // each
+                body = np.arange(number * each, (number + 1) * each)
+                tail = [shards * each + number] if number < rest else []
+                assert places.tolist() == [*body.tolist(), *tail]
+            assert set(of_split[own]) <= set(np.flatnonzero(found.label_mask[client]))
+    assert found.label_mask.sum(0).max() <= shards
+    assert 1 <= found.label_mask.sum(1).min() <= found.label_mask.sum(1).max() <= per_client
+
+
+def test_every_shard_has_the_same_chance():
+    # 24 examples of each label in 6 shards of 4: the first example of a client tells its shard of its first label.
+    train = np.arange(96, dtype=np.int32) % 4
+    taken = np.zeros((6, 6), int)
+    for seed in range(300):
+        found = labels.split(train, train, 4, np.random.default_rng(seed), clients=6, per_client=4)
+        for client, own in enumerate(found.train):
+            taken[client, own[0] // 16] += 1
+    assert taken.min() > 20
+
+
+def test_a_test_class_with_fewer_examples_than_shards_is_handed_out_once():
+    train, test = np.arange(400, dtype=np.int32) % 10, np.array([3, 3, 3, 7], np.int32)
+    owned = np.zeros(4)
+    for seed in range(20):
+        found = labels.split(train, test, 10, np.random.default_rng(seed), clients=20, per_client=2)
+        assert all(found.label_mask[client, test[own]].all() for client, own in enumerate(found.test))
+        counts = np.bincount(np.concatenate(found.test), minlength=4)
+        assert counts.max() == 1
+        owned += counts
+    assert owned.min() > 0
+
+
+def test_the_test_split_follows_the_same_labels():
+    train, test = mnist_labels(1)
+    found = labels.split(train, test, 10, np.random.default_rng(3), clients=100, per_client=2)
+    np.testing.assert_array_equal(label_mask(train, found.train, 10), found.label_mask)
+    np.testing.assert_array_equal(label_mask(test, found.test, 10), found.label_mask)
+
+
+@pytest.mark.parametrize("way", [iid.split, labels.split])
+def test_a_split_depends_on_the_generator_only(way):
+    train, test = mnist_labels()
+    digests = [way(train, test, 10, np.random.default_rng(seed), clients=100).sha256 for seed in (0, 0, 1)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_many_clients_are_not_quadratic():
+    train = np.arange(200_000, dtype=np.int32) % 10
+    found = labels.split(train, train[:1000], 10, np.random.default_rng(0), clients=50_000, per_client=2)
+    assert found.summary()["train_examples"] == {"min": 2, "mean": pytest.approx(3.8, abs=0.02), "max": 4}
+
+
+SHORT = np.arange(20, dtype=np.int32) % 10
+
+
+@pytest.mark.parametrize(("way", "options", "told"), [
+    (iid, {"clients": 21}, r"`clients` must be in 1..20, the number of training examples .* Received: clients=21"),
+    (iid, {"clients": 0}, r"`clients` must be in 1..20.* Received: clients=0"),
+    (labels, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
+    (labels, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
+    (labels, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
+    (labels, {"clients": 7, "per_client": 2}, r"a multiple of the 10 labels. Received: clients=7, per_client=2"),
+    (labels, {"clients": 15, "per_client": 2}, r"an example for each of its 3 shards; label 0 has 2; use fewer"),
+])
+def test_impossible_splits_are_refused(way, options, told):
+    with pytest.raises(BadInput, match=told):
+        way.split(SHORT, SHORT, 10, np.random.default_rng(0), **options)
+
+
+def test_text_cannot_be_split_by_labels():
+    with pytest.raises(BadInput, match="`labels` needs one label for each example, which text has not; use `iid`"):
+        labels.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, np.random.default_rng(0), clients=2)
+
+
+def ids(*lists):
+    return tuple(np.array(own, np.int32) for own in lists)
+
+
+MASK = np.array([[1, 0], [1, 1]], bool)
+
+
+@pytest.mark.parametrize(("train", "test", "mask", "told"), [
+    (ids([0]), ids([], []), MASK, r"`train` must have one array for each of the 2 clients .* Received: 1"),
+    (ids([0], [1]), ids([]), MASK, r"`test` must have one array for each of the 2 clients"),
+    (ids([0], [-3]), ids([], []), MASK, r"`train` must hold example ids from 0. Received: -3 of client 1"),
+    (ids([0], [[1]]), ids([], []), MASK, r"`train` must be int32 \[examples\] .* Received: int32 \(1, 1\) of client 1"),
+    ((np.array([0]), np.array([1])), ids([], []), MASK, r"Received: int64 \(1,\) of client 0"),
+    (ids([0], [1]), ids([], []), MASK.astype(int), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
+])
+def test_partitions_are_checked_when_made(train, test, mask, told):
+    with pytest.raises(BadInput, match=told):
+        Partition(train, test, mask)
+
+
+def test_summary_in_numbers():
+    found = Partition(ids([4, 5, 6], [1]), ids([], [2, 3]), MASK)
+    assert json.loads(json.dumps(found.summary())) == {
+        "clients": 2, "train_examples": {"min": 1, "mean": 2.0, "max": 3},
+        "test_examples": {"min": 0, "mean": 1.0, "max": 2},
+        "labels": {"min": 1, "mean": 1.5, "max": 2}, "one_label_clients": 1, "train_used": 4, "test_used": 2}
+
+
+def test_digest_tells_partitions_apart():
+    others = [Partition(ids([4, 5], [6]), ids([], []), MASK), Partition(ids([4], [5, 6]), ids([], []), MASK),
+              Partition(ids([4, 5], []), ids([], [6]), MASK), Partition(ids([4, 5], [6]), ids([], []), ~MASK)]
+    assert len({one.sha256 for one in others}) == 4
+
+
+@pytest.fixture
+def saved(tmp_path):
+    train, test = mnist_labels()
+    partition = labels.split(train, test, 10, np.random.default_rng(0), clients=100)
+    partition.save(tmp_path / "p.npz")
+    return partition, tmp_path / "p.npz", train, test
+
+
+def test_a_saved_partition_comes_back(saved):
+    partition, path, train, test = saved
+    found = file.split(train, test, 10, None, clients=100, path=str(path))
+    assert found.sha256 == partition.sha256
+    for one, other in zip(found.train + found.test, partition.train + partition.test, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert os.listdir(path.parent) == ["p.npz"]
+
+
+def test_a_partition_of_other_data_is_refused(saved):
+    _, path, train, test = saved
+    with pytest.raises(BadInput, match="`clients` must be that of .*p.npz, 100. Received: clients=99"):
+        file.split(train, test, 10, None, clients=99, path=path)
+    with pytest.raises(BadInput, match="belongs to data with 10 labels. Received: 11 labels"):
+        file.split(train, test, 11, None, clients=100, path=path)
+    with pytest.raises(BadInput, match=r"other data: train example 59\d+ is asked for. Received: 59000 examples"):
+        file.split(train[:59000], test, 10, None, clients=100, path=path)
+    last = max(own.max() for own in Partition.load(path).train)
+    with pytest.raises(BadInput, match=f"train example {last} is asked for. Received: {last} examples"):
+        file.split(train[:last], test, 10, None, clients=100, path=path)
+    with pytest.raises(BadInput, match="test example 99.. is asked for. Received: 9000 examples"):
+        file.split(train, test[:9000], 10, None, clients=100, path=path)
+    with pytest.raises(BadInput, match="examples of client 0 have labels that its `label_mask` lacks"):
+        file.split(train[::-1], test, 10, None, clients=100, path=path)
+    Partition(ids([0], []), ids([], []), np.ones((2, 10), bool)).save(path)
+    with pytest.raises(BadInput, match="every client must have a training example. Received: none of client 1"):
+        file.split(train, test, 10, None, clients=2, path=path)
+
+
+def test_changed_files_are_refused(saved):
+    _, path, _, _ = saved
+    whole = dict(np.load(path, allow_pickle=False))
+    for changes, told in (
+            ({"train_ids": whole["train_ids"][::-1]}, "the content differs from its sha256"),
+            ({"label_mask": ~whole["label_mask"]}, "the content differs from its sha256"),
+            ({"train_sizes": whole["train_sizes"] + 1}, "train_sizes must add up to the"),
+            ({"test_sizes": -whole["test_sizes"]}, "test_sizes must add up to the"),
+            ({"train_ids": whole["train_ids"].astype(float)}, r"train_ids must be int32 with 1 axes. Received: float"),
+            ({"label_mask": whole["label_mask"][0]}, r"label_mask must be bool with 2 axes. Received: bool \(10,\)"),
+            ({"train_ids": np.array([None])}, "array 'train_ids.npy' holds Python objects")):
+        np.savez(path, **(whole | changes))
+        with pytest.raises(BadInput, match=told):
+            Partition.load(path)
+    with pytest.raises(BadInput, match="none.npz: cannot be opened: No such file or directory"):
+        Partition.load(path.with_name("none.npz"))
+
+
+def test_no_flip_of_a_saved_partition_is_silent(saved):
+    partition, path, _, _ = saved
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        broken = bytearray(whole)
+        broken[int(rng.integers(len(whole)))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(broken)
+        try:
+            assert Partition.load(path).sha256 == partition.sha256
+        except BadInput as error:
+            assert str(path) in str(error)
+
+
+def test_a_partition_that_cannot_be_written_leaves_nothing(saved, tmp_path):
+    partition, path, _, _ = saved
+    with pytest.raises(DiskProblem, match="p.npz: could not write the partition: No such file"):
+        partition.save(tmp_path / "none" / "p.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(DiskProblem, match="folder.npz: could not write the partition: Is a directory"):
+        partition.save(tmp_path / "folder.npz")
+    assert sorted(os.listdir(tmp_path)) == ["folder.npz", "p.npz"]

@@ -1,0 +1,195 @@
+"""Reading recipes: values, overrides, resolved text, differences, files."""
+
+import dataclasses
+import os
+
+import pytest
+from bad_recipes import BASE, TEXT
+
+from hetero_tf import recipe
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.files import LARGEST_FILE, shipped
+from hetero_tf.recipe.schema import Classes, Plugin, Width
+
+SHIPPED = sorted(shipped())
+
+
+def test_values_of_a_recipe():
+    got = recipe.loads(BASE)
+    assert got.name == "base" and got.path == "recipe"
+    assert got.data.loader.name == "synthetic" and got.data.loader.options["examples"] == 200
+    assert got.data.fallback is None
+    assert got.input == Plugin("images", {"mean": (0.5,), "std": (0.5,), "augment": "none"})
+    assert got.levels.mix == (("a", 1), ("e", 9)) and got.levels.global_level == "a"
+    assert got.levels.widths == {"a": 1.0, "c": 0.25, "e": 0.0625}
+    assert got.round.merge == Plugin("masked_mean") and got.optimizer.weight_decay == 5.0e-4
+    assert got.schedule == Plugin("steps", {"at": (1, 2), "factor": 0.1})
+    assert got.model.layers[0].args == {"filters": Width(16)}
+    assert got.model.layers[-1].args == {"units": Classes()}
+
+
+@pytest.mark.parametrize("text, value", [
+    ("5e-4", 0.0005), ("1e-3", 0.001), ("1.E+2", 100.0), (".5", 0.5), ("2", 2.0), ("+0.25", 0.25)])
+def test_floats_as_people_write_them(text, value):
+    got = recipe.loads(BASE.replace("learning_rate: 0.1", f"learning_rate: {text}")).optimizer.learning_rate
+    assert got == value and isinstance(got, float)
+
+
+@pytest.mark.parametrize("mix, pairs", [
+    ("a1-e9", (("a", 1), ("e", 9))), ("a", (("a", 1),)), ("a-c-e", (("a", 1), ("c", 1), ("e", 1))),
+    ("{c: 0.5, e: 2}", (("c", 0.5), ("e", 2))), ("e1", (("e", 1),)), ("a10-e30", (("a", 10), ("e", 30)))])
+def test_mixes(mix, pairs):
+    assert recipe.loads(BASE.replace("a1-e9", mix)).levels.mix == pairs
+
+
+def test_words_of_old_yaml_are_text():
+    got = recipe.loads(BASE.replace("name: base", "name: yes"))
+    assert got.name == "yes"
+    assert recipe.loads(BASE.replace("name: base", "name: on")).name == "on"
+
+
+@pytest.mark.parametrize("override, read, value", [
+    ("levels.mix=a1-c9", lambda r: r.levels.mix, (("a", 1), ("c", 9))),
+    ("client.epochs=3", lambda r: r.client.epochs, 3),
+    ("checkpoint.every=7", lambda r: r.checkpoint.every, 7),
+    ("model.layers.0.0.PaddedConv2D.filters=!w 32", lambda r: r.model.layers[0].args["filters"], Width(32)),
+    ("model.layers[0][0].PaddedConv2D.kernel_size=5", lambda r: r.model.layers[0].args.get("kernel_size"), 5),
+    ("model.layers[0][1].Scaler.enabled=false", lambda r: r.model.layers[1].args, {"enabled": False}),
+    ("model.layers[2]=GlobalMaxPooling2D", lambda r: r.model.layers[-2].kind, "GlobalMaxPooling2D"),
+    ("model.settings.blocks=[1, 3]", lambda r: len(r.model.layers), 10),
+    ("model.settings.blocks.1=0", lambda r: len(r.model.layers), 7),
+    ("round.server.name=sgd", lambda r: r.round.server, Plugin("sgd", {"learning_rate": 1.0})),
+    ("round.submodel={name: rolling}", lambda r: r.round.submodel, Plugin("rolling")),
+    ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
+    ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
+    ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
+    ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
+    ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
+    ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
+])
+def test_overrides(override, read, value):
+    got = recipe.loads(BASE, overrides=[override])
+    assert read(got) == value
+    assert read(recipe.loads(BASE)) != value
+    assert recipe.loads(got.source) == got
+
+
+def test_overrides_apply_in_order_and_reach_into_plain_names():
+    text = BASE.replace("submodel: prefix", "server: sgd")
+    got = recipe.loads(text, overrides=["round.server.learning_rate=0.5", "rounds=3", "rounds=4"])
+    assert got.round.server.options == {"learning_rate": 0.5} and got.rounds == 4
+
+
+def test_a_new_partition_keeps_the_options_it_shares():
+    got = recipe.loads(BASE, overrides=["partition.name=labels", "partition.per_client=2"])
+    assert got.partition.name == "labels"
+    assert got.partition.options["clients"] == 10 and got.partition.options["per_client"] == 2
+
+
+def test_overridden_data_set_of_a_shipped_recipe():
+    got = recipe.load("mnist", ["data.dataset=fashion_mnist"])
+    assert got.data.loader.options["dataset"] == "fashion_mnist" and got.data.fallback == "digits"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_resolved_text_reads_back(name):
+    got = recipe.load(name)
+    again = recipe.loads(got.source, "recipe.yaml")
+    assert again == got
+    assert again.source == got.source
+    assert recipe.difference(got.source, again.source) == []
+
+
+def test_resolved_text_holds_defaults_and_tags():
+    source = recipe.loads(BASE).source
+    for piece in ("keep: 2", "clip_norm: 1.0", "precision: float32", "!setting blocks.1", "!w 16", "!classes"):
+        assert piece in source
+
+
+@pytest.mark.parametrize("name", ["true", "12", "null", "1e5", "e1", "no", "a.b-c_d"])
+def test_text_that_looks_like_something_else_reads_back_as_text(name):
+    got = recipe.loads(BASE.replace("name: base", f'name: "{name}"'))
+    assert got.name == name
+    assert recipe.loads(got.source) == got
+
+
+@pytest.mark.parametrize("path", [
+    "a b, {c}: #d", "naïve — 数据/x.npz", "C:\\\\data", "it''s", "- x", "!w 3", "😀"])
+def test_odd_text_reads_back(path):
+    text = BASE.replace("data: {name: synthetic, kind: images}", f"data: {{name: npz, path: '{path}'}}")
+    got = recipe.loads(text)
+    assert got.data.loader.options["path"] == path.replace("''", "'")
+    assert recipe.loads(got.source) == got
+
+
+def test_difference_names_keys_and_both_values():
+    old, new = (recipe.loads(BASE, overrides=overrides).source
+                for overrides in ([], ["round.clients=6", "schedule=constant", "model.layers[3].Dense.use_bias=false",
+                                       "optimizer.clip_norm=null"]))
+    assert recipe.difference(old, new) == [
+        "round.clients: 5 -> 6",
+        "optimizer.clip_norm: 1.0 -> null",
+        "schedule.name: 'steps' -> 'constant'",
+        "schedule.at: [1, 2] -> absent",
+        "schedule.factor: 0.1 -> absent",
+        "model.layers[3].Dense.use_bias: absent -> false",
+    ]
+
+
+def test_recipes_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.loads(BASE).rounds = 5
+
+
+@pytest.mark.parametrize("path", ["mnist", "mnist.yaml", "recipes/mnist.yaml", "tiny/mnist", "recipes/tiny/mnist.yaml"])
+def test_shipped_recipes_load_from_any_folder(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    got = recipe.load(path)
+    assert got.name == ("tiny_mnist" if "tiny" in path else "mnist")
+    assert got.path.startswith("recipes/") and got.path.endswith("mnist.yaml")
+
+
+def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").write_text(BASE)
+    assert recipe.load("mnist").name == "base"
+
+
+def refusal(path):
+    with pytest.raises(BadInput) as error:
+        recipe.load(path)
+    return str(error.value)
+
+
+def test_files_that_are_no_recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("folder")
+    os.mkfifo("pipe")
+    for name, content in {"utf16": BASE.encode("utf-16"), "latin": b"name: caf\xe9\n", "binary": bytes(range(256)),
+                          "large": b"#" * (LARGEST_FILE + 1), "nul": b"name: a\0b\n", "empty": b"", "comment": b"# x\n"
+                          }.items():
+        (tmp_path / name).write_bytes(content)
+    assert refusal("folder") == "folder: is a folder; give a recipe file"
+    assert refusal("pipe") == "pipe: is not an ordinary file; give a recipe file"
+    assert refusal("/dev/zero") == "/dev/zero: is not an ordinary file; give a recipe file"
+    assert refusal("mnits") == "mnits: no such recipe; did you mean 'mnist'?"
+    assert refusal("mnist/x") .startswith("mnist/x: no such recipe")
+    assert refusal("a\0b") == "'a\\x00b': cannot be read; embedded null byte"
+    assert refusal("x" * 5000).endswith("cannot be read; File name too long")
+    assert refusal("utf16") == "utf16: is UTF-16 text; save it as UTF-8"
+    assert refusal("latin") == "latin: is not UTF-8 text (byte 9); save it as UTF-8"
+    assert refusal("binary").startswith("binary: is not UTF-8 text")
+    assert refusal("large") == f"large: too large for a recipe; at most {LARGEST_FILE} bytes are allowed"
+    assert refusal("nul").startswith("nul:1:8: unreadable character U+0000; a recipe is plain text\n")
+    assert refusal("empty") .startswith("empty:1:1: empty; expected keys and values")
+    assert refusal("comment").startswith("comment:1:1: empty; expected keys and values")
+
+
+def test_a_byte_order_mark_is_fine(tmp_path):
+    path = tmp_path / "bom.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + BASE.replace("\n", "\r\n").encode())
+    assert recipe.load(path) == recipe.loads(BASE)
+
+
+def test_text_recipe_loads():
+    assert recipe.loads(TEXT).evaluate.best == "global_loss"

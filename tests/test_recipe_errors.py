@@ -1,0 +1,184 @@
+"""Refusals of wrong recipes: exact sentences, the place shown, bombs, mutations, wrong values of every number."""
+
+import random
+import re
+import time
+
+import pytest
+from bad_recipes import BASE, EDITS, OVERRIDES, TEXT, TEXT_EDITS
+
+from hetero_tf import recipe, registry
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.check import keys
+from hetero_tf.recipe.files import shipped
+from hetero_tf.recipe.schema import Client, Checkpoint, Evaluate, Optimizer, Recipe, Round
+
+FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}
+
+
+def refusal(text, overrides=()):
+    with pytest.raises(BadInput) as error:
+        recipe.loads(text, "r.yaml", overrides)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("base, row", [pytest.param(base, row, id=row[0])
+                                       for base, rows in ((BASE, EDITS), (TEXT, TEXT_EDITS)) for row in rows])
+def test_wrong_recipe(base, row):
+    _, piece, replacement, expected = row
+    assert piece in base
+    text = base.replace(piece, replacement, 1)
+    sentence, line, caret = (refusal(text) + "\n\n").split("\n")[:3]
+    assert sentence == expected
+    number, column = (int(part) for part in re.match(r"r\.yaml:(\d+):(\d+): ", sentence).groups())
+    written = (text.splitlines() + [""])[number - 1].replace("\t", " ")
+    assert line in written and len(line) <= 110
+    if len(written) <= 110:
+        assert line == written and caret == " " * (column - 1) + "^"
+
+
+@pytest.mark.parametrize("override, expected", OVERRIDES)
+def test_wrong_override(override, expected):
+    assert refusal(BASE, [override]) == expected
+
+
+def test_frame_of_a_long_line_stays_short_and_points_right():
+    padding = "x" * 300
+    text = BASE.replace("kind: images}", f"kind: {padding}, exampels: 3, test_examples: 5}}")
+    sentence, line, caret = refusal(text).split("\n")
+    assert sentence.endswith("data.exampels: unknown key 'exampels'; did you mean 'examples'?")
+    assert len(line) <= 110 and line[caret.index("^"):].startswith("exampels")
+
+
+BOMBS = {
+    "aliases": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+    "itself": "a: &a [*a]\n",
+    "depth of lists": "[" * 100_000,
+    "depth of mappings": "{a: " * 50_000,
+    "depth of blocks": "".join(" " * depth + "a:\n" for depth in range(300)),
+    "depth of dashes": "- " * 100_000,
+    "many items": "[" + "1," * 100_000 + "]",
+    "many lines": "- 1\n" * 60_000,
+    "one long word": "a: " + "x" * 250_000,
+    "one long number": "rounds: " + "9" * 250_000,
+    "one long comment": "#" * 250_000,
+    "line ends": "\n" * 250_000,
+    "escapes": 'a: "' + "\\n" * 120_000 + '"',
+    "folded": "a: >\n" + "  x\n" * 60_000,
+    "merges": "".join(f"k{number}: {{<<: {{}}}}\n" for number in range(10_000)),
+    "complex keys": "? " * 100_000,
+    "tags": "!w " * 80_000,
+    "huge tag": "!" + "w" * 250_000 + " 1",
+    "huge anchor": "&" + "w" * 250_000 + " 1",
+    "directives": "%TAG ! tag:yaml.org,2002:python/\n---\na: !object/apply:os.system [x]\n",
+    "keys": "".join(f"k{number}: 1\n" for number in range(15_000)),
+    "surrogate": "a: \ud800",
+    "layers": BASE.replace("  layers:\n", "  layers:\n" + "    - ReLU\n" * 9_000),
+    "repeats": BASE.replace("  layers:\n", "  layers:\n" + "    - Repeat: {times: 1000, layer: ReLU}\n" * 900),
+    "settings": BASE.replace("blocks: [1, 2]", "blocks: [1, 2], " + ", ".join(f"s{n}: 1" for n in range(5_000))),
+    "schedule": BASE.replace("at: [1, 2]", "at: [" + "1, " * 15_000 + "]"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_at_once(name):
+    start = time.perf_counter()
+    message = refusal(BOMBS[name])
+    # 0.5 s is the promise; a busy machine gets some room.
+    assert time.perf_counter() - start < 2.0
+    assert message.startswith("r.yaml:") and len(message) < 1500
+
+
+TAGS = ("!w ", "!classes ", "!setting x ", "!!python/name:os.system ", "&a ", "*a ", "<<: ")
+NUMBERS = ("-1", "0", "1e99", ".nan", "9" * 30, "null", "'7'")
+
+
+def mutated(generator, text):
+    """The text with one to three random edits."""
+    lines = text.splitlines()
+    for _ in range(generator.randint(1, 3)):
+        at, other = generator.randrange(len(lines)), generator.randrange(len(lines))
+        column = generator.randint(0, len(lines[at]))
+        edit = generator.randrange(8)
+        if edit == 0 and len(lines) > 1:
+            del lines[at]
+        elif edit == 1:
+            lines.insert(other, lines[at])
+        elif edit == 2:
+            lines[at], lines[other] = lines[other], lines[at]
+        elif edit == 3:
+            junk = generator.choice("{}[]:,&*!|>'\"%@`#-?\t\0\x07\ufeff٣😀=~ ") * generator.randint(1, 3)
+            lines[at] = lines[at][:column] + junk + lines[at][column:]
+        elif edit == 4:
+            lines[at] = lines[at][:column] + generator.choice(TAGS) + lines[at][column:]
+        elif edit == 5:
+            lines[at] = re.sub(r"\d+", generator.choice(NUMBERS), lines[at])
+        elif edit == 6:
+            lines[at] = lines[at][:column] + lines[at][column + generator.randint(1, 9):]
+        else:
+            lines[at] = " " * generator.randint(1, 3) + lines[at]
+    return "\n".join(lines) + "\n"
+
+
+def test_mutated_recipes_load_or_are_refused_with_their_line():
+    generator = random.Random(7)
+    refused = placed = 0
+    for _ in range(1000):
+        text = mutated(generator, FILES[generator.choice(sorted(FILES))])
+        try:
+            got = recipe.loads(text, "r.yaml")
+        except BadInput as error:
+            refused += 1
+            placed += bool(re.match(r"r\.yaml:\d+:\d+: ", str(error)))
+        else:
+            assert recipe.loads(got.source) == got
+    assert refused > 500
+    assert placed >= 0.95 * refused
+
+
+def number_paths():
+    """Every key and plug-in option that holds a number, as an override path, with its recipe."""
+    sections = {"": Recipe, "round.": Round, "client.": Client, "optimizer.": Optimizer, "evaluate.": Evaluate,
+                "checkpoint.": Checkpoint}
+    for prefix, cls in sections.items():
+        for name, field in keys(cls).items():
+            if field.type in (int, float, float | None):
+                yield f"{prefix}{name}"
+    yield from ("levels.widths.e", "levels.mix", "partition.clients", "schedule.at", "schedule.factor",
+                "model.layers[0][0].PaddedConv2D.filters", "model.layers[3].Dense.units", "input.std",
+                "model.layers[1].Repeat.times")
+    options = registry.options("data", "synthetic").values()
+    yield from (f"data.{option.name}" for option in options if option.type == "int")
+
+
+WRONG = ("-1", "0", "1e-9", "1000000000000", "18446744073709551616", ".nan", "-.inf", "true", '"5e-4"', "null", "[1]",
+         "{a: 1}", "!w 3", "!classes", "''", "text", "2026-01-01")
+# Always wrong for a number, whatever its range.
+NEVER = (".nan", "-.inf", "true", '"5e-4"', "18446744073709551616", "1000000000000", "''", "text", "2026-01-01")
+
+
+@pytest.mark.parametrize("path", list(number_paths()))
+def test_wrong_numbers_are_refused_by_name(path):
+    for value in WRONG:
+        override = f"{path}={value}"
+        try:
+            got = recipe.loads(BASE, overrides=[override])
+        except BadInput as error:
+            assert str(error).startswith(f"--set {override}: ") or re.match(r"recipe:\d+:\d+: ", str(error)), error
+        else:
+            assert value not in NEVER, f"{override} was taken as {got}"
+
+
+@pytest.mark.parametrize("value", [
+    "", "x" * 300, "a\\nb", "\u202eabc", "😀", "../x", "/etc/passwd", "a/b", ".", "-x"])
+def test_names_of_runs_stay_inside_the_run_folder(value):
+    assert "name: not allowed; must be text like" in refusal(BASE.replace("name: base", f'name: "{value}"'))
+
+
+@pytest.mark.parametrize("kind", [
+    "os.system", "keras.layers.Dense", "builtins:eval", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer",
+    "__import__", "Layer", "Model", "Sequential", "InputLayer", "dense", "hetero_tf.layers.scaler.Scaler", "1", "",
+    "RNN", "Bidirectional", "TimeDistributed", "Embedding", "Functional", "subprocess.Popen"])
+def test_hostile_layers_are_refused_with_their_line(kind):
+    for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
+        assert refusal(BASE.replace("- GlobalAveragePooling2D", f"- {written}")).startswith("r.yaml:11:")

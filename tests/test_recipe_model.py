@@ -1,0 +1,139 @@
+"""Layers of a recipe: units, repeats, settings, names, sizes."""
+
+import inspect
+import math
+import re
+
+import pytest
+from bad_recipes import BASE, TEXT
+
+from hetero_tf import recipe
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.schema import Width
+from hetero_tf.recipe.shapes import needs_map
+
+MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
+
+
+def layers(*items, base=BASE):
+    """The LayerSpecs of a recipe with these items before the last two."""
+    items = "".join(f"    - {item}\n" for item in (*items, "GlobalAveragePooling2D", "Dense: {units: !classes}"))
+    return recipe.loads(re.sub(MODEL, "  layers:\n" + items, base)).model.layers
+
+
+def test_names_are_unit_position_class():
+    assert [spec.name for spec in recipe.loads(BASE).model.layers] == [
+        "0_0_padded_conv2d", "0_1_scaler", "0_2_norm", "0_3_re_lu", "0_4_max_pooling2d",
+        "1_0_0_pre_activation_block", "1_1_0_pre_activation_block", "2_0_global_average_pooling2d", "3_0_dense"]
+
+
+def test_units_are_nested_lists_and_copies():
+    assert [spec.unit for spec in recipe.loads(BASE).model.layers] == ["0"] * 5 + ["1_0", "1_1", "2", "3"]
+
+
+def test_where_is_file_line_column():
+    specs = recipe.loads(BASE, "r.yaml").model.layers
+    assert specs[0].where == "r.yaml:9:22" and specs[3].where == "r.yaml:9:77"
+
+
+def test_first_overrides_the_first_copy_alone():
+    copies = recipe.loads(BASE).model.layers[5:7]
+    assert [copy.args for copy in copies] == [{"filters": Width(32), "stride": 2}, {"filters": Width(32)}]
+    assert [copy.alike for copy in copies] == [None, None]
+
+
+def test_alike_copies_name_the_first():
+    specs = layers("Repeat: {times: 3, alike: true, layer: {PaddedConv2D: {filters: 3}}}")
+    assert [spec.alike for spec in specs[:3]] == [None, "0_0_0_padded_conv2d", "0_0_0_padded_conv2d"]
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 7])
+def test_repeat_gives_as_many_copies(times):
+    specs = layers(f"Repeat: {{times: {times}, layer: ReLU}}")
+    assert len(specs) == times + 2
+    assert len({spec.name for spec in specs}) == len(specs)
+
+
+def test_first_may_give_what_a_single_copy_needs():
+    single, = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
+    assert single.args == {"filters": Width(8)}
+    with pytest.raises(BadInput, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
+        layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
+
+
+def test_copies_have_their_own_arguments():
+    first, second = layers("Repeat: {times: 2, layer: {PaddedConv2D: {filters: 3}}}")[:2]
+    first.args["filters"] = 9
+    assert second.args["filters"] == 3
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 64, 100, 512])
+@pytest.mark.parametrize("width", [1.0, 0.5, 0.25, 0.125, 0.0625, 0.07, 0.3])
+def test_width_is_the_ceiling_of_the_share(size, width):
+    expected = math.ceil(round(size * width, 9))
+    assert Width(size).at(width) == expected
+
+
+def test_flatten_before_any_width_is_fine():
+    items = "  layers:\n    - Flatten\n    - [Dense: {units: !w 32}, ReLU]\n    - Dense: {units: !classes}\n"
+    text = re.sub(MODEL, items, BASE)
+    assert [spec.kind for spec in recipe.loads(text).model.layers] == ["Flatten", "Dense", "ReLU", "Dense"]
+
+
+@pytest.mark.parametrize("channels, allowed", [(64, True), (128, True), (60, True), (32, False), (30, False)])
+def test_four_groups_divide_the_channels_of_every_level(channels, allowed):
+    items = f"[PaddedConv2D: {{filters: !w {channels}}}, Norm: {{kind: gn}}]"
+    if allowed:
+        assert layers(items)
+    else:
+        with pytest.raises(BadInput, match="4 groups do not divide the [0-9]+ channels of level '[ae]'"):
+            layers(items)
+
+
+def test_groups_of_levels_outside_the_mix_do_not_matter():
+    items = "[PaddedConv2D: {filters: !w 32}, Norm: {kind: gn}]"
+    assert layers(items, base=BASE.replace("mix: a1-e9", "mix: a1-c9"))
+
+
+def test_pairs_become_tuples():
+    spec = layers("MaxPooling2D: {pool_size: [2, 1]}")[0]
+    assert spec.args == {"pool_size": (2, 1)}
+    with pytest.raises(BadInput, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
+        layers("MaxPooling2D: {pool_size: [2, 0]}")
+
+
+@pytest.mark.parametrize("kind", layer_table.known_layers())
+def test_every_layer_loads_with_its_required_arguments(kind):
+    wants, required = layer_table.arguments(kind)
+    values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
+    args = ", ".join(f"{name}: {values.get(name, 8)}" for name in sorted(required))
+    if "classes" in wants:
+        assert recipe.loads(TEXT).model.layers[0].kind == kind
+    elif kind not in ("Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D"):
+        assert layers("PaddedConv2D: {filters: 32}", f"{kind}: {{{args}}}")[1].kind == kind
+
+
+def test_table_agrees_with_keras():
+    keras = pytest.importorskip("keras")
+    for name, wants in layer_table.KERAS_LAYERS.items():
+        known = inspect.signature(getattr(keras.layers, name).__init__).parameters
+        assert set(wants) <= set(known), name
+        without = {key for key, value in known.items() if value.default is value.empty} - {"self", "kwargs"}
+        assert without == layer_table.REQUIRED.get(name, set()), name
+    for name in layer_table.ACTIVATIONS:
+        assert callable(keras.activations.get(name))
+    for name in set(layer_table.INITIALIZERS) - {"fan_in_uniform"}:
+        assert callable(keras.initializers.get(name))
+
+
+def test_layers_that_need_a_map():
+    assert needs_map("Conv2D") and needs_map("PaddedConv2D") and needs_map("PreActivationBlock")
+    assert not needs_map("Dense") and not needs_map("TransformerBlock")
+
+
+def test_sizes_that_only_together_are_too_large():
+    text = BASE.replace("    - Dense", "    - Dense: {units: 1000000}\n    - Dense: {units: !w 1000000}\n    - Dense")
+    with pytest.raises(BadInput, match=r"1000000000000 weights in one layer; at most 2147483648 are allowed. "
+                                       r"Received: !w 1000000 behind 1000000"):
+        recipe.loads(text)

@@ -1,0 +1,124 @@
+"""recipes/README.md: its generated part is current, its recipes load, and recipes say what they must."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hetero_tf import recipe, registry
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.files import shipped
+from hetero_tf.recipe.reader import parse
+
+README = Path(__file__).parents[1] / "recipes" / "README.md"
+TEXT = README.read_text("utf-8")
+BEGIN, END = "<!-- begin: generated -->\n", "<!-- end: generated -->"
+NAMES = sorted(shipped())
+
+
+def update():
+    """Writes the current tables: `python -c "import test_recipes_readme as t; t.update()"` in tests/."""
+    head, _, rest = TEXT.partition(BEGIN)
+    README.write_text(head + BEGIN + recipe.documentation() + END + rest.partition(END)[2], "utf-8")
+
+
+def test_generated_part_is_current():
+    generated = TEXT.partition(BEGIN)[2].partition(END)[0]
+    assert generated == recipe.documentation(), "run the line in the docstring of update()"
+
+
+def test_every_key_plugin_and_layer_is_in_the_tables():
+    tables = recipe.documentation()
+    for key in ("seed", "data.name", "data.fallback", "model.layers", "levels.mix", "round.lost_share",
+                "client.label_cut", "optimizer.clip_norm", "evaluate.best", "checkpoint.keep", "precision"):
+        assert f"| `{key}` |" in tables
+    for kind in registry.EXPORTS:
+        for name in registry.names(kind):
+            assert f"| `{name}` |" in tables or f"| `{name}." in tables
+    for name in registry.names("layers"):
+        assert f"| `{name}` |" in tables
+
+
+def test_every_row_has_as_many_cells_as_its_head():
+    for line in recipe.documentation().splitlines():
+        if line.startswith("|"):
+            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5), line
+
+
+def test_every_meaning_is_given():
+    for line in recipe.documentation().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+        if len(cells) == 6 and "no options" not in line:
+            assert cells[4], f"no meaning: {line}"
+
+
+def test_recipes_of_the_readme_load():
+    blocks = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    assert [recipe.loads(block).name for block in blocks] == ["my_images", "my_text"]
+
+
+@pytest.mark.parametrize("line", re.findall(r"`((?:--set [^`|]+)+)`", TEXT))
+def test_overrides_of_the_readme_load(line):
+    overrides = [part.strip().strip("'").replace("='", "=") for part in line.split("--set") if part.strip()]
+    if overrides == ["path=value"]:
+        return
+    names = ("mnist", "cifar10", "wikitext2")
+    loaded = []
+    for name in names:
+        try:
+            loaded.append(recipe.load(name, overrides))
+        except BadInput:
+            continue
+    assert loaded, f"no shipped recipe takes {overrides}"
+    assert all(got.source != recipe.load(got.name).source for got in loaded) or "levels.mix=a-e" in overrides
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_comment_states_source_cost_expectation_command_and_override(name):
+    text = shipped()[name].read_text("utf-8")
+    comment = text[:text.index("\nname:")]
+    assert all(line.startswith("# ") for line in comment.splitlines())
+    run = f"Run: bin/hetero_tf --recipe recipes/{name}.yaml"
+    for word in ("Source: ", "Cost: ", "Expect: ", run, "Useful: --set "):
+        assert word in comment
+    override = re.search(r"Useful: --set (\S+)", comment).group(1).replace("'", "")
+    assert recipe.load(name, [override]).source != recipe.load(name).source
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("tiny/")])
+def test_every_recipe_has_a_tiny_twin_of_the_same_structure(name):
+    big, tiny = recipe.load(name), recipe.load(f"tiny/{name}")
+    kinds = [list(dict.fromkeys(spec.kind for spec in got.model.layers)) for got in (big, tiny)]
+    assert kinds[0] == kinds[1], "the same layers in the same order"
+    for part in ("submodel", "merge", "server"):
+        assert getattr(tiny.round, part).name == getattr(big.round, part).name
+    assert (tiny.partition.name, tiny.input.name, tiny.levels.widths, tiny.levels.mix) == (
+        big.partition.name, big.input.name, big.levels.widths, big.levels.mix)
+    assert tiny.rounds == 2 and tiny.data.loader.name in ("synthetic", "digits", "pydoc")
+    assert tiny.name == f"tiny_{big.name}"
+
+
+# Hyper-parameters set by the authors' code (github.com/diaoenmao/HeteroFL..., commit cc40f3e).
+PUBLISHED = {
+    "mnist": (200, 5, 10, 50, 0.01, (100,)),
+    "mnist_noniid": (400, 5, 10, 50, 0.01, (200,)),
+    "cifar10": (400, 5, 10, 50, 0.1, (150, 250)),
+    "cifar10_noniid": (800, 5, 10, 50, 0.1, (300, 500)),
+    "wikitext2": (200, 1, 100, 10, 0.1, (50, 100)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_hyper_parameters_are_the_published_ones(name):
+    got = recipe.load(name)
+    assert (got.rounds, got.client.epochs, got.client.batch_size, got.evaluate.batch_size, got.optimizer.learning_rate,
+            got.schedule.options["at"]) == PUBLISHED[name]
+    assert (got.optimizer.momentum, got.optimizer.weight_decay, got.optimizer.clip_norm) == (0.9, 5.0e-4, 1.0)
+    assert got.schedule.options["factor"] == 0.1
+    assert (got.partition.options["clients"], got.round.clients) == (100, 10)
+
+
+def test_recipes_are_plain_yaml_one_document():
+    for path in shipped().values():
+        assert "\t" not in path.read_text("utf-8")
+        assert list(parse(path.read_text("utf-8"), "x").value)[0] == "name"

@@ -1,0 +1,152 @@
+"""The closed table of plug-ins, options read from source, and modules of a person's own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hetero_tf import models, registry
+from hetero_tf.errors import BadInput
+
+PLUGIN = '''
+"""A module of a person's own."""
+
+import numpy as np
+
+LOADED = True
+
+
+def split(train_labels, test_labels, classes, rng, *, clients: int, share: float = 0.5, names: tuple = ("a",),
+          spare=None):
+    """Splits in its own way.
+
+    Args:
+        train_labels: int32 [n].
+        clients: how many there are,
+            over two lines
+        share, names: used together
+
+    Returns:
+        Nothing.
+    """
+
+
+def helper(x):
+    return x
+'''
+
+
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """Writes modules to a folder on the path; the registry is as before afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry, "_plugged", {kind: {} for kind in registry.KINDS})
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return name
+
+    return write
+
+
+def test_names_are_modules_that_define_the_function_of_their_kind():
+    assert registry.names("submodels") == ("prefix", "random", "rolling")
+    assert "dataset" not in registry.names("data") and "digits" in registry.names("data")
+    assert {"Scaler", "PaddedConv2D", "TransformerBlock"} <= set(registry.names("layers"))
+
+
+def test_find_imports_the_module():
+    assert callable(registry.find("schedules", "steps").multiplier)
+    with pytest.raises(BadInput, match=r"^no 'step' in schedules; did you mean 'steps'\?$"):
+        registry.find("schedules", "step")
+    with pytest.raises(BadInput, match=r"^no 'os.path' in submodels; known: prefix, random, rolling$"):
+        registry.find("submodels", "os.path")
+
+
+def test_options_come_from_source():
+    at, factor = registry.options("schedules", "steps").values()
+    assert (at.name, at.type, at.required) == ("at", "tuple", True)
+    assert (factor.type, factor.required, factor.default) == ("float", False, 0.1)
+    assert factor.doc == "multiplies the learning rate at each of them."
+
+
+def test_arguments_of_layers_leave_out_what_the_level_supplies():
+    assert list(registry.options("layers", "Scaler")) == ["enabled"]
+    assert registry.level_arguments("Scaler") == {"scale"}
+    assert registry.level_arguments("Dense") == set()
+    assert list(registry.options("layers", "GELU")) == []
+
+
+@pytest.mark.parametrize("name, file", [
+    ("PaddedConv2D", "padded_conv2d"), ("GELU", "gelu"), ("ReLU", "re_lu"), ("Norm", "norm"),
+    ("StaticBatchNormalization", "static_batch_normalization"), ("MaxPooling2D", "max_pooling2d")])
+def test_snake_case(name, file):
+    assert registry.snake_case(name) == file
+
+
+def test_layer_gives_classes_of_keras_and_refuses_others():
+    keras = pytest.importorskip("keras")
+    assert models.layer_class("Dense") is keras.layers.Dense
+    assert models.layer_class("Scaler").__module__ == "hetero_tf.layers.scaler"
+    for name in ("Lambda", "TFSMLayer", "os.system", "keras.layers.Dense"):
+        with pytest.raises(BadInput, match=f"^no layer '{name}'"):
+            models.layer_class(name)
+
+
+def test_plugin_adds_by_the_function_it_defines(plugged):
+    name = plugged("own_split", PLUGIN)
+    assert registry.register_plugin(name) == [("partitions", "own_split")]
+    assert registry.register_plugin(name) == [("partitions", "own_split")], "a second time is no clash"
+    assert "own_split" in registry.names("partitions")
+    assert registry.find("partitions", "own_split").LOADED
+    options = registry.options("partitions", "own_split")
+    assert list(options) == ["clients", "share", "names"], "`spare` has no annotation"
+    assert options["clients"].doc == "how many there are, over two lines"
+    assert options["names"].doc == options["share"].doc == "used together"
+
+
+def test_plugin_adds_layers_defined_in_it_only(plugged):
+    pytest.importorskip("keras")
+    name = plugged("own_layers", "import keras\nfrom keras.layers import Dense\n\n\nclass Twice(keras.layers.Layer):\n"
+                                 "    def __init__(self, units: int, scale: float = 1.0, **kwargs):\n"
+                                 "        super().__init__(**kwargs)\n\n\n"
+                                 "class _Hidden(keras.layers.Layer):\n    pass\n")
+    assert registry.register_plugin(name) == [("layers", "Twice")]
+    assert list(registry.options("layers", "Twice")) == ["units"]
+    assert registry.level_arguments("Twice") == {"scale"}
+    assert models.layer_class("Twice").__name__ == "Twice"
+
+
+@pytest.mark.parametrize("name, text, message", [
+    ("nothing_here", "x = 1\n", "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
+                                "of the functions load, build, split, keep, loss, merge, apply, multiplier"),
+    ("broken", "1 / 0\n", "--plugin broken: cannot be imported; ZeroDivisionError: division by zero"),
+    ("prefix", "def keep(size, kept, round, client, seed):\n    pass\n",
+     "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
+    ("borrowed", "from hetero_tf.schedules.steps import multiplier\n", "--plugin borrowed: defines nothing to add"),
+])
+def test_plugin_refusals(plugged, name, text, message):
+    with pytest.raises(BadInput) as error:
+        registry.register_plugin(plugged(name, text))
+    assert str(error.value).startswith(message)
+    assert name not in {*registry.names("submodels")} - {"prefix"}
+
+
+def test_missing_module_is_a_sentence():
+    with pytest.raises(BadInput, match="^--plugin no_such.module: cannot be imported; ModuleNotFoundError"):
+        registry.register_plugin("no_such.module")
+
+
+def test_default_that_is_no_plain_value_is_a_sentence(plugged):
+    name = plugged("computed", "def multiplier(round, *, rate: int = len('abc')):\n    return 1\n")
+    registry.register_plugin(name)
+    with pytest.raises(BadInput, match=r"option 'rate' of a plug-in has a default that is not a plain value"):
+        registry.options("schedules", "computed")
+
+
+def test_nothing_imports_tensorflow():
+    code = ("import sys; from hetero_tf import recipe, registry; recipe.load('cifar10'); recipe.documentation(); "
+            "print([name for name in ('tensorflow', 'keras', 'tensorflow_datasets') if name in sys.modules])")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,338 @@
+"""The set-up of a fresh machine: the search for a Python, `.venv` and its marker, and the package's metadata.
+
+Nothing is downloaded: stub interpreters stand on PATH, and `environment.make` gets a stand-in for running pip.
+"""
+
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = ("bin/hetero_tf", "bin/test", "bin/environment.sh", ".ci/run")
+# A stub interpreter: VERSION answers --version; ANSWER answers the search for one that can make environments
+# (empty: unsuitable); COMPLETE is the exit status of the question whether it has everything already.
+STUB = """#!/bin/sh
+case $1 in
+    --version) echo "Python VERSION" ;;
+    -c) case $2 in *ensurepip*) echo "ANSWER" ;; *) exit COMPLETE ;; esac ;;
+    -m) echo "NAME ran: $*" "path: $PYTHONPATH" ;;
+    *environment.py) echo "NAME sets up" >&2; mkdir -p "$2/.venv/bin"; cp "$0" "$2/.venv/bin/python"; exit SETUP ;;
+esac
+"""
+
+
+def load_environment():
+    spec = importlib.util.spec_from_file_location("environment", ROOT / "bin" / "environment.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+environment = load_environment()
+
+
+def stub(folder, name, version="3.12.0", answer="complete", complete=1, setup=0):
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {"VERSION": version, "ANSWER": answer, "COMPLETE": str(complete), "NAME": name, "SETUP": str(setup)}
+    text = STUB
+    for word, value in values.items():
+        text = text.replace(word, value)
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what the set-up needs, in a folder whose name has spaces and a quote, and an empty folder for stubs."""
+    root = tmp_path / "a check'out $x"
+    shutil.copytree(ROOT / "bin", root / "bin", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "setup.py").write_text("first\n")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("sh", "cat", "dirname", "readlink", "mkdir", "cp"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    return root
+
+
+def start(checkout, *arguments, command="hetero_tf", **variables):
+    """Runs a command of the copy with only the stubs and a few tools on PATH, and no HOME."""
+    path = f"{checkout.parent / 'stubs'}:{checkout.parent / 'tools'}"
+    return subprocess.run(
+        [checkout / "bin" / command, *arguments], env={"PATH": path, **variables}, cwd=checkout.parent,
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_are_valid_shell(script):
+    text = (ROOT / script).read_text()
+    for shell in ("sh", "bash"):
+        if shutil.which(shell):
+            assert subprocess.run([shell, "-n", ROOT / script], capture_output=True, text=True).stderr == ""
+    assert text.startswith("#!/bin/sh\n") == os.access(ROOT / script, os.X_OK) == (script != "bin/environment.sh")
+
+
+def test_the_active_environment_is_used_if_complete(checkout):
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    done = start(checkout, "describe", "--x=a b")
+    assert done.stdout == f"python3 ran: -m hetero_tf describe --x=a b path: {checkout}\n"
+    assert done.stderr == ""
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_persons_pythonpath_is_kept_behind_the_checkout(checkout):
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    assert start(checkout, PYTHONPATH="/mine").stdout.endswith(f" path: {checkout}:/mine\n")
+
+
+def test_an_environment_is_made_with_the_first_suitable_python(checkout):
+    stubs = checkout.parent / "stubs"
+    stub(stubs, "python3", version="3.8.1", answer="")
+    stub(stubs, "python3.12", answer="bare")
+    stub(stubs, "python3.11")
+    stub(stubs, "python3.10")
+    done = start(checkout, "--help")
+    assert done.stderr == "python3.11 sets up\n"
+    assert done.stdout.startswith("python3.11 ran: -m hetero_tf --help")
+
+
+def test_a_shim_that_fails_is_passed_over(checkout):
+    stub(checkout.parent / "stubs", "python3.10")
+    shim = checkout.parent / "stubs" / "python3"
+    shim.write_text("#!/bin/sh\necho 'shim: version not installed' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    assert start(checkout).stderr == "python3.10 sets up\n"
+
+
+def test_no_suitable_python_is_one_sentence(checkout):
+    stub(checkout.parent / "stubs", "python3", version="3.9.2", answer="")
+    done = start(checkout)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        "hetero_tf: no Python 3.10, 3.11, 3.12 or 3.13 was found on PATH (python3 is: Python 3.9.2); "
+        "install one of them with its venv module and pip, then run this command again.\n"
+    )
+
+
+def test_no_python_at_all_is_said(checkout):
+    assert "(python3 is: missing)" in start(checkout).stderr
+
+
+def test_a_failed_set_up_ends_the_command(checkout):
+    stub(checkout.parent / "stubs", "python3", setup=3)
+    done = start(checkout)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_a_ready_environment_asks_no_other_python(checkout):
+    stub(checkout / ".venv" / "bin", "python")
+    (checkout / ".venv" / "ready").write_text("first\n")
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    assert start(checkout, "x").stdout.startswith("python ran: -m hetero_tf x")
+    assert start(checkout, "x", VIRTUAL_ENV=str(checkout / ".venv")).stdout.startswith("python ran:")
+    assert start(checkout, "x", VIRTUAL_ENV="/another").stdout.startswith("python3 ran:")
+
+
+def test_a_changed_setup_py_is_installed_again(checkout):
+    stub(checkout / ".venv" / "bin", "python")
+    (checkout / ".venv" / "ready").write_text("older\n")
+    stub(checkout.parent / "stubs", "python3")
+    assert start(checkout).stderr == "python3 sets up\n"
+
+
+def test_bin_test_hides_the_gpu_and_passes_arguments_on(checkout):
+    stubs = checkout.parent / "stubs"
+    stub(stubs, "python3", complete=0)
+    (stubs / "python3").write_text((stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>"))
+    assert "python3 ran: -m pytest -k a b gpu: <-1>" in start(checkout, "-k", "a b", command="test").stdout
+    assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
+
+
+def test_a_command_started_through_a_link_finds_its_checkout(checkout):
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    (checkout.parent / "stubs" / "link").symlink_to(checkout / "bin" / "hetero_tf")
+    path = f"{checkout.parent / 'stubs'}:{checkout.parent / 'tools'}"
+    link = checkout.parent / "stubs" / "link"
+    done = subprocess.run([link], env={"PATH": path}, capture_output=True, text=True)
+    assert done.stdout == f"python3 ran: -m hetero_tf path: {checkout}\n"
+
+
+class Runner:
+    """Stands in for `environment.run`: notes the commands, makes the interpreter, fails where told to."""
+
+    def __init__(self, statuses=(0, 0)):
+        self.commands, self.statuses = [], list(statuses)
+
+    def __call__(self, command, cwd, log, lock):
+        self.commands.append(command)
+        (log.parent / "bin").mkdir(exist_ok=True)
+        (log.parent / "bin" / "python").touch()
+        log.write_text("".join(f"line {number}\n" for number in range(30)))
+        return self.statuses.pop(0)
+
+
+def test_make_installs_once_and_again_after_a_change(checkout):
+    first, second, third = Runner(), Runner(), Runner()
+    environment.make(checkout, first)
+    assert [command[1:3] for command in first.commands] == [["-m", "venv"], ["-m", "pip"]]
+    assert first.commands[1][-2:] == ["-e", ".[test]"]
+    assert (checkout / ".venv" / "ready").read_text() == "first\n"
+    environment.make(checkout, second)
+    assert second.commands == []
+    (checkout / "setup.py").write_text("second\n")
+    (checkout / ".venv" / "kept").touch()
+    environment.make(checkout, third)
+    assert len(third.commands) == 2 and (checkout / ".venv" / "kept").exists()
+    assert (checkout / ".venv" / "ready").read_text() == "second\n"
+
+
+def test_a_failure_shows_the_end_of_the_log_and_leaves_no_marker(checkout):
+    with pytest.raises(environment.Failed) as caught:
+        environment.make(checkout, Runner([0, 1]))
+    log = checkout / ".venv" / "install.log"
+    text = str(caught.value)
+    assert text.startswith(f"the installation failed (exit status 1); the end of {log}:\n    line 18\n")
+    assert text.endswith("    line 29")
+    assert not (checkout / ".venv" / "ready").exists()
+
+
+def test_what_an_interrupted_set_up_left_is_removed(checkout):
+    with pytest.raises(environment.Failed):
+        environment.make(checkout, Runner([0, 1]))
+    (checkout / ".venv" / "lib").mkdir()
+    (checkout / ".venv" / "lib" / "half").touch()
+    environment.make(checkout, Runner())
+    assert sorted(path.name for path in (checkout / ".venv").iterdir()) == ["bin", "install.log", "ready", "setup.lock"]
+
+
+def test_a_strange_environment_is_left_alone(checkout):
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "pyvenv.cfg").touch()
+    with pytest.raises(environment.Failed, match=r"\.venv exists but was not made by this command; activate it"):
+        environment.make(checkout, Runner())
+    assert [path.name for path in (checkout / ".venv").iterdir()] == ["pyvenv.cfg"]
+
+
+def test_without_ensurepip_the_base_pip_installs(checkout):
+    runner = Runner()
+    environment.make(checkout, runner, has_ensurepip=False, has_pip=True)
+    inside = str(checkout / ".venv" / "bin" / "python")
+    assert "--without-pip" in runner.commands[0]
+    assert runner.commands[1][:6] == [sys.executable, "-m", "pip", "--python", inside, "install"]
+
+
+def test_neither_pip_nor_ensurepip_is_one_sentence(checkout):
+    with pytest.raises(environment.Failed) as caught:
+        environment.make(checkout, Runner(), has_ensurepip=False, has_pip=False)
+    assert str(caught.value) == (
+        f"Python at {sys.executable} lacks its venv module or pip; install them (Debian and Ubuntu: "
+        "`apt install python3-venv python3-pip`) or put another Python on PATH."
+    )
+
+
+def test_a_second_start_waits_for_the_first(checkout, tmp_path):
+    """The waiting process finds the work done and must not install again (it would fail: setup.py is no set-up)."""
+    venv = checkout / ".venv"
+    with environment.take_lock(venv) as lock:
+        command = [sys.executable, checkout / "bin" / "environment.py", checkout]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as other:
+            assert other.stderr.readline() == f"hetero_tf: another command is installing into {venv}; waiting for it\n"
+            (venv / "bin").mkdir()
+            (venv / "bin" / "python").touch()
+            (venv / "ready").write_text("first\n")
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert (other.wait(timeout=20), other.stderr.read()) == (0, "")
+
+
+def test_the_installer_keeps_the_lock_when_its_parent_is_killed(checkout):
+    """Otherwise a second start would remove files that a pip left over from the first is still writing."""
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import environment\n"
+        "venv = Path(sys.argv[2]); lock = environment.take_lock(venv)\n"
+        "environment.run(['sh', '-c', 'echo $$; exec sleep 60'], venv, venv / 'install.log', lock)"
+    )
+    log = checkout / ".venv" / "install.log"
+    parent = subprocess.Popen([sys.executable, "-c", code, checkout / "bin", checkout / ".venv"])
+    end = time.monotonic() + 20
+    while not (log.exists() and log.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.02)
+    child = int(log.read_text())
+    try:
+        parent.kill()
+        parent.wait(timeout=20)
+        with open(checkout / ".venv" / "setup.lock") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_run_writes_the_log_and_keeps_packages_inside(checkout, monkeypatch):
+    monkeypatch.setenv("PIP_TARGET", "/elsewhere")
+    monkeypatch.setenv("PIP_INDEX_URL", "kept")
+    with environment.take_lock(checkout / ".venv") as lock:
+        log = checkout / ".venv" / "install.log"
+        command = ["sh", "-c", 'echo "$PIP_TARGET $PIP_INDEX_URL"; echo bad >&2; exit 7']
+        status = environment.run(command, checkout, log, lock)
+    assert (status, log.read_text()) == (7, " kept\nbad\n")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "setup.py").write_text("x")
+    (tmp_path / ".venv").write_text("a file")
+    assert environment.main(tmp_path) == 3
+    assert capsys.readouterr().err.startswith(f"hetero_tf: could not set up {tmp_path / '.venv'}: ")
+
+
+@pytest.fixture(scope="module")
+def metadata():
+    """What setup.py passes to `setup`, from running it with a stand-in for setuptools."""
+    code = (
+        "import runpy, sys, types\ngiven = {}\nfake = types.ModuleType('setuptools')\n"
+        "fake.setup, fake.find_packages = given.update, lambda include: include\nsys.modules['setuptools'] = fake\n"
+        "runpy.run_path(sys.argv[1])\nimport json; print(json.dumps(given))"
+    )
+    command = [sys.executable, "-c", code, ROOT / "setup.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    return json.loads(done.stdout)
+
+
+def test_the_version_is_the_one_of_the_package(metadata):
+    import hetero_tf
+
+    assert metadata["version"] == hetero_tf.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["version"])
+
+
+def test_requirements_are_lower_bounds_and_the_search_agrees_with_them(metadata):
+    lists = [metadata["install_requires"], *metadata["extras_require"].values()]
+    assert [need for needs in lists for need in needs if not re.fullmatch(r"[A-Za-z_\-\[\]]+>=[\d.]+", need)] == []
+    assert metadata["python_requires"] == ">=3.10"
+    assert "(3, 10) <= sys.version_info" in (ROOT / "bin" / "environment.sh").read_text()
+    assert set(metadata["extras_require"]["all"]) == {
+        need for name, needs in metadata["extras_require"].items() if name != "all" for need in needs
+    }
+
+
+def test_every_required_package_is_looked_for_at_start(metadata):
+    modules = {"absl-py": "absl", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
+    names = [need.split(">=")[0] for need in metadata["install_requires"]]
+    line = re.search(r'needed="hetero_tf (.*) \$', (ROOT / "bin" / "environment.sh").read_text()).group(1)
+    assert sorted(line.split()) == sorted(modules.get(name, name) for name in names)
+
+
+def test_recipes_are_packaged_and_the_command_is_declared(metadata):
+    assert "hetero_tf.recipes" in metadata["packages"]
+    assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}
+    assert metadata["entry_points"] == {"console_scripts": ["hetero_tf=hetero_tf.cli:main"]}

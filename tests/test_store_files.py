@@ -1,0 +1,132 @@
+"""Durable writes, guarded reads and strict JSON."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.store import files, plain_json
+
+
+def test_write_atomic_replaces_whole_files_and_links(tmp_path):
+    path, other = tmp_path / "a.txt", tmp_path / "other"
+    other.write_text("other")
+    files.write_atomic(path, b"one")
+    files.write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    path.unlink()
+    path.symlink_to(other)
+    files.write_atomic(path, memoryview(b"three"))
+    assert not path.is_symlink() and path.read_bytes() == b"three" and other.read_text() == "other"
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "other"]
+
+
+def test_write_atomic_over_a_leftover_and_into_nowhere(tmp_path):
+    (tmp_path / ".tmp-a").mkdir()
+    files.write_atomic(tmp_path / "a", b"x")
+    assert os.listdir(tmp_path) == ["a"]
+    with pytest.raises(DiskProblem, match=r"could not write: No such file or directory; the folder has vanished"):
+        files.write_atomic(tmp_path / "gone" / "a", b"x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(DiskProblem, match=r"full: could not replace: Is a directory"):
+        files.write_atomic(tmp_path / "full", b"x")
+    assert sorted(os.listdir(tmp_path)) == ["a", "full"]
+
+
+def test_interrupted_write_leaves_no_temporary_file(tmp_path, monkeypatch):
+    def interrupt(descriptor):
+        raise KeyboardInterrupt
+
+    (tmp_path / "a").write_text("old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_atomic(tmp_path / "a", b"new")
+    assert os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "old"
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    """The system may take any part of a write; three bytes at a time must give the same file."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    files.write_new(tmp_path / "a", np.arange(5))
+    assert (tmp_path / "a").read_bytes() == np.arange(5).tobytes()
+
+
+def test_read_refuses_too_much(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert files.read(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(files.Damaged, match="a: has 5 bytes, at most 4 expected"):
+        files.read(tmp_path / "a", 4)
+
+
+@pytest.mark.parametrize("number, kind, text", [
+    (5, files.Damaged, "could not read: Input/output error"), (24, DiskProblem, "could not read: Too many open files"),
+    (13, DiskProblem, "could not read: Permission denied")])
+def test_only_errors_of_the_file_itself_count_as_damage(tmp_path, monkeypatch, number, kind, text):
+    def refuse(*args, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(kind, match=text):
+        files.read(tmp_path / "a", 5)
+
+
+def test_unknown_errors_still_give_a_sentence():
+    assert files.explain("p", "write", OSError("odd")) == "p: could not write: odd; check the path and the disk"
+
+
+def random_value(rng, depth):
+    kind = rng.integers(7 if depth else 5)
+    if kind == 5:
+        return [random_value(rng, depth - 1) for _ in range(rng.integers(4))]
+    if kind == 6:
+        return {f'k"[{i}\\': random_value(rng, depth - 1) for i in range(rng.integers(4))}
+    return [None, bool(rng.integers(2)), int(rng.integers(-2**62, 2**62)), float(rng.normal()), 'a"]}{[\\"é核'][kind]
+
+
+def test_json_round_trip_and_depth():
+    """Measured depth against a recursive count, over random values with brackets and quotes in their strings."""
+    def count(value):
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+        return 0 if inner is None else 1 + max(map(count, inner), default=0)
+
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        value = random_value(rng, 6)
+        data = plain_json.dump(value, "v")
+        assert plain_json.parse(data, "f") == value
+        assert plain_json.depth(data.decode()) == count(value)
+
+
+@pytest.mark.parametrize("text, said", [
+    (b"[1e999]", "1e999 is too large for a number"), (b"[-Infinity]", "-Infinity is not a number"),
+    (b'["\\ud800"]', "surrogates not allowed"), (b'{"a": 1, "a": 1}', "key 'a' appears twice"),
+    (b"[" + b"9" * 5000 + b"]", "4300"), (b"[1] x", "Extra data"), (b"[" * 33 + b"]" * 33, "deeper than 32"),
+    (b'"' + b'\\"' * 10**5, "Unterminated string"), (b"]" * 50 + b"[" * 82, "Expecting value")])
+def test_json_refusals(text, said):
+    with pytest.raises(files.Damaged, match=f"^x.json: is not plain JSON: .*{said}"):
+        plain_json.parse(text, "x.json")
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else []
+
+
+def test_json_depth_limit_is_exact():
+    assert plain_json.parse(b"[" * 32 + b"]" * 32, "f") is not None
+
+
+@pytest.mark.parametrize("value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}],
+                                   {"a": nested(40)}])
+def test_json_that_could_not_be_read_back_is_not_written(value):
+    with pytest.raises(BadInput, match="^`v` must hold finite numbers, strings, lists and dicts only. Received: "):
+        plain_json.dump(value, "`v`")
+
+
+def test_finite_turns_numpy_into_numbers_and_nan_into_none():
+    row = {"a": np.float32("nan"), "b": [np.int64(3), -math.inf], "c": np.array([1.5, np.inf]),
+           "d": (True, np.bool_(0))}
+    assert plain_json.finite(row) == {"a": None, "b": [3, None], "c": [1.5, None], "d": [True, False]}

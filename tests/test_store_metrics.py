@@ -1,0 +1,118 @@
+"""Metrics rows: strict JSON lines that survive a kill in the middle of a row."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from hetero_tf.errors import BadInput
+from hetero_tf.store import metrics
+from hetero_tf.store.files import Damaged
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for number in range(1, 6):
+        metrics.append(path, {"round": number, "loss": 1 / number})
+    return path
+
+
+def numbers(path):
+    return [row["round"] for row in metrics.rows(path)]
+
+
+def test_rows_come_back(path):
+    assert metrics.rows(path) == [{"round": number, "loss": 1 / number} for number in range(1, 6)]
+    assert path.read_bytes().splitlines()[1] == b'{"loss":0.5,"round":2}'
+
+
+def test_not_finite_is_null_and_numpy_is_plain(path):
+    row = {"round": np.int64(6), "loss": np.float32("nan"), "accuracy": [np.inf, 0.5], "note": "two\nlines\r\u2028é"}
+    metrics.append(path, {**row, "round": 6})
+    assert metrics.rows(path)[-1] == {"round": 6, "loss": None, "accuracy": [None, 0.5], "note": row["note"]}
+    assert path.read_bytes().count(b"\n") == 6
+    json.loads(path.read_text().split("\n")[5], parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("row", [{"loss": 1}, {"round": None}, {"round": 1.0}, {"round": True}, [1]])
+def test_a_row_needs_its_round(path, row):
+    with pytest.raises(BadInput, match="a row of metrics needs an integer 'round'. Received: row="):
+        metrics.append(path, row)
+    assert numbers(path) == [1, 2, 3, 4, 5]
+
+
+def test_every_torn_end_is_left_out_and_cut(path):
+    """Cut at each byte of the last row: whole rows stay, and the next row is not swallowed."""
+    data = path.read_bytes()
+    start = data.rindex(b"\n", 0, -1) + 1
+    for end in range(start, len(data)):
+        path.write_bytes(data[:end])
+        assert numbers(path) == [1, 2, 3, 4]
+        assert metrics.drop_after(path, 9) == (end > start)
+        metrics.append(path, {"round": 5})
+        assert numbers(path) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("torn", [b'{"round": 6, "lo', b"\0\0\0\0", b'{"round": 6, "lo\n', b"\0\0\n", b'{"loss": 1}\n'])
+def test_other_torn_last_lines(path, torn):
+    """After a power cut the end of a file may also be zeros, or a line end may stand without its line."""
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    assert numbers(path) == [1, 2, 3, 4, 5]
+    assert metrics.drop_after(path, 5) == 1
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("last, left", [(0, []), (3, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5])])
+def test_drop_after(path, last, left):
+    before, inode = path.read_bytes(), os.stat(path).st_ino
+    assert metrics.drop_after(path, last) == 5 - len(left)
+    assert numbers(path) == left and before.startswith(path.read_bytes())
+    assert (os.stat(path).st_ino == inode) == (len(left) == 5), "an unchanged file is not rewritten"
+    assert os.listdir(path.parent) == ["metrics.jsonl"]
+
+
+def test_several_rows_of_a_round_go_together(path):
+    metrics.append(path, {"round": 5, "kind": "evaluation"})
+    metrics.append(path, {"round": 4, "kind": "late"})
+    assert metrics.drop_after(path, 4) == 2
+    assert numbers(path) == [1, 2, 3, 4, 4]
+
+
+def test_missing_file(tmp_path):
+    assert metrics.rows(tmp_path / "m") == [] and metrics.drop_after(tmp_path / "m", 3) == 0
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("action", [metrics.rows, lambda path: metrics.drop_after(path, 1)])
+def test_a_broken_line_in_the_middle_is_named(path, action):
+    lines = path.read_bytes().split(b"\n")
+    lines[2] = b'{"round": NaN}'
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(Damaged, match=r"metrics.jsonl:3: is not plain JSON: NaN is not a number; remove or repair"):
+        action(path)
+    assert path.read_bytes() == b"\n".join(lines)
+
+
+def test_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "m").symlink_to(tmp_path / "target")
+    with pytest.raises(Exception, match="m: could not append to: Too many levels of symbolic links"):
+        metrics.append(tmp_path / "m", {"round": 1})
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_a_row_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
+    """First row: file, then the folder that got its name; later rows: the file alone."""
+    synced, fsync = [], os.fsync
+
+    def record(descriptor):
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), (tmp_path / "m").read_text().count("\n")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    for number in (1, 2):
+        metrics.append(tmp_path / "m", {"round": number})
+    assert synced == [(str(tmp_path / "m"), 1), (str(tmp_path), 1), (str(tmp_path / "m"), 2)]

@@ -1,0 +1,149 @@
+"""Run folder: who may write, what counts as started, what is refused with nothing written."""
+
+import os
+
+import pytest
+
+from hetero_tf.errors import BadInput, DiskProblem, Locked
+from hetero_tf.store.files import Damaged
+from hetero_tf.store.run_folder import RunFolder
+
+
+def contents(path):
+    return sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
+
+
+def test_layout(tmp_path):
+    run = RunFolder(str(tmp_path / "run"))
+    names = {name: getattr(run, name).name for name in
+             ("recipe", "checkpoints", "best", "metrics", "environment", "partition", "log", "export", "report")}
+    assert names == {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "metrics": "metrics.jsonl",
+                     "environment": "environment.json", "partition": "partition.npz", "log": "log.txt",
+                     "export": "export", "report": "report"}
+    assert run.log.parent == run.path and os.listdir(tmp_path) == []
+
+
+def test_start_and_resume(tmp_path):
+    run = RunFolder(tmp_path / "runs" / "mnist")
+    with run.lock():
+        assert not run.started
+        run.start("name: mnist\n")
+        assert run.started and run.read_recipe() == "name: mnist\n"
+        with pytest.raises(BadInput, match="mnist: already holds a run; choose a new run folder"):
+            run.start("name: other\n")
+    with run.lock():
+        assert run.read_recipe() == "name: mnist\n"
+    assert contents(run.path) == ["recipe.yaml", "run.lock"]
+
+
+def test_killed_before_the_recipe_counts_as_new(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        run.partition.write_bytes(b"x")
+        (run.path / ".tmp-recipe.yaml").write_text("nam")
+    with run.lock():
+        assert not run.started
+        assert contents(run.path) == ["partition.npz", "run.lock"]
+
+
+def test_lock_sweeps_the_round_folders_too(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        (run.checkpoints / ".tmp-round-000001").mkdir(parents=True)
+        (run.best / ".old-round-000001").mkdir(parents=True)
+        (run.report / ".tmp-other").mkdir(parents=True)
+    with run.lock():
+        assert contents(run.path) == ["best", "checkpoints", "report", "report/.tmp-other", "run.lock"]
+
+
+def test_second_lock_is_refused_and_names_the_holder(tmp_path):
+    run = RunFolder(tmp_path)
+    with run.lock():
+        with pytest.raises(Locked, match=f"process {os.getpid()} works on this run folder; wait for it, stop it, or"):
+            with run.lock():
+                pass
+    with run.lock():
+        pass
+
+
+def test_lock_is_freed_by_an_exception(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(ZeroDivisionError), run.lock():
+        raise ZeroDivisionError
+    with run.lock():
+        pass
+
+
+def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, monkeypatch):
+    """The new holder has the lock but has not yet written its number: the refused one looks again."""
+    run, waits = RunFolder(tmp_path / "run"), []
+
+    def write_it_now(seconds):
+        waits.append(seconds)
+        (run.path / "run.lock").write_text(f"{os.getpid()}\n")
+
+    monkeypatch.setattr("time.sleep", write_it_now)
+    with run.lock():
+        (run.path / "run.lock").write_text("4194999\n")  # above the largest process id of Linux, 2**22
+        with pytest.raises(Locked, match=f"process {os.getpid()} works"), run.lock():
+            pass
+    assert len(waits) == 1
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "run").write_text("text")
+    with pytest.raises(BadInput, match="run: is a file, not a folder; choose another run folder"), \
+            RunFolder(tmp_path / "run").lock():
+        pass
+    assert (tmp_path / "run").read_text() == "text"
+
+
+def test_a_path_through_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"), \
+            RunFolder(tmp_path / "file" / "run").lock():
+        pass
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["recipe.yaml"], ["log.txt", "report"], [".tmp-x"]])
+def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    text = rf"holds other things \({', '.join(names)}\) and no run; choose an empty or new run folder"
+    with pytest.raises(BadInput, match=text), RunFolder(tmp_path).lock():
+        pass
+    assert contents(tmp_path) == names
+
+
+def test_a_copied_run_folder_without_its_lock_is_taken(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "recipe.yaml").write_text("name: a\n")
+    with RunFolder(tmp_path).lock() as run:
+        assert run.started
+
+
+def test_a_linked_lock_file_is_refused(tmp_path):
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(DiskProblem, match="run.lock: could not lock: Too many levels of symbolic links"), \
+            RunFolder(tmp_path / "run").lock():
+        pass
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_reading_what_is_no_run(tmp_path):
+    with pytest.raises(BadInput, match="is not a run folder, it has no recipe.yaml; name one that `train` wrote"):
+        RunFolder(tmp_path).read_recipe()
+    (tmp_path / "recipe.yaml").write_bytes(b"\xff")
+    with pytest.raises(Damaged, match="recipe.yaml: is not UTF-8 text"):
+        RunFolder(tmp_path).read_recipe()
+
+
+def test_sweeping_does_not_follow_a_link_out_of_the_run(tmp_path):
+    (tmp_path / "outside" / ".tmp-mine").mkdir(parents=True)
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        run.checkpoints.symlink_to(tmp_path / "outside")
+    with run.lock():
+        assert contents(tmp_path / "outside") == [".tmp-mine"]
