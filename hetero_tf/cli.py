@@ -150,9 +150,8 @@ def _settings(recipe, flags):
     from hetero_tf.experiment import Settings
 
     hardware.prepare(flags.threads)
-    folder = flags.data_dir or os.environ.get("HETERO_TF_DATA") or None
     run_dir = Path(flags.run_dir or Path("runs") / recipe.name)
-    return Settings(run_dir, Path(folder) if folder else None, flags.threads, flags.allow_other_machine)
+    return Settings(run_dir, Path(flags.data_dir) if flags.data_dir else None, flags.threads, flags.allow_other_machine)
 
 
 def _train(recipe, flags, console):

@@ -1,12 +1,13 @@
 """What the program says while it works: one live line on a terminal, plain lines when piped, and a log."""
 
+import contextlib
 import os
 import sys
 import time
 
 
 class Console:
-    """Prints sentences and progress; a closed pipe silences it instead of stopping the work.
+    """Prints sentences and progress; a closed pipe or full disk silences it instead of stopping the work.
 
     Args:
         stream: Where to print; standard error if the result is to be read by a program.
@@ -44,12 +45,13 @@ class Console:
         try:
             self.stream.write(text)
             self.stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             self.stream = None
 
     def _record(self, text):
         if self.log is not None:
-            with open(self.log, "a", encoding="utf-8") as log:
+            # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
+            with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as log:
                 log.write(text + "\n")
 
 

@@ -69,7 +69,7 @@ def build_calibrate(model, grouped_model, source, x, y, batch_size, parallel):
         _, state = which.stateless_call(weights, state, inputs, training=True)
         return [state[place] for place in keep]
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def over_groups(weights, full, seed):
         batches = tf.shape(full)[0]
         zeros = [tf.zeros(model.non_trainable_variables[place].shape, weights[0].dtype) for place in keep]
@@ -82,7 +82,7 @@ def build_calibrate(model, grouped_model, source, x, y, batch_size, parallel):
 
         return tf.while_loop(lambda first, _: first < batches, body, (0, zeros), parallel_iterations=parallel)[1]
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def over_one(weights, rows, seed):
         return moments(model, weights, rows, tf.stack([seed, -1]))
 
@@ -126,7 +126,7 @@ def build_image_test(model, source, x, y, batch_size, pairs, masks_labels, paral
         hits = tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32))
         return 100 * tf.reduce_mean(tf.cast(hits, logits.dtype))
 
-    @tf.function
+    @tf.function(autograph=False)
     def test(weights, statistics):
         count = x.shape[0]
         chunks = -(-count // batch_size)
@@ -187,7 +187,7 @@ def build_text_test(model, source, x, classes, batch_size, seed, parallel):
     firsts = [(row, start) for row in range(0, rows, batch_size) for start in starts]
     key = seeds.seed32(seed, "test masks")
 
-    @tf.function
+    @tf.function(autograph=False)
     def test(weights, statistics):
         grid = tf.constant(firsts)
 

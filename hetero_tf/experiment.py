@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import console as consoles
-from hetero_tf import data, evaluation, hardware, process as processes, recipe as recipes
+from hetero_tf import data, evaluation, hardware, process as processes, resume
 from hetero_tf.errors import BadInput, NotFinite
-from hetero_tf.partitions.partition import Partition
-from hetero_tf.store import environment, files, metrics, sealed
+from hetero_tf.store import environment, metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
 
 WEIGHTS, STATISTICS = "weights/", "statistics/"
@@ -50,31 +49,35 @@ def train(recipe, settings, console):
         The summary as a dict, ready for JSON.
 
     Raises:
-        BadInput: The folder holds a run of another recipe, data set or machine.
+        BadInput: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
         Locked, DiskProblem, NotFinite: See `errors`.
     """
     run = RunFolder(settings.run_dir)
-    with run.lock():
-        resumes = run.started
-        if resumes:
-            _check_recipe(run, recipe)
-        process = build_process(recipe, settings, run if resumes else None)
+    with resume.held(run):
+        before = resume.known(run)
+        resume.check_recipe(run, recipe, before)
+        process = build_process(recipe, settings, run)
         _announce(process, console)
-        _check_environment(run, process, settings, resumes, console)
-        if not resumes:
-            _begin(run, process)
-        elif recipe.source != run.read_recipe():
-            files.write_atomic(run.recipe, recipe.source.encode())
-        console.log = run.log
+        facts = _facts(process, settings)
+        resume.check_environment(run, before, facts, settings.allow_other_machine, console.say)
         progress = _restore(run, process, console)
-        metrics.drop_after(run.metrics, progress.state.round)
-        return _finish(run, process, _train_rounds(run, process, progress, console), console)
+        resume.cut_metrics(run, before, console.say)
+        if before is None or not run.partition.exists():
+            process.partition.save(run.partition)
+        resume.write_copies(run, recipe, facts, console.say)
+        console.log = run.log
+        return _finish(run, process, _train_rounds(run, process, progress, facts, console), console)
 
 
 def build_process(recipe, settings, run=None):
-    """The learning process; with the partition of `run` where it has one."""
+    """The learning process; with the data and the partition of `run` where it has begun.
+
+    Raises:
+        BadInput: The data are not those of the run.
+    """
     dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
-    partition = Partition.load(run.partition) if run is not None and run.partition.exists() else None
+    before = None if run is None else resume.known(run)
+    partition = resume.stored_partition(run, dataset, before, lambda: processes.split(recipe, dataset))
     return processes.learning_process(recipe, dataset, partition, parallel=settings.threads)
 
 
@@ -90,33 +93,11 @@ def _announce(process, console):
                 f"{sizes['min']} to {sizes['max']} {'rows of text' if dataset.train.y is None else 'examples'} each")
 
 
-def _check_recipe(run, recipe):
-    """A resumed run must have the same recipe; only the number of rounds may change."""
-    changed = [line for line in recipes.difference(run.read_recipe(), recipe.source) if not line.startswith("rounds:")]
-    if changed:
-        raise BadInput(f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
-                       "--run_dir, or give the recipe that the run began with")
-
-
-def _check_environment(run, process, settings, resumes, console):
-    """Records what the bits depend on, or compares it with the run so far."""
+def _facts(process, settings):
+    """What the bits of this run depend on."""
     extra = {"device": hardware.devices(), "precision": process.recipe.precision, "data": process.dataset.sha256,
              "partition": process.partition.sha256}
-    facts = environment.environment({"intra_op": 1, "inter_op": settings.threads}, extra)
-    if resumes and run.environment.exists():
-        changed = environment.differences(environment.load(run.environment), facts)
-        if changed and not settings.allow_other_machine:
-            raise BadInput(f"{run.path}: was begun under other conditions ({'; '.join(changed)}), so its numbers would "
-                           "not be those of an uninterrupted run; continue all the same with --allow_other_machine")
-        for line in changed:
-            console.say(f"note: {line}")
-    environment.save(run.environment, facts)
-
-
-def _begin(run, process):
-    process.partition.save(run.partition)
-    # The recipe comes last: a folder without it counts as not begun.
-    run.start(process.recipe.source)
+    return environment.environment({"intra_op": 1, "inter_op": settings.threads}, extra)
 
 
 def open_state(folder, process):
@@ -157,26 +138,33 @@ def _restore(run, process, console):
     for sentence in skipped:
         console.say(f"skipped: {sentence}")
     console.say(f"resumed {run.path} after round {state.round}")
-    return Progress(state, info["last"], info["best"])
+    if state.round >= process.recipe.rounds:
+        console.say(f"all {process.recipe.rounds} rounds are done; --set rounds=N trains more")
+    return Progress(state, info["last"], resume.best_there(run, info["best"], console.say))
 
 
-def _train_rounds(run, process, progress, console):
+def _train_rounds(run, process, progress, facts, console):
     """The loop over calls of the compiled round; every call ends where something is measured or sealed."""
     recipe, clock = process.recipe, console.clock
     began, first = clock(), progress.state.round
     while progress.state.round < recipe.rounds:
         stop = _next_stop(recipe, progress.state.round)
         started = clock()
-        state, rows, examples = _advance(process, progress.state, stop)
-        seconds = clock() - started
+        try:
+            state, rows, examples = _advance(process, progress.state, stop)
+        except NotFinite:
+            if progress.state.round > first:
+                _seal(run, recipe, progress, {}, facts, always=True)
+            raise
+        seconds = max(clock() - started, 1e-6)
         statistics = {}
         if state.round == recipe.rounds or state.round % recipe.evaluate.every == 0:
             measured, statistics = process.evaluate(state)
             rows[-1] |= measured
-            progress = dataclasses.replace(progress, last={"round": state.round, **measured})
+            progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
         for row in rows:
             metrics.append(run.metrics, row)
-        progress = _seal(run, recipe, dataclasses.replace(progress, state=state), statistics)
+        progress = _seal(run, recipe, dataclasses.replace(progress, state=state), statistics, facts)
         left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
         console.progress(_line(recipe, rows[-1], examples / seconds, left))
     return progress
@@ -208,39 +196,34 @@ def _advance(process, state, stop):
                 "infinite weights, also with another cohort; the state before this round is kept. Lower "
                 f"optimizer.learning_rate. Received: learning_rate={rows[0]['learning_rate']:g}")
     names = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
-    return after, names, sum(_examples(process, plan) for plan in planned)
+    return after, names, sum(int(process.examples(plan).sum()) for plan in planned)
 
 
 def _too_many_lost(process, row):
     return row["lost"] >= process.recipe.round.lost_share * sum(row["levels"].values())
 
 
-def _examples(process, plan):
-    """Images, or tokens of text, that a plan trains on."""
-    rows = np.sum(plan.rows >= 0, axis=-1)
-    if process.dataset.train.y is not None:
-        return int(rows.sum())
-    firsts = (*process.input.starts(process.dataset.train.x), process.dataset.train.x.shape[1])
-    length = dict(zip(firsts, np.diff(firsts)))
-    return int(sum(rows.ravel()[place] * length[start] for place, start in enumerate(plan.starts.ravel())))
-
-
-def _seal(run, recipe, progress, statistics):
-    """Writes the state, and the best one if this evaluation is the best so far."""
+def _seal(run, recipe, progress, statistics, facts, always=False):
+    """Writes the state if one is due, and the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
-    values = {WEIGHTS + path: np.asarray(value) for path, value in state.weights.items()}
-    values |= {STATISTICS + path: np.asarray(value) for path, value in statistics.items()}
+    about = {"last": last, **resume.seal(run, recipe, facts)}
+    values = _values(state, statistics)
     if last.get("round") == state.round and _better(recipe.evaluate.best, last, progress.best):
         progress = dataclasses.replace(progress, best=last)
-        sealed.save(run.best, state.round, values, {"last": last, "best": last}, keep=1)
-    if state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0:
-        info = {"last": last, "best": progress.best}
-        sealed.save(run.checkpoints, state.round, values, info, keep=recipe.checkpoint.keep)
+        sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
+    if always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0:
+        sealed.save(run.checkpoints, state.round, values, {**about, "best": progress.best}, recipe.checkpoint.keep)
     return progress
 
 
+def _values(state, statistics):
+    """The arrays of a sealed state."""
+    values = {WEIGHTS + path: np.asarray(value) for path, value in state.weights.items()}
+    return values | {STATISTICS + path: np.asarray(value) for path, value in statistics.items()}
+
+
 def _better(name, found, best):
-    if not np.isfinite(found[name]):
+    if found[name] is None:
         return False
     if not best:
         return True

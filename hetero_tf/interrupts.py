@@ -5,8 +5,8 @@ a second thread, the main thread waits, and the handler ends the process; what i
 """
 
 import os
+import select
 import signal
-import sys
 import threading
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -18,17 +18,21 @@ def install(sentence):
     terminal = os.dup(2)
 
     def stop(number, frame):
-        name = signal.Signals(number).name
+        for other in SIGNALS:
+            signal.signal(other, signal.SIG_IGN)
         try:
-            sys.stdout.flush()
-            os.write(terminal, f"\nstopped by {name}; {sentence}\n".encode())
-        except OSError:
+            # A pipe that nobody reads would hold the program for ever; its output is flushed line by line already.
+            if select.select([], [terminal], [], 0)[1]:
+                os.write(terminal, f"\nstopped by {signal.Signals(number).name}; {sentence}\n".encode())
+        except (OSError, ValueError):
             pass  # nobody listens any more, and there is nothing left to do but end
         finally:
             os._exit(128 + number)
 
     for number in SIGNALS:
-        signal.signal(number, stop)
+        # Ignored from the start means nohup or a background job: it shall stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 def in_worker(work):

@@ -92,6 +92,16 @@ class LearningProcess:
                 for index, (plan, rate) in enumerate(zip(planned, rates))]
         return State(state.round + len(planned), dict(zip(state.weights, weights))), rows
 
+    def examples(self, plan):
+        """Images, or tokens of text, that each client of a plan trains on: int [cohort]."""
+        chosen = np.sum(plan.rows >= 0, axis=-1)
+        x = self.dataset.train.x
+        if self.dataset.train.y is None:
+            firsts = np.asarray(self.input.starts(x))
+            lengths = np.diff(firsts, append=x.shape[1])
+            chosen = chosen * lengths[np.searchsorted(firsts, plan.starts)]
+        return chosen.sum(axis=-1)
+
     def learning_rate(self, round):
         """The local learning rate of a round, counted from 0."""
         schedule = self.recipe.schedule

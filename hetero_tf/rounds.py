@@ -110,7 +110,7 @@ def build_round(parts):
     scalar = tf.TensorSpec([], tf.int32)
     signature = [[tf.TensorSpec(shape, dtype) for shape in shapes], ints, tf.TensorSpec([None], dtype), scalar, scalar]
 
-    @tf.function(input_signature=signature)
+    @tf.function(input_signature=signature, autograph=False)
     def run(weights, plan, learning_rates, first_round, seed):
         rounds = tf.shape(learning_rates)[0]
         record = {name: tf.TensorArray(kind, size=rounds) for name, kind in _metrics(dtype)}

@@ -21,7 +21,7 @@ LINES = (
     ("plans",),
     ("clients", "evaluation"),
     ("rounds",),
-    ("process",),
+    ("process", "resume"),
     ("accounting", "experiment", "export"),
     ("cli",),
     ("__main__",),

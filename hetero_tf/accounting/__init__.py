@@ -15,7 +15,7 @@ from hetero_tf.accounting.counting import forward
 from hetero_tf.accounting.tables import to_json, to_text
 from hetero_tf.models import build_model
 
-__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "to_json", "to_text"]
+__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "example_shape", "forward", "to_json", "to_text"]
 
 MEGABYTE = 2**20
 # Besides the weights a client holds their gradient and their momentum.
@@ -79,15 +79,18 @@ class Description:
 def describe(process):
     """The `Description` of a `process.LearningProcess`, with the summary of its split."""
     dataset, partition = process.dataset, process.partition
-    x = dataset.train.x
-    example = text = process.input.shape(x)
-    if text == (None,):
-        # The second piece of a row starts where the first one ends.
-        example = (*process.input.starts(x), x.shape[1])[1:2]
     return describe_recipe(
-        process.recipe, example, dataset.classes, partition.label_mask.sum(axis=1),
+        process.recipe, example_shape(process), dataset.classes, partition.label_mask.sum(axis=1),
         max(len(own) for own in partition.train), split=partition.summary(), source=dataset.source,
         stand_in_for=dataset.stand_in_for)
+
+
+def example_shape(process):
+    """Shape of one input of a `process.LearningProcess`: (height, width, channels), or (positions,) of a segment."""
+    x = process.dataset.train.x
+    shape = process.input.shape(x)
+    # The second piece of a row starts where the first one ends.
+    return (*process.input.starts(x), x.shape[1])[1:2] if shape == (None,) else shape
 
 
 def describe_recipe(recipe, example, classes, labels=None, examples=None, **about):
@@ -112,7 +115,9 @@ def describe_recipe(recipe, example, classes, labels=None, examples=None, **abou
     levels = {}
     for name, width in recipe.levels.widths.items():
         model = build(width, classes)
-        levels[name] = _cost(recipe, width, _shapes(model), forward(model, example), label_axes, labels, batch)
+        cost = forward(model, example)
+        traffic = _traffic(recipe, _shapes(model), label_axes, classes, labels)
+        levels[name] = _cost(recipe, width, _shapes(model), cost, traffic, batch)
     total = sum(share for _, share in recipe.levels.mix)
     mix = {name: share / total for name, share in recipe.levels.mix}
     return Description(recipe.name, tuple(example), classes, levels, mix, labels, **about)
@@ -122,29 +127,26 @@ def _shapes(model):
     return {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
 
 
-def _cost(recipe, width, shapes, found, label_axes, labels, batch):
-    """The `LevelCost` of a model's shapes and its `counting.Forward`."""
+def _cost(recipe, width, shapes, found, traffic, batch):
+    """The `LevelCost` of a model's shapes, its `counting.Forward`, and the values that go down and up."""
     size = np.dtype(recipe.precision).itemsize
     parameters = sum(math.prod(shape) for shape in shapes.values())
+    down, up = (round(values * size) for values in traffic)
+    training = (COPIES * parameters + batch * found.activations) * size
+    return LevelCost(width, parameters, found.flops, found.multiply_adds, parameters * size / MEGABYTE, down, up,
+                     training, shapes)
+
+
+def _traffic(recipe, shapes, label_axes, classes, labels):
+    """How many values a client receives and sends, means over clients with so many `labels`."""
     masks = registry.find("objectives", recipe.client.loss.name).MASKS_LABELS
-    # Rows of other labels are never merged, but without the cut a client trains and so receives them.
-    received = labels if recipe.client.label_cut and masks else np.full_like(labels, np.max(labels, initial=0))
-    return LevelCost(
-        width, parameters, found.flops, found.multiply_adds, parameters * size / MEGABYTE,
-        round(_values(shapes, label_axes, received, extra=True) * size),
-        round(_values(shapes, label_axes, labels, extra=False) * size),
-        (COPIES * parameters + batch * found.activations) * size, shapes)
+    # Rows of other labels are never merged, but without the cut a client trains them and so receives them.
+    received = labels if recipe.client.label_cut and masks else np.full_like(labels, classes)
+    return tuple(sum(float(np.mean(_size(shape, label_axes.get(path, {}), rows, extra)))
+                     for path, shape in shapes.items())
+                 for rows, extra in ((received, 1), (labels, 0)))
 
 
-def _values(shapes, label_axes, labels, extra):
-    """Values of a client's part of all variables, mean over clients with so many `labels`.
-
-    Args:
-        extra: Whether the rows behind the labels count.
-    """
-    total = 0.0
-    for path, shape in shapes.items():
-        behind = label_axes.get(path, {})
-        sizes = [labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape)]
-        total += float(np.mean(math.prod(sizes)))
-    return total
+def _size(shape, behind, labels, extra):
+    """Values of one variable where its label axis is `labels` long; `behind`: its rows behind the labels."""
+    return math.prod(labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape))

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import os
 from pathlib import Path
 
 from hetero_tf import registry
@@ -25,7 +26,7 @@ def load(plugin, fallback=None, data_dir=None):
     Args:
         plugin: `recipe.schema.Plugin`: name and options of the loader.
         fallback: Embedded set to use where the real one is not available: "digits", "pydoc" or None.
-        data_dir: The data folder (--data_dir or HETERO_TF_DATA), or None.
+        data_dir: The data folder; None: the one that HETERO_TF_DATA names, if any.
 
     Returns:
         `Dataset`; its `stand_in_for` says what is missing if the fallback took its place.
@@ -37,7 +38,8 @@ def load(plugin, fallback=None, data_dir=None):
     if fallback is not None and fallback not in STAND_INS:
         raise BadInput(f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
                        f"{did_you_mean(fallback, STAND_INS)}")
-    folder = None if data_dir is None else Path(data_dir).expanduser()
+    data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
+    folder = Path(data_dir).expanduser() if data_dir else None
     if folder is not None and folder.exists() and not folder.is_dir():
         raise BadInput(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
     try:

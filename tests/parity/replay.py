@@ -198,7 +198,7 @@ def _training(replay, level):
     """Local training at a level as one compiled function, traced once for all clients that have the level."""
     rate = tf.constant(replay.vectors.meta["lr"], replay.vectors.precision)
 
-    @tf.function
+    @tf.function(autograph=False)
     def train(weights, client, number, *work):
         update = rounds.train_client(replay.process.parts, level, weights, client, number, tf.constant(0), work, rate)
         return update.local.weights, update.local.losses, update.local.gradient_norms

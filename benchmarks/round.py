@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Times the compiled round of a recipe beside the matmul peak of the same process.
+
+    benchmarks/round.py --recipe mnist --levels a-e [--repeats 3] [--epochs 1] [--json]
+
+The cohort has equally many clients of each named level. Evaluation is timed apart. Times are medians; run it on a
+quiet machine and compare ratios of one run, not seconds of two.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hetero_tf import hardware  # noqa: E402
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="digits")
+    parser.add_argument("--levels", default="a", help="a, e, a-e, a-b-c-d-e...: levels in equal numbers")
+    parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
+    parser.add_argument("--epochs", type=int, help="local epochs, to shorten wide levels")
+    parser.add_argument("--steps", type=int, help="at most so many steps of each client, to shorten further")
+    parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
+    parser.add_argument("--data_dir", type=Path)
+    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--evaluate", action="store_true", help="also time the statistics query and the test")
+    parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
+    return parser.parse_args()
+
+
+def timed(work):
+    """Seconds that `work()` takes, and what it gives."""
+    began = time.perf_counter()
+    result = work()
+    return time.perf_counter() - began, result
+
+
+def peak_flops(threads, size=2048, repeats=5):
+    """Float32 operations per second of `threads` matrix products at once, the best of some runs."""
+    import tensorflow as tf
+
+    @tf.function
+    def products(values):
+        return [tf.matmul(value, value) for value in values]
+
+    values = [tf.random.normal([size, size]) for _ in range(threads)]
+    seconds = min(timed(lambda: products(values)[-1].numpy())[0] for _ in range(repeats))
+    return threads * 2 * size**3 / seconds
+
+
+def balanced_cohort(process):
+    """Ids of as many clients of each level of the mix as fit into a cohort."""
+    import numpy as np
+
+    from hetero_tf import levels
+
+    recipe = process.recipe
+    given = levels.assign(recipe.levels, len(process.partition.train), recipe.seed, 0)
+    share = recipe.round.clients // len(recipe.levels.names)
+    return np.concatenate([np.flatnonzero(given == place)[:share] for place in range(len(recipe.levels.names))])
+
+
+def shortened(plan, steps):
+    """The plan with at most `steps` steps of each client."""
+    import dataclasses
+
+    import numpy as np
+
+    return dataclasses.replace(plan, steps=np.minimum(plan.steps, steps), rows=plan.rows[:, :steps],
+                               starts=plan.starts[:, :steps])
+
+
+def measure(args):
+    """Everything that is printed, as a dict."""
+    hardware.import_quietly()
+    hardware.prepare(args.threads)
+    from hetero_tf import experiment, recipe
+
+    overrides = [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set]
+    overrides += [f"client.epochs={args.epochs}"] if args.epochs else []
+    loaded = recipe.load(args.recipe, overrides)
+    settings = experiment.Settings(Path("unused"), args.data_dir, args.threads, False)
+    set_up, process = timed(lambda: experiment.build_process(loaded, settings))
+    plan = process.plan(0, balanced_cohort(process))
+    plan = shortened(plan, args.steps) if args.steps else plan
+    state = process.initialize()
+    first, _ = timed(lambda: process.run(state, [plan]))
+    rounds = [timed(lambda: process.run(state, [plan]))[0] for _ in range(args.repeats)]
+    seconds, steps, examples = statistics.median(rounds), int(plan.steps.sum()), process.examples(plan).sum()
+    found = {"recipe": loaded.name, "levels": args.levels, "data": process.dataset.source.split(" (")[0],
+             "threads": args.threads, "steps": steps, "set_up_s": set_up, "first_round_s": first,
+             "round_s": seconds, "ms_per_step": 1000 * seconds / steps, "examples_per_s": float(examples / seconds)}
+    peak = peak_flops(args.threads)
+    work = training_flops(process, plan)
+    found |= {"peak_gflops": peak / 1e9, "share_of_peak": work / seconds / peak}
+    if args.evaluate:
+        found["evaluate_first_s"] = timed(lambda: process.evaluate(state))[0]
+        found["statistics_s"] = timed(lambda: process.statistics(state))[0]
+        found["evaluate_s"] = timed(lambda: process.evaluate(state))[0]
+    found["traces"] = process._round.experimental_get_tracing_count()
+    found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def training_flops(process, plan):
+    """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
+    from hetero_tf import accounting
+
+    example = accounting.example_shape(process)
+    costs = [accounting.forward(model, example).multiply_adds for model in process.parts.models]
+    # Products of text are counted for a whole segment.
+    size = 1 if len(example) == 3 else example[0]
+    return sum(6 * costs[level] * many / size for level, many in zip(plan.levels, process.examples(plan)))
+
+
+def main():
+    """Measures and prints."""
+    args = parse()
+    found = measure(args)
+    if args.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:18} {value if not isinstance(value, float) else format(value, ',.3f')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""A trained model as a SavedModel that any TensorFlow loads, without this package.
+
+    FOLDER/
+      1/            the SavedModel; model servers look for a folder with a number
+      export.json   what the model is, where its data came from, sha256 of every file
+      README.txt    how to call it
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from hetero_tf import __version__, evaluation
+from hetero_tf.errors import BadInput, DiskProblem, did_you_mean
+from hetero_tf.export import images, text
+from hetero_tf.store import files, plain_json
+
+ABOUT, README, VERSION = "export.json", "README.txt", "1"
+OLD = ".old-"
+
+
+def export(process, state, statistics, folder, info, level=None, overwrite=False):
+    """Writes the export, whole or not at all.
+
+    Args:
+        process: `process.LearningProcess`.
+        state: `process.State`, the weights.
+        statistics: Of static batch normalisation, `{path: value}`, as `process.statistics` gives them.
+        folder: Folder to make; its parents are made too.
+        info: Plain dict for `export.json`, such as the metrics of the state.
+        level: Name of a level that is not wider than the global model; None for the global model.
+        overwrite: Replace an earlier export. Any other folder or file is never replaced.
+
+    Returns:
+        Path of the folder.
+
+    Raises:
+        BadInput: Something stands in the way, the level or statistics are wrong, or a word cannot be in a vocabulary.
+        DiskProblem: The operating system refused; an earlier export is untouched.
+    """
+    folder = Path(folder)
+    level = _check_level(process.recipe.levels, level)
+    _check_statistics(process, statistics)
+    _check_free(folder, overwrite)
+    model = process.model(state, level, statistics)
+    with files.disk(folder.parent, "make the folder"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.with_name(files.TEMPORARY + folder.name)
+    files.remove(draft)
+    try:
+        with files.disk(draft, "make the folder"):
+            draft.mkdir()
+        signatures, readme = _write_model(process, model, draft / VERSION)
+        about = {**_about(process, state, level), "signatures": signatures, "metrics": info}
+        _write_about(draft, about, readme)
+        _replace(draft, folder)
+    except BaseException:
+        files.discard(draft)
+        raise
+    return folder
+
+
+def _check_level(levels, level):
+    level = levels.global_level if level is None else level
+    if level not in levels.widths:
+        raise BadInput(f"`level` must be one of the recipe's levels. Received: level={level!r}"
+                       f"{did_you_mean(level, levels.widths)}")
+    if levels.widths[level] > levels.widths[levels.global_level]:
+        raise BadInput(f"`level` must not be wider than the global model, level {levels.global_level!r}. "
+                       f"Received: level={level!r}")
+    return level
+
+
+def _check_statistics(process, statistics):
+    missing = [path for path in evaluation.statistics_paths(process.global_model) if path not in statistics]
+    if missing:
+        raise BadInput("`statistics` must hold all values of static batch normalisation, as `process.statistics(state)` "
+                       f"gives them. Received: none for {missing[0]}")
+
+
+def _check_free(folder, overwrite):
+    """Refuses to replace anything but an earlier export that may be replaced."""
+    if folder.name in ("", ".."):
+        raise BadInput(f"{folder}: must be a new folder with a name, such as {folder / 'export'}")
+    if not os.path.lexists(folder) or (folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())):
+        return
+    if folder.is_symlink() or not (folder / ABOUT).is_file():
+        raise BadInput(f"{folder}: stands in the way and is not an export; choose another folder")
+    if not overwrite:
+        raise BadInput(f"{folder}: holds an export already; add --overwrite to replace it, or choose another folder")
+
+
+def _write_model(process, model, folder):
+    """Writes the SavedModel; returns `{signature: {"inputs": names, "outputs": names}}` and the text of README.txt."""
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    kind = images if process.dataset.kind == "images" else text
+    # The SavedModel copies the vocabulary, so the file that it comes from may go.
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        endpoints, made = kind.endpoints(process, model, archive, Path(scratch)), {}
+        for name, (function, specs) in endpoints.items():
+            made[name] = archive.add_endpoint(name, function, input_signature=specs)
+        try:
+            archive.write_out(str(folder), verbose=False)
+        except (OSError, tf.errors.OpError) as error:
+            raise DiskProblem(f"{folder}: could not write the SavedModel: {' '.join(str(error).split())[:200]}; "
+                              "check the disk and run the same command again") from error
+    signatures = {name: {"inputs": [spec.name for spec in specs],
+                         "outputs": sorted(made[name].get_concrete_function().structured_outputs)}
+                  for name, (_, specs) in endpoints.items()}
+    return signatures, kind.readme(process, signatures)
+
+
+def _about(process, state, level):
+    """What a stranger must know about the model, ready for JSON."""
+    recipe, dataset = process.recipe, process.dataset
+    missing = dataset.stand_in_for
+    warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
+    return {
+        **warning, "recipe": recipe.name, "level": level, "width": recipe.levels.widths[level], "round": state.round,
+        "data": {"source": dataset.source, "sha256": dataset.sha256, "stand_in_for": missing},
+        "classes": dataset.classes, "class_names": dataset.class_names and list(dataset.class_names),
+        "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__}}
+
+
+def _write_about(draft, about, readme):
+    """README.txt and export.json, the latter last, as it vouches for all other files."""
+    warning = f"{about['warning']}\n\n" if "warning" in about else ""
+    files.write_new(draft / README, (warning + readme).encode())
+    digests = {}
+    for path in sorted(path for path in draft.rglob("*") if path.is_file()):
+        with files.reading(path), open(path, "rb") as file:
+            digests[path.relative_to(draft).as_posix()] = hashlib.sha256(file.read()).hexdigest()
+            # TensorFlow does not wait for the disk, but the rename must not come before the contents.
+            os.fsync(file.fileno())
+    about = plain_json.finite({**about, "files": digests})
+    files.write_new(draft / ABOUT, json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode())
+
+
+def _replace(draft, folder):
+    """Puts the finished draft in place; an earlier export goes only once the new one stands."""
+    old = folder.with_name(OLD + folder.name)
+    files.remove(old)
+    with files.disk(folder, "replace"):
+        if folder.exists():
+            os.rename(folder, old)
+        try:
+            os.rename(draft, folder)
+        except OSError:
+            if old.exists():
+                os.rename(old, folder)
+            raise
+    files.sync_folder(folder.parent)
+    files.remove(old)

@@ -1,0 +1,120 @@
+"""What the export of a masked language model answers to: word numbers, or sentences with `<mask>` words."""
+
+import tensorflow as tf
+
+from hetero_tf.data.words import END
+from hetero_tf.errors import BadInput
+from hetero_tf.store import files
+
+MASK = "<mask>"
+TOP = 5
+# Everything that Python's `str.split` splits at, which training used; TensorFlow's own knows ASCII only.
+SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
+
+
+def endpoints(process, model, archive, scratch):
+    """`{signature: (function, input specs)}`.
+
+    `serving_default`: `token_ids` int32 [n, length], the mask token is the number of words -> logits
+    [n, length, words]. `serve_text` (where the data set has a vocabulary): `text` string [n] -> for the words of
+    each text token_ids, is_mask, topk_tokens and topk_probabilities [n, longest(, 5)], best first, padded behind
+    `lengths` [n] with -1, False, "" and 0.
+
+    Rows longer than the model's segment are cut into segments as in training, and each is answered by itself. The
+    rows of a text batch run one by one, because attention has no mask and would see the padding.
+
+    Args:
+        process: `process.LearningProcess`.
+        model: The Keras model.
+        archive: `keras.export.ExportArchive`, for the lookup tables.
+        scratch: Folder for the vocabulary, which the SavedModel copies.
+    """
+    x, words = process.dataset.train.x, process.dataset.vocabulary
+    segment = (*process.input.starts(x), x.shape[1])[1]
+    classes = process.dataset.classes
+
+    def serving_default(token_ids):
+        return {"logits": logits_of(model, token_ids, segment, classes)}
+
+    made = {"serving_default": (serving_default, [tf.TensorSpec((None, None), tf.int32, name="token_ids")])}
+    if words is None:
+        return made
+    numbers, names = _tables(words, scratch)
+    archive.track(numbers)
+    archive.track(names)
+
+    def fill(row, length, longest):
+        """The best words at each place of one row [longest], of which `length` are words."""
+        chances = tf.nn.softmax(logits_of(model, row[None, :length], segment, classes)[0])
+        best = tf.math.top_k(chances, min(TOP, classes))
+        room = [[0, longest - length], [0, 0]]
+        return tf.pad(best.indices, room, constant_values=-1), tf.pad(best.values, room)
+
+    def serve_text(text):
+        ids, is_mask, lengths = encode(text, numbers, classes, END in words)
+        longest = tf.shape(ids)[1]
+        many = min(TOP, classes)
+        best, chances = tf.map_fn(
+            lambda work: fill(*work, longest), (ids, lengths),
+            fn_output_signature=(tf.TensorSpec((None, many), tf.int32), tf.TensorSpec((None, many), tf.float32)))
+        return {"token_ids": ids, "is_mask": is_mask, "lengths": lengths,
+                "topk_tokens": names.lookup(tf.cast(best, tf.int64)), "topk_probabilities": chances}
+
+    made["serve_text"] = (serve_text, [tf.TensorSpec((None,), tf.string, name="text")])
+    return made
+
+
+def logits_of(model, ids, segment, classes):
+    """Logits float32 [n, length, classes] of ids [n, length], segment by segment."""
+    shape = tf.shape(ids)
+    whole = shape[1] // segment * segment
+    full = model(tf.reshape(ids[:, :whole], [-1, segment]), training=False)
+    # The rest is a batch of its own, perhaps of no columns: padding it would change the answer.
+    rest = model(ids[:, whole:], training=False)
+    full = tf.reshape(full, [shape[0], whole, classes])
+    return tf.cast(tf.concat([full, rest], 1), tf.float32)
+
+
+def encode(text, numbers, mask, ends_lines):
+    """Words of texts [n] as (ids int32 [n, longest] with -1 behind the words, is_mask, lengths [n]).
+
+    Args:
+        numbers: Table of words; unknown ones are `<ukn>`.
+        mask: Id of `<mask>`.
+        ends_lines: Whether a line break becomes `<eos>`, as in training. None is added to the end of a text.
+    """
+    if ends_lines:
+        text = tf.strings.regex_replace(text, r"\n", f" {END} ")
+    words = tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
+    hidden = tf.ragged.map_flat_values(tf.equal, words, MASK)
+    ids = tf.ragged.map_flat_values(
+        lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words)
+    lengths = tf.cast(words.row_lengths(), tf.int32)
+    return ids.to_tensor(-1), hidden.to_tensor(False), lengths
+
+
+def _tables(words, scratch):
+    """Lookup tables word -> number and number -> word over a file that becomes an asset of the SavedModel."""
+    for place, word in enumerate(words):
+        if word.split() != [word]:
+            raise BadInput(f"a word of the vocabulary must be one word without white space to be looked up. "
+                           f"Received: {word!r} at place {place}")
+    if len(set(words)) != len(words):
+        twice = next(word for place, word in enumerate(words) if word in words[:place])
+        raise BadInput(f"every word of the vocabulary must stand in it once. Received: {twice!r} twice")
+    path = str(scratch / "vocabulary.txt")
+    files.write_new(path, "".join(f"{word}\n" for word in words).encode())
+    index = tf.lookup.TextFileIndex
+    line, number = (tf.string, index.WHOLE_LINE), (tf.int64, index.LINE_NUMBER)
+    return (tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), 0),
+            tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""))
+
+
+def readme(process, signatures):
+    """How to call it, as three lines of Python to be run inside the folder of the export."""
+    name, call, answer = "serving_default", f"token_ids=[[0, 1, {process.dataset.classes}]]", "logits"
+    if "serve_text" in signatures:
+        word = process.dataset.vocabulary[-1]
+        name, call, answer = "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
+    return (f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'
+            f'print(serve({call})["{answer}"])\n')

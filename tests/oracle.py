@@ -1,0 +1,113 @@
+"""A round as one would write it first: client after client, eager, with NumPy indices. Slow, short, and independent.
+
+The compiled round must agree with it. Nothing here calls the package's cut, local training, merge or noise; the label
+axis is never cut, so that agreement also shows that cutting it changes nothing.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+
+def play(process, weights, planned, first_round=0):
+    """Runs the planned rounds; returns the new weights by path, and (mean loss, mean gradient norm) per round."""
+    metrics = []
+    for number, plan in enumerate(planned, first_round):
+        weights, found = play_round(process, weights, plan, number)
+        metrics.append(np.mean(found, axis=0))
+    return weights, metrics
+
+
+def play_round(process, weights, plan, number):
+    """One round. Clients without a step are left out."""
+    recipe, classes = process.recipe, process.dataset.classes
+    total = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
+    count = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
+    metrics = []
+    for slot, client in enumerate(plan.clients.tolist()):
+        model = process._build(recipe.levels.names[plan.levels[slot]], classes)
+        places = {v.path: [coordinates(process, size, kept, number, client)
+                           for size, kept in zip(weights[v.path].shape, v.shape)] for v in model.trainable_variables}
+        for variable in model.trainable_variables:
+            variable.assign(np.asarray(weights[variable.path])[np.ix_(*places[variable.path])])
+        if plan.steps[slot]:
+            metrics.append(train(process, model, plan, slot, number))
+            for variable in model.trainable_variables:
+                own = [merged(process, index, client) for index in places[variable.path]]
+                value = variable.numpy()[np.ix_(*[np.isin(i, j) for i, j in zip(places[variable.path], own)])]
+                total[variable.path][np.ix_(*own)] += value
+                count[variable.path][np.ix_(*own)] += 1
+    new = {path: np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), weights[path]) for path in weights}
+    return new, metrics
+
+
+def coordinates(process, size, kept, number, client):
+    """The global coordinates of one axis. Label axes are kept whole, they are never shorter here."""
+    if kept == size:
+        return np.arange(size)
+    if process.recipe.round.submodel.name == "prefix":
+        return np.arange(kept)
+    if process.recipe.round.submodel.name == "rolling":
+        return (np.arange(kept) + number) % size
+    draws = uniform([int(process._seed), number, client, size], [size])
+    return np.sort(np.argsort(draws, kind="stable")[:kept])
+
+
+def merged(process, index, client):
+    """The part of an axis that is merged: of the label axis (with or without mask token) only the client's labels."""
+    if len(index) - process.dataset.classes not in (0, 1):
+        return index
+    return np.flatnonzero(process.partition.label_mask[client])
+
+
+def train(process, model, plan, slot, number):
+    """Local SGD in place; returns the means of loss and gradient norm over the steps."""
+    settings, client = process.recipe.optimizer, int(plan.clients[slot])
+    velocity = [np.zeros(v.shape, process.recipe.precision) for v in model.trainable_variables]
+    found = []
+    for step in range(plan.steps[slot]):
+        rows = plan.rows[slot, step][plan.rows[slot, step] >= 0]
+        inputs, targets = batch(process, rows, plan.starts[slot, step], [int(process._seed), number, client, step])
+        with tf.GradientTape() as tape:
+            loss = objective(process, model(inputs, training=True), targets, client)
+        gradients = [np.asarray(tf.convert_to_tensor(g)) for g in tape.gradient(loss, model.trainable_variables)]
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+        factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
+        for place, (variable, gradient) in enumerate(zip(model.trainable_variables, gradients)):
+            velocity[place] = settings.momentum * velocity[place] + gradient * factor
+            velocity[place] += settings.weight_decay * variable.numpy()
+            variable.assign(variable - process.learning_rate(number) * velocity[place])
+        found.append((float(loss), norm))
+    return np.mean(found, axis=0)
+
+
+def batch(process, rows, start, key):
+    """Model inputs and targets of one step."""
+    train_split, options = process.dataset.train, process.recipe.input.options
+    if train_split.y is None:
+        tokens = train_split.x[rows, start:start + options["segment"]]
+        return np.where(uniform(key, tokens.shape) < options["mask_share"], process.dataset.classes, tokens), tokens
+    pixels = train_split.x[rows]
+    values = pixels.astype(process.recipe.precision) / (255 if pixels.dtype == np.uint8 else 1)
+    return ((values - options["mean"]) / options["std"]).astype(process.recipe.precision), train_split.y[rows]
+
+
+def objective(process, logits, targets, client):
+    """Cross-entropy; masked: labels that the client does not have get logit 0."""
+    if process.recipe.client.loss.name == "masked_cross_entropy":
+        logits = logits * process.partition.label_mask[client].astype(process.recipe.precision)
+    chosen = tf.reduce_sum(logits * tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype), -1)
+    return tf.reduce_mean(tf.reduce_logsumexp(logits, -1) - chosen)
+
+
+def uniform(key, shape):
+    """The package's random numbers, written out: MurmurHash3's finaliser over the words of the key and a counter."""
+    def mix(value):
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+            value = (value ^ (value >> np.uint32(shift))) * np.uint32(factor)
+        return value
+
+    golden, state = np.uint32(0x9E3779B1), np.full(1, 0x9E3779B1, np.uint32)
+    for word in key:
+        state = mix(state ^ np.uint32(word & 0xFFFFFFFF)) + golden
+    counter = np.arange(np.prod(shape), dtype=np.uint32) * golden
+    return ((mix(mix(counter + state)) >> np.uint32(8)) * 2.0**-24).reshape(shape)

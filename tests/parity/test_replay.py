@@ -1,0 +1,50 @@
+"""Vectors of the HeteroFL authors' code, replayed; and the replay itself, which must notice a wrong number."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import replay
+
+SMALL = Path(__file__).parent / "small"
+IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"}
+
+
+def test_image_vectors_agree_in_both_precisions():
+    for precision, missing in (("float64", {"cut"}), ("float32", set())):
+        found = replay.replay_file(SMALL / "conv_bn.npz", precision)
+        assert set(found) == IMAGE_STAGES - missing
+        assert replay.within(precision, found, double_passes=False) == []
+        assert found["kept"] == 0.0
+
+
+def test_text_vectors_agree_in_float64():
+    found = replay.replay_file(SMALL / "transformer.npz", "float64")
+    assert set(found) == IMAGE_STAGES - {"cut", "sbn", "local"}
+    assert max(found.values()) < 1e-12
+    assert found["kept"] == 0.0
+
+
+def test_one_changed_value_is_reported_and_gives_exit_code_1(tmp_path, capsys):
+    with np.load(SMALL / "conv_bn.npz") as arrays:
+        changed = {name: arrays[name] for name in arrays.files}
+    changed["f64/round0/global_after/blocks.5.weight"][0, 0, 1, 1] += 1e-3
+    np.savez(tmp_path / "changed.npz", **changed)
+    assert replay.main([str(tmp_path), "--precision", "float64"]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("FAIL changed.npz")
+    assert "merge 1.0e-03" in told
+    assert told.rstrip().endswith("beyond tolerance: merge, round\n1 files, 1 failed")
+
+
+def test_an_empty_folder_is_an_error(tmp_path, capsys):
+    assert replay.main([str(tmp_path)]) == 2
+    assert capsys.readouterr().out == f"{tmp_path}: no .npz file\n"
+
+
+def test_nan_and_wrong_shapes_are_never_within_tolerance():
+    found = replay.Differences()
+    found.note("loss", [1.0, np.nan], [1.0, 1.0])
+    assert replay.within("float32", found, double_passes=True) == ["loss"]
+    with pytest.raises(SystemExit, match="loss: shape"):
+        found.note("loss", [1.0], [1.0, 1.0])

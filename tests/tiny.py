@@ -1,0 +1,118 @@
+"""Recipes, data and processes so small that tests of the numerical core run in seconds.
+
+No width equals the number of labels or one more: `oracle` tells the label axis by its length.
+"""
+
+import numpy as np
+
+from hetero_tf import recipe
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.partitions.partition import Partition, label_mask
+from hetero_tf.process import learning_process
+
+CLASSES, WORDS = 9, 13
+COMMON = """
+partition: {name: iid, clients: 4}
+levels:
+  widths: {a: 1.0, b: 0.5, c: 0.25, d: 0.125, e: 0.0625}
+  mix: a-b-c
+  assignment: dynamic
+round: {clients: 3}
+optimizer: {learning_rate: 0.1, momentum: 0.9, weight_decay: 5.0e-4, clip_norm: 1.0}
+schedule: {name: steps, at: [1], factor: 0.5}
+rounds: 3
+"""
+IMAGES = """
+name: tiny_images
+data: {name: synthetic}
+input: {name: images, mean: [0.4, 0.5], std: [0.3, 0.2]}
+client: {epochs: 2, batch_size: 3}
+model:
+  layers:
+    - [PaddedConv2D: {filters: !w 8}, Scaler, Norm: {kind: sbn}, ReLU]
+    - PreActivationBlock: {filters: !w 12, stride: 2}
+    - GlobalAveragePooling2D
+    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
+""" + COMMON
+TEXT = """
+name: tiny_text
+data: {name: synthetic, kind: text}
+input: {name: masked_text, segment: 4, mask_share: 0.3}
+client: {epochs: 1, batch_size: 2}
+evaluate: {best: global_perplexity, batch_size: 2}
+model:
+  layers:
+    - MaskedTokenEmbedding: {classes: !classes, positions: 4, width: !w 8}
+    - TransformerBlock: {heads: 2, head_width: !w 4, hidden: !w 12}
+    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
+""" + COMMON
+DENSE = """
+name: tiny_dense
+data: {name: synthetic}
+input: {name: images, mean: [0.0], std: [1.0]}
+client: {epochs: 1, batch_size: 4}
+model:
+  layers:
+    - [GlobalAveragePooling2D, Dense: {units: !w 8}, Scaler, ReLU]
+    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
+""" + COMMON
+
+
+def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=None):
+    """A data set of noise with labels at random, and the partition that deals it out in the given sizes.
+
+    Args:
+        labels: For each client the labels that its examples have; None: all.
+    """
+    rng = np.random.default_rng(3)
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    own = [np.arange(CLASSES)] * len(sizes) if labels is None else labels
+
+    def split(owners):
+        x = rng.integers(0, 256, (len(owners), 5, 5, 2)).astype(kind)
+        y = np.asarray([rng.choice(own[client]) for client in owners], np.int32)
+        return Split(x if kind == np.uint8 else x / kind(255), y)
+
+    tested = np.arange(test) % len(sizes)
+    dataset = Dataset(split(owners), split(tested), CLASSES, "noise")
+    train, test = ([np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes))]
+                   for which in (owners, tested))
+    return dataset, Partition(tuple(train), tuple(test), label_mask(dataset.train.y, train, CLASSES))
+
+
+def text(rows=(1, 3, 2, 1), length=10):
+    """Words at random; every client knows its own part of the vocabulary."""
+    rng = np.random.default_rng(4)
+    own = [rng.choice(WORDS, 6 + client, replace=False) for client in range(len(rows))]
+    x = np.concatenate([rng.choice(own[client], (count, length)) for client, count in enumerate(rows)]).astype(np.int32)
+    ids = np.split(np.arange(len(x), dtype=np.int32), np.cumsum(rows)[:-1])
+    dataset = Dataset(Split(x), Split(rng.integers(0, WORDS, (3, length)).astype(np.int32)), WORDS, "noise")
+    return dataset, Partition(tuple(ids), tuple(ids[0][:0] for _ in rows), label_mask(x, ids, WORDS))
+
+
+def process(base, *overrides, data=None, parallel=2):
+    """The learning process of one of the recipes above; `overrides` as `--set` takes them."""
+    dataset, partition = data or (text() if base is TEXT else images())
+    return learning_process(recipe.loads(base, "tiny", overrides), dataset, partition, parallel=parallel)
+
+
+def plans(process, rounds, **options):
+    """The plans of the first rounds."""
+    return [process.plan(number, **options) for number in range(rounds)]
+
+
+def arrays(state):
+    """The weights of a state, by path."""
+    return {path: np.asarray(value) for path, value in state.weights.items()}
+
+
+def same(one, other):
+    """Whether two dicts of arrays are equal bit by bit."""
+    return one.keys() == other.keys() and all(np.asarray(one[path]).tobytes() == np.asarray(other[path]).tobytes()
+                                              for path in one)
+
+
+def gap(one, other):
+    """The largest difference between two dicts of arrays."""
+    assert one.keys() == other.keys()
+    return max(float(np.max(np.abs(np.asarray(one[path], np.float64) - other[path]))) for path in one)
