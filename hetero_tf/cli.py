@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
 
 from hetero_tf import __version__, hardware, interrupts
 from hetero_tf.console import Console, duration
-from hetero_tf.errors import BadInput, MemoryProblem, Refusal, did_you_mean
+from hetero_tf.errors import BadInput, DiskProblem, MemoryProblem, Refusal, did_you_mean
 
 USAGE = """hetero_tf {version}: federated learning of one model on unequal devices, from a YAML recipe.
 
@@ -25,7 +26,17 @@ def main(argv=None):
     """Runs a command and returns its exit code (0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite)."""
     interrupts.install("nothing is half-written")
     argv = sys.argv if argv is None else argv
-    debug = "--debug" in argv
+    code = _guarded(argv, "--debug" in argv)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # A reader that went away, such as `head -1`, or a full disk behind `>`: Python must not try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
+
+
+def _guarded(argv, debug):
+    """Parses and runs; turns every exception into a sentence and an exit code."""
     try:
         command, flags = _parse(argv)
         return _run(command, flags)
@@ -39,6 +50,8 @@ def main(argv=None):
                            "evaluate.batch_size, round.clients or --threads")
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        return _unexpected(error, debug, DiskProblem.code, "check the disk and run the same command again")
     except Exception as error:
         if type(error).__name__ == "ResourceExhaustedError":
             return _unexpected(error, debug, MemoryProblem.code, "out of memory; lower client.batch_size, "
@@ -84,8 +97,11 @@ def _parse(argv):
     values = _flag_values()
     try:
         words = values(argv, known_only=False)[1:]
+    except flags.UnrecognizedFlagError as error:
+        known = [name for name in values if len(name) > 1]
+        raise BadInput(f"unknown flag --{error.flagname}{did_you_mean(error.flagname, known)}") from error
     except flags.Error as error:
-        raise BadInput(f"{_first_sentence(error)}; --help lists the flags") from error
+        raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
     command = words[0] if words else "train"
     if command not in COMMANDS:
         raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
@@ -94,8 +110,11 @@ def _parse(argv):
     return command, values
 
 
-def _first_sentence(error):
-    return " ".join(str(error).split()).rstrip(".")
+def _plainly(error):
+    """What absl says about a flag's value, in words that are not Python's."""
+    text = " ".join(str(error).split()).rstrip(".")
+    text = re.sub(r"invalid literal for int\(\) with base 10: .*", "must be a whole number", text)
+    return re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", text)
 
 
 def program():
@@ -118,7 +137,9 @@ def _run(command, flags):
     hardware.import_quietly()
     result = interrupts.in_worker(lambda: actions[command](recipe, flags, console))
     if flags.json:
-        print(json.dumps(result), flush=True)
+        from hetero_tf.store.plain_json import finite
+
+        print(json.dumps(finite(result), allow_nan=False), flush=True)
     return 0
 
 
@@ -133,15 +154,22 @@ def _recipe(command, flags):
     from hetero_tf import registry
     from hetero_tf.store.run_folder import RunFolder
 
-    sys.path.insert(0, os.getcwd())
+    if flags.plugin:
+        # Not without --plugin: a file of the current folder must never take the place of a library.
+        sys.path.insert(0, os.getcwd())
+        hardware.import_quietly()
     for module in flags.plugin:
-        registry.register_plugin(module)
+        try:
+            registry.register_plugin(module)
+        except SystemExit as error:
+            raise BadInput(f"--plugin {module}: ends the program when it is imported; give a module that only "
+                           "defines things") from error
     if command in ("train", "describe"):
-        if flags.recipe is None:
+        if not flags.recipe:
             raise BadInput(f"--recipe is missing; try {program()} --recipe digits")
         return recipes.load(flags.recipe, flags["set"].value)
-    if flags.run_dir is None:
-        raise BadInput(f"--run_dir is missing; name the folder that a run left, such as runs/digits")
+    if not flags.run_dir:
+        raise BadInput("--run_dir is missing; name the folder that a run left, such as runs/digits")
     return recipes.loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe),
                          flags["set"].value)
 
@@ -179,7 +207,7 @@ def _describe(recipe, flags, console):
 
 def _opened(recipe, flags, console):
     """The process of a run folder and the state that --state names: (process, state, statistics, info)."""
-    from hetero_tf import experiment
+    from hetero_tf import experiment, resume
     from hetero_tf.store.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
@@ -187,8 +215,10 @@ def _opened(recipe, flags, console):
     folder = run.best if flags.state == "best" else run.checkpoints
     found = experiment.open_state(folder, process)
     if found is None:
-        raise BadInput(f"{folder}: holds no finished round yet; train first")
+        also = " or choose --state last" if flags.state == "best" and run.checkpoints.exists() else ""
+        raise BadInput(f"{folder}: holds no finished round yet; train first{also}")
     state, statistics, info, skipped = found
+    resume.check_stored_recipe(run, info)
     for sentence in skipped:
         console.say(f"skipped: {sentence}")
     return process, state, statistics, info
@@ -210,8 +240,10 @@ def _export(recipe, flags, console):
     from hetero_tf import export
 
     process, state, statistics, info = _opened(recipe, flags, console)
-    statistics = statistics or process.statistics(state)
+    if flags.level is not None or not statistics:
+        statistics = process.statistics(state, flags.level)
     folder = Path(flags.out or Path(flags.run_dir) / "export")
+    info = {name: info[name] for name in ("last", "best")}
     where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
     console.say(f"exported round {state.round} to {where}")
     return {"export": str(where), "round": state.round}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import console as consoles
-from hetero_tf import data, evaluation, hardware, process as processes, resume
+from hetero_tf import data, evaluation, hardware, parts, process as processes, resume
 from hetero_tf.errors import BadInput, NotFinite
 from hetero_tf.store import environment, metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
@@ -77,7 +77,7 @@ def build_process(recipe, settings, run=None):
     """
     dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
     before = None if run is None else resume.known(run)
-    partition = resume.stored_partition(run, dataset, before, lambda: processes.split(recipe, dataset))
+    partition = resume.stored_partition(run, dataset, before, lambda: parts.split(recipe, dataset))
     return processes.learning_process(recipe, dataset, partition, parallel=settings.threads)
 
 

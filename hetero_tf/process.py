@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import cut as cuts
-from hetero_tf import data, evaluation, levels, plans, registry, seeds
+from hetero_tf import data, evaluation, plans, registry, seeds
+from hetero_tf import parts as building
 from hetero_tf.inputs import Input
-from hetero_tf.models import build_model
 from hetero_tf.rounds import RoundParts, build_round
 
 
@@ -81,7 +80,7 @@ class LearningProcess:
         """Runs the planned rounds, which must follow `state.round`, in one call.
 
         Returns:
-            The new `State`, and per round a dict: loss and gradient_norm (means over the finite clients), lost
+            The new `State`, and per round a dict: loss and gradient_norm (means over the finite clients with examples), lost
             (clients left out because their result was not finite), clients per level, learning_rate.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
@@ -110,7 +109,7 @@ class LearningProcess:
 
     def _row(self, plan, rate, found):
         names, finite = self.recipe.levels.names, found["finite"]
-        kept = {name: found[name][finite] for name in ("loss", "gradient_norm")}
+        kept = {name: found[name][finite & (plan.steps > 0)] for name in ("loss", "gradient_norm")}
         means = {name: float(values.mean()) if values.size else None for name, values in kept.items()}
         mix = {name: int(np.sum(plan.levels == place)) for place, name in enumerate(names)}
         return {**means, "lost": int(np.sum(~finite)), "levels": mix, "learning_rate": rate}
@@ -127,8 +126,14 @@ class LearningProcess:
         metrics = {name: float(value) for name, value in found.items() if value.shape.rank == 0}
         return metrics, statistics
 
-    def statistics(self, state):
-        """The statistics query of static batch normalisation: `{path: value}`."""
+    def statistics(self, state, level=None):
+        """The statistics query of static batch normalisation: `{path: value}`.
+
+        A narrower level's activations have other moments than the first channels of the global model's, so its
+        statistics are queried with its own sub-model.
+        """
+        top = self.recipe.levels.global_level
+        level = top if level is None else level
         paths = evaluation.statistics_paths(self.global_model)
         if not paths:
             return {}
@@ -138,29 +143,43 @@ class LearningProcess:
         full, short = evaluation.statistics_batches(
             examples, settings.statistics_batch, seeds.rng(seed, "statistics", state.round))
         key = seeds.seed32(seed, "statistics noise", state.round)
-        return dict(zip(paths, self._calibrate(list(state.weights.values()), full, short, key)))
+        calibrate = self._calibrate if level == top else self._build_calibrate(level)
+        return dict(zip(paths, calibrate(self._submodel(state, level), full, short, key)))
 
     def model(self, state, level=None, statistics=None):
-        """The trained Keras model at any level, with all classes.
+        """The trained Keras model at any level, with all classes and the first channels of the global weights.
 
         Args:
             state: `State`.
-            level: Name of a level of the mix; None for the global model.
-            statistics: As `statistics` gives them; None queries them. Levels narrower than the global one get the
-                first channels of the global statistics.
+            level: Name of a level of the recipe; None for the global model.
+            statistics: As `statistics` gives them for this level; None queries them.
         """
         level = self.recipe.levels.global_level if level is None else level
-        statistics = self.statistics(state) if statistics is None else statistics
-        model = self._build(level, self.dataset.classes)
-        values = {**state.weights, **statistics}
-        for variable in model.variables:
-            if variable.path in values:
-                value = values[variable.path]
-                variable.assign(tf.slice(value, [0] * len(variable.shape), variable.shape))
+        statistics = self.statistics(state, level) if statistics is None else statistics
+        model = self.build(level)
+        for variable, value in zip(model.trainable_variables, self._submodel(state, level)):
+            variable.assign(value)
+        for variable in model.non_trainable_variables:
+            if variable.path in statistics:
+                variable.assign(statistics[variable.path])
         return model
 
-    def _build(self, level, classes):
-        return _build_level(self.recipe, self.input, self.dataset, level, classes)
+    def build(self, level):
+        """A new Keras model at a level, for inference: all classes, Scalers inert."""
+        width = self.recipe.levels.widths[level]
+        return building.build_at(self.recipe, self.input, self.dataset, width, 1.0, self.dataset.classes)
+
+    def _submodel(self, state, level):
+        """The level's first channels of the global weights, in model order."""
+        weights = list(state.weights.values())
+        if level == self.recipe.levels.global_level:
+            return weights
+        shapes = [variable.shape for variable in self.build(level).trainable_variables]
+        return [tf.slice(value, [0] * len(shape), shape) for value, shape in zip(weights, shapes)]
+
+    def _build_calibrate(self, level):
+        return evaluation.build_calibrate(self.build(level), self.build(level), self.input, self.parts.x, self.parts.y,
+                                          self.recipe.evaluate.statistics_batch, self.parallel)
 
     @functools.cached_property
     def _seed(self):
@@ -172,10 +191,7 @@ class LearningProcess:
 
     @functools.cached_property
     def _calibrate(self):
-        top = self.recipe.levels.global_level
-        grouped = self._build(top, self.dataset.classes)
-        return evaluation.build_calibrate(self.global_model, grouped, self.input, self.parts.x, self.parts.y,
-                                          self.recipe.evaluate.statistics_batch, self.parallel)
+        return self._build_calibrate(self.recipe.levels.global_level)
 
     @functools.cached_property
     def _test(self):
@@ -183,7 +199,7 @@ class LearningProcess:
         if test.y is None:
             return evaluation.build_text_test(self.global_model, self.input, tf.constant(test.x),
                                               self.dataset.classes, size, self.recipe.seed, self.parallel)
-        masks = _objective(self.recipe).MASKS_LABELS
+        masks = building.find_objective(self.recipe).MASKS_LABELS
         return evaluation.build_image_test(
             self.global_model, self.input, tf.constant(test.x), tf.constant(test.y), size,
             evaluation.local_test(self.partition), masks, self.parallel)
@@ -202,67 +218,8 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:
-        partition = split(recipe, dataset)
-    source = build_input(recipe)
-    global_model = _build_level(recipe, source, dataset, recipe.levels.global_level, dataset.classes)
-    parts = _round_parts(recipe, dataset, partition, source, global_model, parallel)
+        partition = building.split(recipe, dataset)
+    source = building.build_input(recipe)
+    global_model = building.build_level(recipe, source, dataset, recipe.levels.global_level, dataset.classes)
+    parts = building.round_parts(recipe, dataset, partition, source, global_model, parallel)
     return LearningProcess(recipe, dataset, partition, source, global_model, parts, parallel)
-
-
-def build_input(recipe):
-    """The recipe's `inputs.Input`."""
-    return registry.find("inputs", recipe.input.name).build(recipe.precision, **recipe.input.options)
-
-
-def split(recipe, dataset):
-    """The recipe's partition of a data set."""
-    labels = dataset.train.x if dataset.train.y is None else dataset.train.y
-    test_labels = dataset.test.x if dataset.test.y is None else dataset.test.y
-    splitter = registry.find("partitions", recipe.partition.name).split
-    rng = seeds.rng(recipe.seed, "partition")
-    return splitter(labels, test_labels, dataset.classes, rng, **recipe.partition.options)
-
-
-def _objective(recipe):
-    return registry.find("objectives", recipe.client.loss.name)
-
-
-def _build_level(recipe, source, dataset, level, classes):
-    """The recipe's Keras model at a level."""
-    width, top = recipe.levels.widths[level], recipe.levels.widths[recipe.levels.global_level]
-    return build_model(recipe.model, source.shape(dataset.train.x), width, width / top, classes, recipe.precision,
-                       seeds.seed32(recipe.seed, "model"))
-
-
-def label_table(partition):
-    """Each client's labels as int32 [clients, most labels], -1 behind them."""
-    own = [np.flatnonzero(row) for row in partition.label_mask]
-    table = np.full((len(own), max(map(len, own))), -1, np.int32)
-    for client, labels in enumerate(own):
-        table[client, :len(labels)] = labels
-    return table
-
-
-def _round_parts(recipe, dataset, partition, source, global_model, parallel):
-    """`RoundParts` of a recipe; the label axis is cut where that is exact and shortens it."""
-    objective = _objective(recipe)
-    table = label_table(partition)
-    shortens = recipe.client.label_cut and objective.MASKS_LABELS and table.shape[1] < dataset.classes
-    kept = table.shape[1] if shortens else dataset.classes
-    models = tuple(_build_level(recipe, source, dataset, level, kept) for level in recipe.levels.names)
-    narrowest = min(recipe.levels.names, key=recipe.levels.widths.get)
-    label_axes = cuts.find_label_axes(
-        lambda classes: _build_level(recipe, source, dataset, narrowest, classes))
-    server = registry.find("servers", recipe.round.server.name).apply
-    merge = registry.find("merges", recipe.round.merge.name).merge
-    y = dataset.train.y
-    return RoundParts(
-        models=models, cut=cuts.build_cut(global_model, models, label_axes, dataset.classes),
-        keep=registry.find("submodels", recipe.round.submodel.name).keep,
-        objective=functools.partial(objective.loss, **recipe.client.loss.options),
-        optimizer=recipe.optimizer,
-        merge=functools.partial(merge, **recipe.round.merge.options),
-        server=functools.partial(server, **recipe.round.server.options),
-        input=source, x=tf.constant(dataset.train.x), y=None if y is None else tf.constant(y),
-        labels=tf.constant(table) if shortens else None,
-        present=tf.constant(table >= 0 if shortens else partition.label_mask), parallel=parallel)

@@ -16,17 +16,18 @@ from hetero_tf.store import environment, files, metrics, sealed
 
 @contextlib.contextmanager
 def held(run):
-    """Holds the run folder; a new one in which no run came about is taken away again."""
-    existed = os.path.lexists(run.path)
+    """Holds the run folder; a new one in which no run came about is taken away again, parents included."""
+    made = [path for path in (run.path, *run.path.parents) if not os.path.lexists(path)]
     with run.lock():
         try:
             yield
         except BaseException:
-            if not existed and not run.started:
+            if made and not run.started:
                 with contextlib.suppress(OSError):
                     for name in os.listdir(run.path):
                         os.unlink(run.path / name)
-                    os.rmdir(run.path)
+                    for path in made:
+                        os.rmdir(path)
             raise
 
 

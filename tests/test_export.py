@@ -208,7 +208,7 @@ def test_the_lines_of_the_readme_work(exported, image_process):
 
 def test_a_narrower_level_is_its_own_model(image_process, tmp_path):
     state = moved(image_process)
-    statistics = image_process.statistics(state)
+    statistics = image_process.statistics(state, "e")
     folder = export.export(image_process, state, statistics, tmp_path / "e", {}, level="e")
     loaded = tf.saved_model.load(str(folder / "1"))
     pixels = image_process.dataset.test.x[:3] / np.float32(255)
@@ -231,12 +231,14 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
 
     assert refused(statistics, tmp_path / "x", level="z") == (
         "`level` must be one of the recipe's levels. Received: level='z'; known: a, b, c, d, e")
-    assert refused({}, tmp_path / "x").startswith("`statistics` must hold all values of static batch normalisation")
-    assert refused({}, tmp_path / "x").endswith("Received: none for 0_2_norm/sbn/mean")
+    assert refused({}, tmp_path / "x") == (
+        "`statistics` must be those of static batch normalisation at level 'a', as `process.statistics(state, 'a')` "
+        "gives them: 0_2_norm/sbn/mean has shape (8,). Received: nothing")
+    assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
     assert refused(statistics, Path(".")) == ".: must be a new folder with a name, such as export"
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix=(("b", 1.0),))
-    with pytest.raises(BadInput, match="`level` must not be wider than the global model, level 'b'. Received: level='a'"):
+    with pytest.raises(BadInput, match="must not be wider than the global model, level 'b'. Received: level='a'"):
         export._check_level(levels, "a")
 
 
@@ -298,7 +300,7 @@ def test_a_full_disk_while_tensorflow_writes_is_one_sentence(text_process, tmp_p
         raise tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device")
 
     monkeypatch.setattr(tf.saved_model, "save", full)
-    with pytest.raises(DiskProblem, match="could not write the SavedModel: No space left on device; check the disk and"):
+    with pytest.raises(DiskProblem, match="could not write the SavedModel: No space left on device; check the"):
         export.export(text_process, text_process.initialize(), {}, tmp_path / "out", {})
     assert os.listdir(tmp_path) == []
 

@@ -21,6 +21,7 @@ LINES = (
     ("plans",),
     ("clients", "evaluation"),
     ("rounds",),
+    ("parts",),
     ("process", "resume"),
     ("accounting", "experiment", "export"),
     ("cli",),

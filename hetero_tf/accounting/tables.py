@@ -97,5 +97,5 @@ def _variables(description):
 def table(rows):
     """Rows of text as lines, the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
-                     for row in rows)
+    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
+    return "\n".join(map("  ".join, cells))

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf import __version__, evaluation
@@ -30,7 +31,7 @@ def export(process, state, statistics, folder, info, level=None, overwrite=False
     Args:
         process: `process.LearningProcess`.
         state: `process.State`, the weights.
-        statistics: Of static batch normalisation, `{path: value}`, as `process.statistics` gives them.
+        statistics: Of static batch normalisation at that level, `{path: value}`, as `process.statistics` gives them.
         folder: Folder to make; its parents are made too.
         info: Plain dict for `export.json`, such as the metrics of the state.
         level: Name of a level that is not wider than the global model; None for the global model.
@@ -45,7 +46,7 @@ def export(process, state, statistics, folder, info, level=None, overwrite=False
     """
     folder = Path(folder)
     level = _check_level(process.recipe.levels, level)
-    _check_statistics(process, statistics)
+    _check_statistics(process, level, statistics)
     _check_free(folder, overwrite)
     model = process.model(state, level, statistics)
     with files.disk(folder.parent, "make the folder"):
@@ -76,11 +77,16 @@ def _check_level(levels, level):
     return level
 
 
-def _check_statistics(process, statistics):
-    missing = [path for path in evaluation.statistics_paths(process.global_model) if path not in statistics]
-    if missing:
-        raise BadInput("`statistics` must hold all values of static batch normalisation, as `process.statistics(state)` "
-                       f"gives them. Received: none for {missing[0]}")
+def _check_statistics(process, level, statistics):
+    """Refuses statistics that are missing or another level's."""
+    model = process.build(level)
+    paths = evaluation.statistics_paths(model)
+    for variable in model.non_trainable_variables:
+        found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
+        if variable.path in paths and found != tuple(variable.shape):
+            raise BadInput(f"`statistics` must be those of static batch normalisation at level {level!r}, as "
+                           f"`process.statistics(state, {level!r})` gives them: {variable.path} has shape "
+                           f"{tuple(variable.shape)}. Received: {found}")
 
 
 def _check_free(folder, overwrite):

@@ -283,7 +283,7 @@ def _statistics(replay, weights):
     images = tf.constant(vectors.input("sbn/img"))
     top = process.recipe.levels.global_level
     calibrate = evaluation.build_calibrate(
-        process.global_model, process._build(top, process.dataset.classes), process.input, images,
+        process.global_model, process.build(top), process.input, images,
         tf.constant(vectors.input("sbn/label")), vectors.meta["sbn_batch"], parallel=2)
     full, short = evaluation.statistics_batches([np.arange(len(images))], vectors.meta["sbn_batch"])
     return calibrate(weights, full, short, 0)

@@ -1,0 +1,170 @@
+"""Starts the program many times without paying for the import of TensorFlow each time.
+
+A helper process imports it once and forks for every start, before TensorFlow has run anything; the fork then does what
+`python -m hetero_tf` does. Tests that are about the start itself use `command` instead.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Small enough to be traced in a second, with everything that is sealed: two levels, weights, statistics.
+RECIPE = """
+name: small
+seed: 3
+data: {name: synthetic, examples: 120, test_examples: 40, size: 6}
+input: {name: images, mean: [0.5], std: [0.25]}
+partition: {name: iid, clients: 6}
+model:
+  layers:
+    - [PaddedConv2D: {filters: !w 6}, Scaler, Norm: {kind: sbn}, ReLU]
+    - GlobalAveragePooling2D
+    - Dense: {units: !classes}
+levels: {widths: {a: 1.0, b: 0.5}, mix: a-b}
+round: {clients: 2}
+client: {epochs: 1, batch_size: 10}
+optimizer: {learning_rate: 0.05}
+rounds: 4
+evaluate: {every: 1, batch_size: 40}
+"""
+
+
+def environment(**extra):
+    """The variables a program is started with; extra None removes one."""
+    merged = {**os.environ, "PYTHONPATH": str(ROOT), **extra}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def command(*arguments, **options):
+    """Runs `python -m hetero_tf` to its end."""
+    options = {"capture_output": True, "text": True, "timeout": 120, "env": environment(), **options}
+    return subprocess.run([sys.executable, "-m", "hetero_tf", *map(str, arguments)], **options)
+
+
+def recipe_file(folder, text=RECIPE, name="small.yaml"):
+    """Writes a recipe and gives its path."""
+    path = Path(folder) / name
+    path.write_text(text)
+    return path
+
+
+def contents(folder):
+    """All that must be equal after an interruption: sealed arrays, bit by bit, and metrics."""
+    folder = Path(folder)
+    arrays = {str(path.relative_to(folder)).partition(".")[0]: path.read_bytes()
+              for name in ("checkpoints", "best") for path in sorted(folder.glob(f"{name}/round-*/arrays.npz"))}
+    return {**arrays, "metrics": (folder / "metrics.jsonl").read_bytes()}
+
+
+class Run:
+    """One start of the program: its process id and what it has printed so far."""
+
+    def __init__(self, fork, pid, out, err):
+        self._fork, self.pid, self._out, self._err = fork, pid, out, err
+        self.code = None
+
+    @property
+    def out(self):
+        return self._out.read_text()
+
+    @property
+    def err(self):
+        return self._err.read_text()
+
+    def alive(self):
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+    def until(self, condition, seconds=60):
+        """Waits for `condition()`, or for the end of the program; says whether the condition holds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if condition():
+                return True
+            if not self.alive():
+                return condition()
+            time.sleep(0.001)
+        raise AssertionError(f"nothing after {seconds} s: {self.out}{self.err}")
+
+    def kill(self, number=signal.SIGKILL):
+        os.kill(self.pid, number)
+        return self
+
+    def wait(self):
+        """The exit code; negative for the number of a signal."""
+        if self.code is None:
+            self.code = self._fork.ask({"wait": self.pid})
+        return self.code
+
+
+class Programs:
+    """The helper process."""
+
+    def __init__(self, folder):
+        self.folder, self._count = Path(folder), 0
+        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=subprocess.DEVNULL, text=True, env=environment())
+
+    def ask(self, request):
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, *arguments, largest=None, cwd=None):
+        """Starts the program; `largest` limits the size of every file it writes."""
+        self._count += 1
+        out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
+        request = {"arguments": [str(word) for word in arguments], "out": str(out), "err": str(err),
+                   "largest": largest, "cwd": str(cwd or self.folder)}
+        return Run(self, self.ask(request), out, err)
+
+    def run(self, *arguments, **options):
+        """Runs the program to its end."""
+        run = self.start(*arguments, **options)
+        run.wait()
+        return run
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
+
+
+def _fork(request):
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 99
+    try:
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.chdir(request["cwd"])
+        if request["largest"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
+        from hetero_tf.cli import main
+        code = main(["hetero_tf", *request["arguments"]])
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _serve():
+    import tensorflow  # noqa: F401
+
+    # The helper's own pipe moves out of the way of its children.
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
+        else:
+            answer = _fork(request)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,135 @@
+"""Cutting by shapes, against NumPy indices, on random axes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf import cut as cuts
+
+LABELS = 7
+
+
+def case(rng):
+    """A cut of three variables on random axes, global values, coordinates of one client and its present labels."""
+    sizes = rng.integers(2, 7, 2).tolist()
+    kept = [int(rng.integers(1, size + 1)) for size in sizes]
+    wide, narrow = (cuts.Axis(size, (size, have)) for size, have in zip(sizes, kept))
+    own = int(rng.integers(2, LABELS + 1))
+    label = cuts.Axis(LABELS, (own, own), label=True, extra=1)
+    plain = cuts.Axis(LABELS, (own, own), label=True)
+    axes = ((None, wide, narrow), (narrow, plain), (label, wide))
+    shapes = tuple(tuple(3 if axis is None else axis.size + axis.extra for axis in row) for row in axes)
+    real = int(rng.integers(1, own + 1))
+    labels = np.full(own, -1)
+    labels[:real] = np.sort(rng.choice(LABELS, real, replace=False))
+    where = {axis: np.sort(rng.choice(size, have, replace=False))
+             for axis, size, have in zip((wide, narrow), sizes, kept)}
+    where |= {label: np.append(labels, LABELS), plain: labels}
+    values = [rng.normal(size=shape) for shape in shapes]
+    present = labels >= 0
+    present[:real] &= rng.random(real) < 0.7
+    return cuts.Cut(shapes, axes), values, {a: tf.constant(i, tf.int32) for a, i in where.items()}, present
+
+
+def brute_mask(cut, place, rows):
+    """Which entries of a variable the rows reach."""
+    mask = np.zeros(cut.shapes[place], bool)
+    index = [np.arange(size) if axis is None else rows[axis].numpy()
+             for size, axis in zip(cut.shapes[place], cut.axes[place])]
+    mask[np.ix_(*[own[own >= 0] for own in index])] = True
+    return mask
+
+
+def cases(count):
+    rng = np.random.default_rng(0)
+    return [case(rng) for _ in range(count)]
+
+
+def test_what_is_taken_and_put_back_is_equal_where_it_is_merged_and_zero_elsewhere():
+    for cut, values, where, present in cases(60):
+        rows = cuts.merged_rows(cut, where, tf.constant(present))
+        parts = cuts.take(cut, [tf.constant(value) for value in values], where)
+        for place, back in enumerate(cuts.put(cut, parts, rows)):
+            mask = brute_mask(cut, place, rows)
+            np.testing.assert_array_equal(back, np.where(mask, values[place], 0))
+
+
+def test_a_part_is_the_indexed_global_value_with_row_0_in_place_of_padding():
+    for cut, values, where, _ in cases(30):
+        for place, part in enumerate(cuts.take(cut, [tf.constant(value) for value in values], where)):
+            index = [np.arange(size) if axis is None else np.maximum(where[axis].numpy(), 0)
+                     for size, axis in zip(cut.shapes[place], cut.axes[place])]
+            np.testing.assert_array_equal(part, values[place][np.ix_(*index)])
+
+
+def test_absent_labels_padding_and_the_mask_token_are_not_merged():
+    axis = cuts.Axis(5, (3,), label=True, extra=1)
+    cut = cuts.Cut(((6, 2),), ((axis, None),))
+    where = cuts.coordinates(cut, 0, None, None, None, None, tf.constant([1, 4, -1]))
+    assert where[axis].numpy().tolist() == [1, 4, -1, 5]
+    rows = cuts.merged_rows(cut, where, tf.constant([False, True, False]))
+    assert rows[axis].numpy().tolist() == [-1, 4, -1, -1]
+    masks = cuts.axis_masks(cut, rows, tf.float32)
+    assert masks[axis].numpy().tolist() == [0, 0, 0, 0, 1, 0]
+
+
+def test_coverage_is_the_weighted_count_of_clients_on_every_entry():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        cut, _, where, present = case(rng)
+        clients = []
+        for _ in range(4):
+            chance = rng.random()
+            clients.append({axis: tf.where(rng.random(index.shape[0]) < chance, index, -1)
+                            for axis, index in cuts.merged_rows(cut, where, tf.constant(present)).items()})
+        weights = rng.random(4)
+        masks = [cuts.axis_masks(cut, rows, tf.float64) for rows in clients]
+        found = cuts.coverage(cut, {axis: tf.stack([mask[axis] for mask in masks]) for axis in cut.distinct}, weights)
+        for place, value in enumerate(found):
+            expected = sum(weight * brute_mask(cut, place, rows) for weight, rows in zip(weights, clients))
+            np.testing.assert_allclose(np.broadcast_to(value, cut.shapes[place]), expected, atol=1e-15)
+
+
+def test_the_inverse_index_finds_every_coordinate():
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        size = int(rng.integers(1, 9))
+        index = rng.permutation(size)[:rng.integers(0, size + 1)]
+        index = np.where(rng.random(len(index)) < 0.3, -1, index)
+        found = cuts.inverse(tf.constant(index, tf.int32), size).numpy()
+        for coordinate in range(size):
+            places = np.flatnonzero(index == coordinate)
+            assert found[coordinate] == (places[0] if places.size else len(index))
+
+
+def dense(units, classes, name="wide"):
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(units, name=name)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(classes, name="head")(hidden))
+
+
+def test_a_cut_is_derived_from_shapes_alone():
+    found = cuts.build_cut(dense(6, 9), [dense(6, 3), dense(2, 3)],
+                           {"head/kernel": {1: 0}, "head/bias": {0: 0}}, classes=9)
+    wide, label = cuts.Axis(6, (6, 2)), cuts.Axis(9, (3, 3), label=True)
+    assert found.shapes == ((4, 6), (6,), (6, 9), (9,))
+    assert found.axes == ((None, wide), (wide,), (wide, label), (label,))
+    assert found.distinct == (wide, label)
+
+
+def test_label_axes_are_the_ones_that_grow_with_the_classes():
+    def build(classes):
+        inputs = keras.Input((3,))
+        hidden = keras.layers.Dense(2, name="two")(keras.layers.Embedding(classes + 1, 2, name="words")(inputs))
+        return keras.Model(inputs, keras.layers.Dense(classes, name="head")(hidden))
+
+    assert cuts.find_label_axes(build) == {"words/embeddings": {0: 1}, "head/kernel": {1: 0}, "head/bias": {0: 0}}
+
+
+@pytest.mark.parametrize(("level", "received"), [
+    (dense(7, 9), r"\(4, 7\)"), (dense(2, 9, name="other"), "None")])
+def test_a_level_that_does_not_lie_inside_the_global_model_is_refused(level, received):
+    with pytest.raises(ValueError, match=r"variable wide/kernel of a level does not lie inside the global one, which "
+                                         rf"has shape \(4, 6\). Received: shape={received}"):
+        cuts.build_cut(dense(6, 9), [level], {}, classes=9)

@@ -1,0 +1,100 @@
+"""Plans of rounds: every batch of every client, as a pure function of seed, round and client."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf import plans, recipe
+
+DATASET, PARTITION = tiny.images((7, 5, 9, 4))
+RECIPE = recipe.loads(tiny.IMAGES)
+
+
+def plan(round=0, shuffle=True, starts=(0,), given=RECIPE, **options):
+    return plans.plan_round(given, PARTITION, starts, shuffle, round, **options)
+
+
+def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
+    rng = np.random.default_rng(0)
+    for count in range(11):
+        examples = np.arange(100, 100 + count, dtype=np.int32)
+        rows, starts = plans.local_batches(examples, (0,), epochs=3, batch_size=4, rng=rng)
+        each = -(-count // 4)
+        assert rows.shape == (3 * each, 4)
+        assert starts.tolist() == [0] * 3 * each
+        for epoch in np.split(rows, 3):
+            assert sorted(epoch[epoch >= 0]) == examples.tolist()
+            # Only the end of the last batch is padding.
+            assert (epoch.reshape(-1)[:count] >= 0).all()
+
+
+def test_epochs_are_shuffled_apart_and_without_generator_not_at_all():
+    examples = np.arange(30, dtype=np.int32)
+    first, second = np.split(plans.local_batches(examples, (0,), 2, 10, np.random.default_rng(0))[0], 2)
+    assert first.tolist() != second.tolist()
+    assert first.reshape(-1).tolist() != examples.tolist()
+    rows, _ = plans.local_batches(examples, (0,), 2, 10)
+    assert rows.reshape(2, 30).tolist() == [examples.tolist()] * 2
+
+
+def test_text_reads_every_segment_of_a_batch_before_the_next():
+    rows, starts = plans.local_batches(np.asarray([3, 5, 8], np.int32), (0, 64, 128), epochs=1, batch_size=2)
+    assert rows.tolist() == [[3, 5]] * 3 + [[8, -1]] * 3
+    assert starts.tolist() == [0, 64, 128, 0, 64, 128]
+
+
+def test_a_plan_is_a_pure_function_of_seed_round_and_client():
+    assert all((one == other).all() for one, other in zip(plan(4).arrays(), plan(4).arrays()))
+    other_seed = dataclasses.replace(RECIPE, seed=1)
+    assert plan(4, given=other_seed).rows.tolist() != plan(4).rows.tolist()
+    everyone, alone = plan(2, cohort=[0, 1, 2, 3]), plan(2, cohort=[1])
+    slot = everyone.clients.tolist().index(1)
+    assert everyone.rows[slot, :everyone.steps[slot]].tolist() == alone.rows[0].tolist()
+    assert everyone.levels[slot] == alone.levels[0]
+    assert plan(3, cohort=[1]).rows.tolist() != alone.rows.tolist()
+
+
+def test_cohorts_have_no_client_twice_and_another_attempt_draws_another():
+    seen = set()
+    for round in range(40):
+        cohort = plans.draw_cohort(20, 5, seed=0, round=round)
+        assert cohort.dtype == np.int32
+        assert len(set(cohort.tolist())) == 5
+        seen |= set(cohort.tolist())
+        assert cohort.tolist() != plans.draw_cohort(20, 5, seed=0, round=round, attempt=1).tolist()
+    assert seen == set(range(20))
+    assert sorted(plans.draw_cohort(4, 4, 0, 0)) == [0, 1, 2, 3]
+
+
+def test_the_most_work_stands_first():
+    widths = list(RECIPE.levels.widths.values())
+    for round in range(20):
+        found = plan(round, cohort=[3, 2, 1, 0])
+        cost = [(-widths[level], -steps, client)
+                for level, steps, client in zip(found.levels, found.steps, found.clients)]
+        assert cost == sorted(cost)
+
+
+def test_clients_have_their_own_examples_and_padding_behind_their_steps():
+    found = plan(cohort=[0, 1, 2, 3])
+    assert {array.dtype for array in found.arrays()} == {np.dtype(np.int32)}
+    for client, steps, rows in zip(found.clients, found.steps, found.rows):
+        own = PARTITION.train[client]
+        assert steps == 2 * -(-len(own) // 3)
+        assert (np.bincount(rows[rows >= 0], minlength=25)[own] == 2).all()
+        assert (rows >= 0).sum() == 2 * len(own)
+        assert (rows[steps:] == -1).all()
+
+
+def test_stacked_rounds_are_padded_to_the_longest():
+    short, long = plan(0, cohort=[3, 1]), plan(1, cohort=[2, 0])
+    both = plans.stack([short, long])
+    assert both.rows.shape == (2, 2, 6, 3)
+    assert both.rows[0, :, :4].tolist() == short.rows.tolist()
+    assert (both.rows[0, :, 4:] == -1).all()
+    assert both.starts.shape == (2, 2, 6)
+    assert both.clients.tolist() == [short.clients.tolist(), long.clients.tolist()]
+    with pytest.raises(ValueError, match="same shape"):
+        plans.stack([plan(0, cohort=[1]), long])
