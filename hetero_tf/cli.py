@@ -29,9 +29,11 @@ def main(argv=None):
     code = _guarded(argv, "--debug" in argv)
     try:
         sys.stdout.flush()
-    except OSError:
-        # A reader that went away, such as `head -1`, or a full disk behind `>`: Python must not try again at its end.
+    except OSError as error:
+        # Python would try again at its end, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            return _unexpected(error, False, DiskProblem.code, "standard output was not written; free some space")
     return code
 
 
@@ -239,6 +241,8 @@ def _evaluate(recipe, flags, console):
 def _export(recipe, flags, console):
     from hetero_tf import export
 
+    if flags.level is not None and flags.level not in recipe.levels.widths:
+        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
     process, state, statistics, info = _opened(recipe, flags, console)
     if flags.level is not None or not statistics:
         statistics = process.statistics(state, flags.level)

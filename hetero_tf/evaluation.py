@@ -87,9 +87,10 @@ def build_calibrate(model, grouped_model, source, x, y, batch_size, parallel):
         return moments(model, weights, rows, tf.stack([seed, -1]))
 
     def calibrate(weights, full, short, seed):
-        total = over_groups(weights, tf.constant(full), seed) if len(full) else None
+        # A Python number would make a new trace for every seed.
+        total = over_groups(weights, tf.constant(full), tf.constant(seed)) if len(full) else None
         for number, rows in enumerate(short):
-            found = over_one(weights, tf.constant(rows), tf.constant(seed + number + 1))
+            found = over_one(weights, tf.constant(rows), tf.constant((seed + number + 1) % 2**31))
             total = found if total is None else [have + more for have, more in zip(total, found)]
         many = tf.cast(len(full) + len(short), weights[0].dtype)
         return [value / many for value in total]

@@ -4,12 +4,15 @@ A helper process imports it once and forks for every start, before TensorFlow ha
 `python -m hetero_tf` does. Tests that are about the start itself use `command` instead.
 """
 
+import atexit
+import functools
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -118,6 +121,8 @@ class Programs:
         """Starts the program; `largest` limits the size of every file it writes."""
         self._count += 1
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
+        out.touch()
+        err.touch()
         request = {"arguments": [str(word) for word in arguments], "out": str(out), "err": str(err),
                    "largest": largest, "cwd": str(cwd or self.folder)}
         return Run(self, self.ask(request), out, err)
@@ -134,6 +139,16 @@ class Programs:
         self._process.stdout.close()
 
 
+@functools.cache
+def shared():
+    """One helper process for all tests of a session."""
+    folder = tempfile.TemporaryDirectory()
+    found = Programs(folder.name)
+    atexit.register(folder.cleanup)
+    atexit.register(found.close)
+    return found
+
+
 def _fork(request):
     pid = os.fork()
     if pid:
@@ -141,7 +156,7 @@ def _fork(request):
     code = 99
     try:
         for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.dup2(os.open(request[name], os.O_WRONLY | os.O_APPEND), number)
         os.chdir(request["cwd"])
         if request["largest"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))

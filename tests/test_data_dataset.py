@@ -99,6 +99,7 @@ def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, op
     assert found.stand_in_for == dataset
     assert found.source == (f"UCI handwritten digits (embedded, {shape[0]} x {shape[1]} x {shape[2]}), "
                             f"standing in for {dataset}: not there")
+    assert found.name == f"UCI handwritten digits, standing in for {dataset}"
 
 
 def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
@@ -106,6 +107,7 @@ def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
     assert (len(found.train.x), len(found.test.x)) == (7, 3)
     assert found.stand_in_for == "wikitext2"
     assert f"standing in for wikitext2: WikiText-2 was not found in {tmp_path}/wikitext-2" in found.source
+    assert str(tmp_path) not in found.name
 
 
 def test_damaged_data_are_never_replaced(tmp_path):

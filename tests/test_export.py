@@ -170,7 +170,7 @@ def test_json_tells_what_was_exported(exported, image_process):
     folder = exported[0]
     about = json.loads((folder / "export.json").read_text())
     assert about["warning"] == "NOT THE REAL DATA: trained on a stand-in for mnist"
-    assert about["data"] == {"source": "synthetic images (seed 0)", "stand_in_for": "mnist",
+    assert about["data"] == {"name": "synthetic images, standing in for mnist", "stand_in_for": "mnist",
                              "sha256": image_process.dataset.sha256}
     assert (about["recipe"], about["level"], about["round"], about["classes"]) == ("tiny_mnist", "a", 4, 10)
     assert about["class_names"] == list(NAMES)

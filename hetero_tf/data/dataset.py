@@ -68,6 +68,12 @@ class Dataset:
         """"images" or "text"."""
         return "text" if self.train.y is None else "images"
 
+    @property
+    def name(self):
+        """`source` without folders and reasons, for what leaves this machine."""
+        name = self.source.split(" (")[0]
+        return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
+
     @functools.cached_property
     def sha256(self):
         """Hex digest of the content: arrays with dtype and shape, classes and words; not of `source`."""

@@ -129,7 +129,7 @@ def _about(process, state, level):
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
     return {
         **warning, "recipe": recipe.name, "level": level, "width": recipe.levels.widths[level], "round": state.round,
-        "data": {"source": dataset.source, "sha256": dataset.sha256, "stand_in_for": missing},
+        "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
         "classes": dataset.classes, "class_names": dataset.class_names and list(dataset.class_names),
         "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__}}
 

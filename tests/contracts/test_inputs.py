@@ -1,0 +1,128 @@
+"""What every input keeps, found by listing the package; crops and hidden words against plain loops."""
+
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+
+from hetero_tf import registry
+from hetero_tf.inputs import Input, Labels, all_labels
+from hetero_tf.inputs.images import PAD, crop_flip
+
+RNG = np.random.default_rng(0)
+IMAGES = (RNG.integers(1, 256, (6, 5, 5, 2)).astype(np.uint8), RNG.integers(0, 4, 6).astype(np.int32))
+TEXT = (RNG.integers(0, 9, (6, 10)).astype(np.int32), None)
+STORED = {"images": IMAGES, "masked_text": TEXT}  # a new input needs a line here
+CLASSES = {"images": 4, "masked_text": 9}
+
+
+@pytest.fixture(params=registry.names("inputs"))
+def case(request):
+    """The module's `build`, stored examples and number of labels."""
+    return registry.find("inputs", request.param).build, STORED[request.param], CLASSES[request.param]
+
+
+def batch(source, stored, labels, rows, key=(1, 2, 3, 4), training=True):
+    x, y = stored
+    return source.batch(tf.constant(x), None if y is None else tf.constant(y), tf.constant(rows), tf.constant(0),
+                        tf.constant(key), labels, training=training)
+
+
+def test_attributes_describe_the_batches(case):
+    build, stored, classes = case
+    for dtype in ("float32", "float64"):
+        source = build(dtype)
+        assert isinstance(source, Input)
+        inputs, targets = batch(source, stored, all_labels(classes), [4, 1, 2])
+        assert inputs.dtype == (source.dtype or dtype)
+        assert targets.dtype == tf.int32
+        assert inputs.shape[0] == targets.shape[0] == 3
+        shape = source.shape(stored[0])
+        assert all(want in (None, have) for want, have in zip(shape, inputs.shape[1:], strict=True))
+        starts = source.starts(stored[0])
+        assert starts[0] == 0
+        assert list(starts) == sorted(set(starts))
+
+
+def test_batches_are_a_pure_function_of_the_key_in_eager_and_graph(case):
+    build, stored, classes = case
+    source = build("float32")
+    for training in (False, True):
+        eager = batch(source, stored, all_labels(classes), [0, 3, 3], training=training)
+        graph = tf.function(lambda: batch(source, stored, all_labels(classes), [0, 3, 3], training=training))()
+        for one, other in zip(eager, graph):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_targets_are_in_the_clients_own_labels(case):
+    build, stored, classes = case
+    table = tf.constant(RNG.permutation(classes), tf.int32)
+    labels = Labels(local=lambda targets: tf.gather(table, targets), count=classes)
+    mine = batch(build("float32"), stored, labels, [0, 1, 2])[1]
+    plain = batch(build("float32"), stored, all_labels(classes), [0, 1, 2])[1]
+    np.testing.assert_array_equal(mine, tf.gather(table, plain))
+
+
+def test_bytes_are_scaled_to_0_1_and_floats_taken_as_they_are():
+    build = registry.find("inputs", "images").build
+    mean, std = np.asarray([0.4, 0.5]), np.asarray([0.3, 0.2])
+    source = build("float64", mean=(0.4, 0.5), std=(0.3, 0.2))
+    found, labels = batch(source, IMAGES, all_labels(4), [5, 0])
+    np.testing.assert_allclose(found, (IMAGES[0][[5, 0]] / 255 - mean) / std, atol=1e-14)
+    assert labels.numpy().tolist() == IMAGES[1][[5, 0]].tolist()
+    found, _ = batch(source, (IMAGES[0] / 100.0, IMAGES[1]), all_labels(4), [5, 0])
+    np.testing.assert_allclose(found, (IMAGES[0][[5, 0]] / 100 - mean) / std, atol=1e-12)
+
+
+def ways(image):
+    """All crops of an image padded with zeros, and their mirror images."""
+    height, width = image.shape[:2]
+    padded = np.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
+    crops = [padded[top:top + height, left:left + width]
+             for top in range(2 * PAD + 1) for left in range(2 * PAD + 1)]
+    return [*crops, *(crop[:, ::-1] for crop in crops)]
+
+
+def test_every_augmented_image_is_a_crop_or_its_mirror_and_all_offsets_occur():
+    image = np.arange(1, 51).reshape(5, 5, 2).astype(np.uint8)
+    known = {way.tobytes(): number for number, way in enumerate(ways(image))}
+    assert len(known) == 162
+    found = crop_flip(tf.constant(np.stack([image] * 1500)), tf.constant([3, 1, 4])).numpy()
+    seen = np.asarray([known[one.tobytes()] for one in found])  # KeyError: not a crop
+    assert len(set(seen.tolist())) > 155
+    assert abs((seen >= 81).mean() - 0.5) < 0.07
+    for offset in (seen % 81 // 9, seen % 9):
+        assert abs(np.bincount(offset, minlength=9) - 1500 / 9).max() < 5 * (1500 / 9) ** 0.5
+
+
+def test_augmentation_depends_on_the_key_and_only_while_training():
+    source = registry.find("inputs", "images").build("float32", augment="crop_flip")
+    rows = list(range(6))
+
+    def draw(key, training=True):
+        return batch(source, IMAGES, all_labels(4), rows, key, training)[0].numpy()
+
+    assert draw((1, 2, 3, 4)).tolist() == draw((1, 2, 3, 4)).tolist()
+    assert draw((1, 2, 3, 4)).tolist() != draw((1, 2, 3, 5)).tolist()
+    np.testing.assert_allclose(draw((1, 2, 3, 4), training=False), IMAGES[0] / 255, atol=1e-7)
+
+
+def test_hidden_words_are_the_mask_token_and_targets_are_all_words():
+    source = registry.find("inputs", "masked_text").build("float32", segment=4, mask_share=0.3)
+    assert source.starts(TEXT[0]) == (0, 4, 8)
+    for start in source.starts(TEXT[0]):
+        for training in (False, True):
+            inputs, targets = source.batch(TEXT[0], None, tf.constant([2, 5]), tf.constant(start),
+                                           tf.constant([7, start]), all_labels(9), training=training)
+            expected = TEXT[0][[2, 5], start:start + 4]
+            hidden = oracle.uniform([7, start], expected.shape) < 0.3
+            assert targets.numpy().tolist() == expected.tolist()
+            assert inputs.numpy().tolist() == np.where(hidden, 9, expected).tolist()
+
+
+def test_the_share_of_hidden_words():
+    long = np.zeros((20, 500), np.int32)
+    for share in (0.0, 0.15, 1.0):
+        source = registry.find("inputs", "masked_text").build("float32", segment=500, mask_share=share)
+        inputs, _ = batch(source, (long, None), all_labels(9), list(range(20)))
+        assert abs((inputs.numpy() == 9).mean() - share) <= 5 * (share * (1 - share) / 10_000) ** 0.5

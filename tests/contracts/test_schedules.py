@@ -1,0 +1,52 @@
+"""What every schedule keeps, found by listing the package."""
+
+import math
+
+import pytest
+
+from hetero_tf import registry
+
+OPTIONS = {"steps": {"at": (3, 7)}, "cosine": {"rounds": 20}}  # options without a default
+
+
+@pytest.fixture(params=registry.names("schedules"))
+def multiplier(request):
+    function = registry.find("schedules", request.param).multiplier
+    return lambda round: function(round, **OPTIONS.get(request.param, {}))
+
+
+def test_multipliers_are_plain_floats_between_0_and_1_for_any_round(multiplier):
+    for round in (*range(30), 10**6):
+        found = multiplier(round)
+        assert type(found) is float
+        assert 0 <= found <= 1
+        assert multiplier(round) == found
+
+
+def test_the_first_round_has_the_full_rate_and_later_ones_never_more(multiplier):
+    found = [multiplier(round) for round in range(30)]
+    assert found[0] == 1
+    assert found == sorted(found, reverse=True)
+
+
+def test_every_option_is_documented():
+    for name in registry.names("schedules"):
+        options = registry.options("schedules", name)
+        assert all(option.doc for option in options.values())
+        assert {option for option in options if options[option].required} == {
+            option for option in OPTIONS.get(name, {})}
+
+
+def test_steps_fall_after_as_many_rounds_as_given():
+    # MNIST of HeteroFL: rounds 1 to 100 at the full rate, the 101st at a tenth (round 100 when counted from 0).
+    steps = registry.find("schedules", "steps").multiplier
+    assert [steps(round, at=(100,)) for round in (0, 99, 100, 101)] == [1, 1, 0.1, 0.1]
+    assert [steps(round, at=(150, 250), factor=0.5) for round in (149, 150, 249, 250)] == [1, 0.5, 0.5, 0.25]
+    assert steps(5, at=()) == 1
+
+
+def test_cosine_is_half_way_in_the_middle_and_zero_at_the_end():
+    cosine = registry.find("schedules", "cosine").multiplier
+    assert cosine(10, rounds=20) == pytest.approx(0.5)
+    assert cosine(5, rounds=20) == pytest.approx((1 + math.sqrt(0.5)) / 2)
+    assert cosine(20, rounds=20) == cosine(25, rounds=20) == 0

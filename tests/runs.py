@@ -1,0 +1,63 @@
+"""Runs inside the test process: equal recipes share one built process, so that only the first is traced."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from hetero_tf import experiment, process, recipe
+from hetero_tf.console import Console
+from hetero_tf.store import sealed
+
+_built = {}
+_learning_process = process.learning_process
+
+
+def _shared(recipe, dataset, partition, parallel):
+    key = (recipe.source, dataset.sha256, dataset.source, partition.sha256, parallel)
+    if key not in _built:
+        _built[key] = _learning_process(recipe, dataset, partition, parallel=parallel)
+    return _built[key]
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """`(folder, text, *overrides, ...) -> (summary, what was said)`."""
+    monkeypatch.setattr(process, "learning_process", _shared)
+
+    def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
+        said = io.StringIO()
+        console = console or Console(said)
+        settings = experiment.Settings(folder, data_dir, threads, allow)
+        summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
+        return summary, said.getvalue()
+
+    return start
+
+
+class Stopped(Exception):
+    """Stands for a kill between two rounds."""
+
+
+class StoppingConsole(Console):
+    """A console at which a run ends after its round `last`."""
+
+    def __init__(self, last):
+        super().__init__(io.StringIO())
+        self.last = last
+
+    def progress(self, text):
+        super().progress(text)
+        if int(text.split("/")[0].removeprefix("round ")) >= self.last:
+            raise Stopped
+
+
+def rows(folder):
+    """The metrics of a run."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def arrays(folder):
+    """{name: bytes} of the newest sealed state."""
+    return {name: np.asarray(value).tobytes() for name, value in sealed.load_newest(folder).arrays.items()}

@@ -1,0 +1,263 @@
+"""The command line: wrong words get one sentence and an exit code, and what it prints can be piped and parsed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import programs
+import pytest
+
+from hetero_tf import __version__, cli, hardware, interrupts
+
+R = "--recipe=small.yaml"
+FLAGS = "; --help lists the flags"
+NO_RUN = "is not a run folder, it has no recipe.yaml; name one that `train` wrote"
+NO_RECIPE = "--recipe is missing; try hetero_tf --recipe digits"
+COUNT = "must be a whole number from 1 to 2147483647"
+MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be fetched"
+# Each row: the words, and the sentence; with "..." at its end only its beginning is compared.
+WRONG = [
+    (["--recpe=small.yaml"], "unknown flag --recpe; did you mean 'recipe'?"),
+    ([R, "--thread=2"], "unknown flag --thread; did you mean 'threads'?"),
+    ([R, "--nosuch"], "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, help, json, level, out, "
+                      "overwrite, plugin, recipe, run_dir, set, state, threads, version"),
+    ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
+    ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
+    (["--recipe"], "Missing value for flag --recipe" + FLAGS),
+    ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
+    ([R, "--set"], "Missing value for flag --set" + FLAGS),
+    ([R, "--flagfile=nowhere"], "ERROR:: Unable to open flagfile..."),
+    ([], NO_RECIPE),
+    (["train"], NO_RECIPE),
+    (["describe"], NO_RECIPE),
+    (["--recipe="], NO_RECIPE),
+    (["--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
+    (["describe", "--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
+    (["--recipe=digitz"], "digitz: no such recipe; did you mean 'digits'?"),
+    (["--recipe=foreign"], "foreign: is a folder; give a recipe file"),
+    (["--recipe=/dev/null"], "/dev/null: is not an ordinary file; give a recipe file"),
+    (["--recipe=bad.yaml"], "bad.yaml:2:1: name[0]: not valid YAML..."),
+    (["--recipe=nothing.yaml"], "nothing.yaml:1:1: empty; expected keys and values..."),
+    (["--recipe=binary.yaml"], "binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8"),
+    (["trian", R], "unknown command 'trian'; did you mean 'train'?"),
+    (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
+    (["small.yaml"], "unknown command 'small.yaml'; known: describe, evaluate, export, train"),
+    (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
+    (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
+    (["export"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
+    (["evaluate", "--run_dir=nowhere"], f"nowhere: {NO_RUN}"),
+    (["evaluate", "--run_dir=afile"], f"afile: {NO_RUN}"),
+    (["evaluate", "--run_dir=empty"], f"empty: {NO_RUN}"),
+    (["evaluate", "--run_dir=foreign"], f"foreign: {NO_RUN}"),
+    (["export", "--run_dir=empty"], f"empty: {NO_RUN}"),
+    (["evaluate", "--run_dir=begun"], "begun/best: holds no finished round yet; train first"),
+    (["export", "--run_dir=begun", "--state=last"], "begun/checkpoints: holds no finished round yet; train first"),
+    ([R, "--threads=0"], "flag --threads=0: 0 is not a positive integer" + FLAGS),
+    ([R, "--threads=-1"], "flag --threads=-1: -1 is not a positive integer" + FLAGS),
+    ([R, "--threads=x"], "flag --threads=x: must be a whole number" + FLAGS),
+    ([R, "--threads=1.5"], "flag --threads=1.5: must be a whole number" + FLAGS),
+    ([R, "--state=wrong"], "flag --state=wrong: value should be one of <best|last>" + FLAGS),
+    ([R, "--json=maybe"], "flag --json=maybe: must be true or false" + FLAGS),
+    ([R, "--plugin=own_missing"], "--plugin own_missing: cannot be imported; ModuleNotFoundError: No module named "
+                                  "'own_missing'"),
+    ([R, "--plugin=own_nothing"], "--plugin own_nothing: defines nothing to add; it must define a Keras layer or..."),
+    ([R, "--plugin=own_raises"], "--plugin own_raises: cannot be imported; RuntimeError: no luck"),
+    ([R, "--plugin=own_syntax"], "--plugin own_syntax: cannot be imported; SyntaxError: ..."),
+    ([R, "--plugin=own_exit"], "--plugin own_exit: ends the program when it is imported; give a module that only "
+                               "defines things"),
+    ([R, "--plugin=prefix"], "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
+    ([R, "--run_dir=afile"], "afile: is a file, not a folder; choose another run folder"),
+    ([R, "--run_dir=foreign"], "foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder"),
+    ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
+    ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
+    (["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
+     "WikiText-2 was not found in nowhere/wikitext-2; put train.txt..."),
+    ([R, "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
+    ([R, "--set=rounds=0"], f"--set rounds=0: rounds: too small; {COUNT}. Received: 0"),
+    ([R, "--set=rounds=x"], f"--set rounds=x: rounds: wrong type; {COUNT}. Received: 'x'"),
+    ([R, "--set=roundz=3"], "--set roundz=3: roundz: unknown key 'roundz'; did you mean 'round'?"),
+    ([R, "--set=name=../up"], "--set name=../up: name: not allowed; must be text like ..."),
+    ([R, "--set=levels.mix=a-z"], "--set levels.mix=a-z: levels.mix: no width is given for level 'z'; known: a, b"),
+    ([R, "--set=round.clients=7"], "--set round.clients=7: round.clients: more active clients than clients; must be at "
+                                   "most 6 (partition.clients). Received: 7"),
+]
+
+
+def tree(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A current folder with a good recipe and some things that stand in the way."""
+    programs.recipe_file(tmp_path)
+    for name in ("foreign", "empty", "begun"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "begun" / "recipe.yaml").write_text(programs.RECIPE)
+    texts = {"afile": "x", "foreign/thesis.txt": "x", "bad.yaml": "name: [\n", "nothing.yaml": "",
+             "own_nothing.py": "x = 1\n", "own_raises.py": 'raise RuntimeError("no luck")\n',
+             "own_syntax.py": "def f(:\n", "own_exit.py": "raise SystemExit(3)\n",
+             "prefix.py": "def keep(size, kept, round, client, seed):\n    return None\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "binary.yaml").write_bytes(b"\x80\xff")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delenv("HETERO_TF_DATA", raising=False)
+    # These change the whole process, which here is that of the tests.
+    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    monkeypatch.setattr(hardware, "prepare", lambda threads: None)
+    yield tmp_path
+    for name in [name for name in sys.modules if name == "prefix" or name.startswith("own_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(("words", "sentence"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
+def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
+    before = tree(place)
+    assert cli.main(["hetero_tf", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "Traceback" not in err
+    if sentence.endswith("..."):
+        assert err.startswith("hetero_tf: " + sentence.removesuffix("..."))
+    else:
+        assert err == f"hetero_tf: {sentence}\n"
+    assert tree(place) == before
+
+
+def test_there_are_enough_wrong_words():
+    assert len({tuple(words) for words, _ in WRONG}) >= 40
+
+
+def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
+    def refuse(path, *_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    assert cli.main(["hetero_tf", R, "--run_dir=new"]) == 3
+    assert capsys.readouterr().err == ("hetero_tf: new: could not create: Read-only file system; choose a folder that "
+                                       "can be written\n")
+
+
+@pytest.mark.parametrize(("error", "code", "text"), [
+    (MemoryError("no room"), 4, "MemoryError: no room; out of memory; lower client.batch_size, "),
+    (type("ResourceExhaustedError", (Exception,), {})("OOM when\nallocating"), 4,
+     "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, "),
+    (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
+    (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a defect of the program; --debug shows where"),
+])
+def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, code, text):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(cli, "_train", fail)
+    assert cli.main(["hetero_tf", R]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
+    assert cli.main(["hetero_tf", R, "--debug"]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, capsys):
+    (place / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
+    before = list(sys.path)
+    assert cli.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
+    assert sys.path == before
+
+
+def test_version_and_help(capsys, monkeypatch):
+    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    assert cli.main(["hetero_tf", "--version"]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+    for words in (["--help"], ["-h"], ["train", "--help"]):
+        assert cli.main(["hetero_tf", *words]) == 0
+        out = capsys.readouterr().out
+        for flag in cli._flag_values():
+            assert f"--{flag} " in out or flag == "h"
+        for command in ("describe", "evaluate", "export"):
+            assert f"hetero_tf {command} --" in out
+
+
+def test_help_and_refusals_do_not_wait_for_tensorflow():
+    script = ("import sys; from hetero_tf.cli import main; codes = [main(['hetero_tf', word]) for word in "
+              "('--help', '--recipe=digitz')]; print(codes, {'tensorflow', 'keras'} & set(sys.modules))")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+                          env=programs.environment())
+    assert done.stdout.splitlines()[-1] == "[0, 2] set()"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A finished run, made by the real command line with TensorFlow's own settings for its messages."""
+    folder = tmp_path_factory.mktemp("cli")
+    recipe = programs.recipe_file(folder)
+    quiet = programs.environment(TF_CPP_MIN_LOG_LEVEL=None)
+    done = programs.command("--recipe", recipe, "--run_dir", folder / "run", "--json", "--set", "rounds=2", env=quiet)
+    (folder / "out").write_text(done.stdout)
+    (folder / "err").write_text(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_json_is_one_line_and_sentences_go_to_standard_error(folder):
+    line, rest = (folder / "out").read_text().split("\n", 1)
+    summary = json.loads(line)
+    assert rest == "" and summary["rounds"] == 2 and summary["last"]["round"] == 2
+    assert summary["stand_in_for"] is None and summary["data"] == "synthetic images (seed 0)"
+    assert {"run_dir", "best", "seconds"} < set(summary)
+
+
+def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
+    lines = (folder / "err").read_text().splitlines()
+    assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
+    assert [line.split(" ")[0] for line in lines] == [
+        "data:", "clients:", "round", "round", "last:", "best:", "done", "next:", ""]
+    assert lines[2].startswith("round 1/2  a")
+    # log.txt begins where the run does.
+    assert (folder / "run" / "log.txt").read_text().splitlines()[:2] == lines[2:4]
+
+
+def test_a_reader_that_leaves_is_not_a_crash(folder):
+    """`| head -1`: the run goes on without a listener, and its end is quiet."""
+    words = [sys.executable, "-m", "hetero_tf", "--recipe", folder / "small.yaml", "--run_dir", folder / "run",
+             "--set", "rounds=3"]
+    run = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                           env=programs.environment())
+    assert run.stdout.readline() == "data: synthetic images (seed 0)\n"
+    run.stdout.close()
+    assert run.stderr.read() == "" and run.wait(timeout=60) == 0
+    assert [json.loads(line)["round"] for line in (folder / "run" / "metrics.jsonl").open()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_standard_output_that_is_full_is_a_disk_problem(unbuffered):
+    with open("/dev/full", "w") as full:
+        done = programs.command("--version", capture_output=False, stdout=full, stderr=subprocess.PIPE,
+                                env=programs.environment(PYTHONUNBUFFERED=unbuffered))
+    assert done.returncode == 3
+    assert done.stderr.startswith("hetero_tf: OSError: [Errno 28] No space left on device; ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_evaluate_says_the_same_as_the_training(folder):
+    run = programs.shared().run("evaluate", "--run_dir", folder / "run", "--state", "last", "--json")
+    assert run.code == 0, run.err
+    found = json.loads(run.out)
+    row = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").open()][found["round"] - 1]
+    for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
+        assert found[name] == row[name]
+    assert found["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {found['round']}  ")
+
+
+def test_describe_needs_no_run(tmp_path, monkeypatch):
+    programs.recipe_file(tmp_path)
+    run = programs.shared().run("describe", "--recipe", "small.yaml", "--json", cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert json.loads(run.out) and os.listdir(tmp_path) == ["small.yaml"]
+
+
+def test_export_of_an_unknown_level_leaves_nothing(folder):
+    run = programs.shared().run("export", "--run_dir", folder / "run", "--level", "z")
+    assert (run.code, run.err) == (2, "hetero_tf: --level z: no such level; known: a, b\n")
+    assert not (folder / "run" / "export").exists()

@@ -1,0 +1,170 @@
+"""Statistics and metrics against plain loops over batches, examples and clients."""
+
+import functools
+
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf import evaluation, parts, seeds
+from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
+from hetero_tf.models import all_layers
+
+SIZES = (7, 5, 9, 4)
+
+
+@functools.cache
+def images(*overrides):
+    process = tiny.process(tiny.IMAGES, "precision=float64", "evaluate.batch_size=4", "evaluate.statistics_batch=2",
+                           *overrides)
+    # Not the initial values: scales and offsets of the norms must matter.
+    rng = np.random.default_rng(5)
+    state = process.initialize()
+    return process, type(state)(3, {path: tf.constant(np.asarray(value) + 0.3 * rng.normal(size=value.shape))
+                                    for path, value in state.weights.items()})
+
+
+def assigned(process, state, values=()):
+    model = process.build(process.recipe.levels.global_level)
+    for variable in model.variables:
+        found = {**state.weights, **dict(values)}.get(variable.path)
+        if found is not None:
+            variable.assign(found)
+    return model
+
+
+def test_batches_do_not_cross_arrays_and_lose_nothing():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        parts = [np.arange(first, first + rng.integers(0, 9), dtype=np.int32) for first in (0, 100, 200)]
+        full, short = evaluation.statistics_batches(parts, 3, rng)
+        assert full.shape[1:] == (3,)
+        batches = [*full.tolist(), *(rows.tolist() for rows in short)]
+        assert sorted(sum(batches, [])) == np.concatenate(parts).tolist()
+        assert all(len({row // 100 for row in batch}) == 1 for batch in batches)
+        assert all(0 < len(rows) < 3 for rows in short)
+        assert len(short) == sum(len(part) % 3 > 0 for part in parts)
+    full, short = evaluation.statistics_batches([np.arange(5)], 2)
+    assert (full.tolist(), [rows.tolist() for rows in short]) == ([[0, 1], [2, 3]], [[4]])
+
+
+@pytest.mark.parametrize("way", ["pooled", "clients"])
+def test_statistics_are_the_average_over_single_batches(way):
+    process, state = images(f"evaluate.statistics={way}")
+    found = process.statistics(state)
+    everything = [np.arange(sum(SIZES), dtype=np.int32)] if way == "pooled" else process.partition.train
+    full, short = evaluation.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
+    assert short
+    model = assigned(process, state)
+    norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
+    sums = {path: 0.0 for path in found}
+    for rows in [*full, *short]:
+        model(oracle.batch(process, rows, 0, [0])[0], training=True)
+        for norm in norms:
+            sums[norm.mean.path] += norm.mean.numpy()
+            sums[norm.variance.path] += norm.variance.numpy()
+    assert len(norms) == 3 and len(found) == 6
+    for path, value in found.items():
+        np.testing.assert_allclose(value, sums[path] / (len(full) + len(short)), rtol=1e-10)
+
+
+def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
+    process, state = images("evaluate.statistics=pooled")
+    found = process.statistics(state)
+    full, short = evaluation.statistics_batches(
+        [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round))
+    conv = process.build("a").layers[1]
+    conv.kernel.assign(state.weights[conv.kernel.path])
+    conv.bias.assign(state.weights[conv.bias.path])
+    batches = [conv(oracle.batch(process, rows, 0, [0])[0]).numpy().reshape(-1, 8) for rows in [*full, *short]]
+    first = list(found.values())[:2]
+    np.testing.assert_allclose(first[0], np.mean([batch.mean(0) for batch in batches], 0), rtol=1e-12)
+    np.testing.assert_allclose(first[1], np.mean([batch.var(0, ddof=1) for batch in batches], 0), rtol=1e-12)
+
+
+def test_many_batches_in_one_call_equal_few():
+    process, state = images("evaluate.statistics=pooled")
+    batches = np.random.default_rng(0).integers(0, sum(SIZES), (evaluation.GROUPS + 7, 2)).astype(np.int32)
+    weights = list(state.weights.values())
+    parts = [process._calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
+    whole = process._calibrate(weights, batches, [], 0)
+    for value, first, second in zip(whole, *parts):
+        np.testing.assert_allclose(value, (20 * first + (len(batches) - 20) * second) / len(batches), rtol=1e-11)
+
+
+def cross_entropy(logits, label):
+    return np.log(np.exp(logits).sum()) - logits[label]
+
+
+def test_image_metrics_equal_a_loop_over_examples_and_clients():
+    process, state = images("evaluate.statistics=pooled")
+    metrics, statistics = process.evaluate(state)
+    model, test = assigned(process, state, statistics), process.dataset.test
+    inputs = (test.x / 255 - process.recipe.input.options["mean"]) / process.recipe.input.options["std"]
+    logits = model(inputs, training=False).numpy()
+    rows = range(len(test.y))
+    np.testing.assert_allclose(metrics["global_loss"], np.mean([cross_entropy(logits[r], test.y[r]) for r in rows]))
+    assert metrics["global_accuracy"] == pytest.approx(100 * np.mean([logits[r].argmax() == test.y[r] for r in rows]))
+    losses, hits = [], []
+    for client, own in enumerate(process.partition.test):
+        for row in own:
+            # One forward pass for each client's own split, one example at a time.
+            alone = np.where(process.partition.label_mask[client], model(inputs[[row]], training=False)[0], 0)
+            losses.append(cross_entropy(alone, test.y[row]))
+            hits.append(alone.argmax() == test.y[row])
+    assert len(losses) == len(test.y)
+    np.testing.assert_allclose(metrics["local_loss"], np.mean(losses))
+    assert metrics["local_accuracy"] == pytest.approx(100 * np.mean(hits))
+    assert metrics["local_loss"] != pytest.approx(metrics["global_loss"])
+
+
+def test_local_metrics_of_an_unmasked_loss_see_all_logits():
+    process, state = images("client.loss=cross_entropy")
+    metrics, _ = process.evaluate(state)
+    assert metrics["local_loss"] == pytest.approx(metrics["global_loss"])
+    assert metrics["local_accuracy"] == pytest.approx(metrics["global_accuracy"])
+
+
+def test_a_client_may_have_no_test_example():
+    dataset, partition = tiny.images(test=3)
+    found = evaluation.local_test(partition)
+    assert [len(ids) for ids in partition.test] == [1, 1, 1, 0]
+    assert found.examples.tolist() == [0, 1, 2]
+    assert found.clients.tolist() == [0, 1, 2]
+    assert found.present is partition.label_mask
+
+
+def test_perplexity_is_the_row_weighted_mean_of_exponentials():
+    process = tiny.process(tiny.TEXT, "precision=float64")
+    state = process.initialize()
+    metrics, statistics = process.evaluate(state)
+    assert statistics == {}
+    model, x = assigned(process, state), process.dataset.test.x
+    key, losses, rows = seeds.seed32(0, "test masks"), [], []
+    for row in (0, 2):  # batches of two rows; the third row is a short one
+        for start in (0, 4, 8):  # and the last segment has two positions
+            tokens = x[row:row + 2, start:start + 4]
+            hidden = oracle.uniform([key, row, start], tokens.shape) < 0.3
+            logits = model(np.where(hidden, tiny.WORDS, tokens), training=False).numpy()
+            pairs = zip(logits.reshape(-1, tiny.WORDS), tokens.reshape(-1))
+            losses.append(np.mean([cross_entropy(own, token) for own, token in pairs]))
+            rows.append(len(tokens))
+    np.testing.assert_allclose(metrics["global_loss"], np.average(losses, weights=rows), rtol=1e-12)
+    np.testing.assert_allclose(metrics["global_perplexity"], np.average(np.exp(losses), weights=rows), rtol=1e-12)
+    assert metrics["global_perplexity"] > np.exp(metrics["global_loss"])
+    assert process.evaluate(state)[0] == metrics  # masked positions are the same at every call
+
+
+def test_scalers_are_off_when_a_narrow_level_is_evaluated():
+    process, state = images("evaluate.statistics=pooled")
+    statistics = process.statistics(state, "c")
+    model = process.model(state, "c", statistics)
+    inputs = oracle.batch(process, np.arange(3), 0, [0])[0]
+    client = parts.build_level(process.recipe, process.input, process.dataset, "c", tiny.CLASSES)
+    client.set_weights([np.asarray(value) for value in model.variables])
+    assert client.count_params() == model.count_params()
+    np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))
+    plain = process.model(state, "c", statistics)
+    assert np.abs(client(inputs, training=True) - plain(inputs, training=True)).max() > 1e-9

@@ -1,0 +1,128 @@
+"""The learning process: pure steps, metrics, schedule, and models of every level."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf import parts, recipe
+from hetero_tf.process import learning_process
+
+
+@functools.cache
+def dense(*overrides):
+    return tiny.process(tiny.DENSE, *overrides)
+
+
+def test_the_first_state_holds_the_initial_values_of_the_global_model():
+    state = dense().initialize()
+    assert state.round == 0
+    assert list(state.weights) == [v.path for v in dense().global_model.trainable_variables]
+    assert tiny.same(tiny.arrays(state), {v.path: v.numpy() for v in dense().global_model.trainable_variables})
+    again, other = tiny.process(tiny.DENSE), tiny.process(tiny.DENSE, "seed=1")
+    assert tiny.same(tiny.arrays(again.initialize()), tiny.arrays(state))
+    assert not tiny.same(tiny.arrays(other.initialize()), tiny.arrays(state))
+
+
+def test_a_round_is_a_pure_step():
+    state = dense().initialize()
+    before = tiny.arrays(state)
+    first, metrics = dense().next(state)
+    second, again = dense().next(state)
+    assert tiny.same(tiny.arrays(first), tiny.arrays(second))
+    assert metrics == again
+    assert (state.round, first.round) == (0, 1)
+    assert tiny.same(tiny.arrays(state), before)
+    assert tiny.same(tiny.arrays(dense().initialize()), before)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        state.round = 4
+
+
+def test_metrics_of_a_round():
+    _, metrics = dense().next(dense().initialize(), [0, 1, 3])
+    assert set(metrics) == {"loss", "gradient_norm", "lost", "levels", "learning_rate"}
+    assert metrics["loss"] > 0
+    assert metrics["gradient_norm"] > 0
+    assert metrics["lost"] == 0
+    assert set(metrics["levels"]) == set("abc")
+    assert sum(metrics["levels"].values()) == 3
+
+
+def test_the_schedule_multiplies_the_rate_of_each_round():
+    process = dense("schedule={name: steps, at: [1, 3], factor: 0.1}")
+    _, rows = process.run(process.initialize(), tiny.plans(process, 4))
+    assert [row["learning_rate"] for row in rows] == pytest.approx([0.1, 0.01, 0.01, 0.001])
+    # A rate of zero must leave weights alone: the rate reaches the clients.
+    still = dense("schedule={name: cosine, rounds: 1}")
+    state, _ = still.next(still.initialize())
+    frozen, row = still.next(state)
+    assert row["learning_rate"] == 0
+    assert tiny.gap(tiny.arrays(frozen), tiny.arrays(state)) < 1e-7
+
+
+def test_training_lowers_the_loss():
+    process = tiny.process(tiny.DENSE, "client.epochs=4", "levels.mix=a-b", "schedule=constant")
+    _, rows = process.run(process.initialize(), tiny.plans(process, 30))
+    assert np.mean([row["loss"] for row in rows[-5:]]) < 0.8 * np.mean([row["loss"] for row in rows[:5]])
+
+
+def test_examples_counts_pixels_by_image_and_text_by_word():
+    process = dense()
+    plan = process.plan(0, [0, 1, 2, 3])
+    assert dict(zip(plan.clients.tolist(), process.examples(plan).tolist())) == {0: 7, 1: 5, 2: 9, 3: 4}
+    text = tiny.process(tiny.TEXT)
+    plan = text.plan(0, [0, 1, 2, 3])
+    assert dict(zip(plan.clients.tolist(), text.examples(plan).tolist())) == {0: 10, 1: 30, 2: 20, 3: 10}
+
+
+def test_a_level_has_the_first_channels_of_the_global_weights():
+    process = tiny.process(tiny.IMAGES)
+    state = process.initialize()
+    for level, width in (("a", 8), ("b", 4), ("c", 2)):
+        model = process.model(state, level, statistics={})
+        assert model.layers[1].kernel.shape == (3, 3, 2, width)
+        for variable in model.trainable_variables:
+            part = np.asarray(state.weights[variable.path])[tuple(slice(size) for size in variable.shape)]
+            assert variable.numpy().tobytes() == part.tobytes()
+    assert process.model(state, statistics={}).count_params() == process.global_model.count_params()
+    assert process.model(state, "b")(process.dataset.test.x / 255).shape == (11, tiny.CLASSES)
+
+
+def test_statistics_belong_to_the_level_that_is_asked():
+    process = tiny.process(tiny.IMAGES)
+    state = process.initialize()
+    wide, narrow = process.statistics(state), process.statistics(state, "c")
+    assert wide.keys() == narrow.keys()
+    for path, value in narrow.items():
+        assert value.shape[0] < wide[path].shape[0]
+        assert np.isfinite(value).all()
+    model = process.model(state, "c")
+    for variable in model.non_trainable_variables:
+        np.testing.assert_array_equal(variable, narrow[variable.path])
+
+
+def test_models_without_static_batch_normalisation_have_no_statistics():
+    state = dense().initialize()
+    assert dense().statistics(state) == {}
+    assert dense().evaluate(state)[1] == {}
+
+
+def test_data_and_partition_come_from_the_recipe_where_none_is_given():
+    given = recipe.loads(tiny.DENSE, overrides=["partition.clients=8", "data={name: synthetic, examples: 83}"])
+    process = learning_process(given)
+    assert len(process.dataset.train.x) == 83
+    assert [len(ids) for ids in process.partition.train] == [10] * 8
+    assert process.partition.sha256 == parts.split(given, process.dataset).sha256
+    other = dataclasses.replace(given, seed=1)
+    assert process.partition.sha256 != parts.split(other, process.dataset).sha256
+
+
+def test_the_label_table_lists_each_clients_labels():
+    partition = tiny.images(labels=((0, 1), (1, 2, 3), (8,), (4, 7)))[1]
+    table = parts.label_table(partition)
+    assert table.dtype == np.int32
+    for row, mask in zip(table, partition.label_mask):
+        assert row[row >= 0].tolist() == np.flatnonzero(mask).tolist()
+        assert sorted(row[row < 0]) == [-1] * (table.shape[1] - mask.sum())
