@@ -192,7 +192,8 @@ def _train(recipe, flags, console):
     summary = experiment.train(recipe, settings, console)
     summary["seconds"] = round(console.clock() - began, 1)
     where = settings.run_dir
-    console.say(f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt")
+    console.say(f"done in {duration(summary['seconds'])}; everything is in {where}: "
+                "metrics.jsonl, checkpoints/, best/, log.txt")
     console.say(f"next: {program()} evaluate --run_dir {where}\n      {program()} export --run_dir {where}")
     return summary
 

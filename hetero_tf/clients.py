@@ -70,7 +70,8 @@ def sgd(weights, momenta, gradients, norm, learning_rate, optimizer):
     factor = tf.ones([], dtype)
     if optimizer.clip_norm is not None:
         factor = tf.minimum(factor, optimizer.clip_norm / (norm + 1e-6))
-    momenta = [optimizer.momentum * v + (g * factor + optimizer.weight_decay * w) for w, v, g in zip(weights, momenta, gradients)]
+    momenta = [optimizer.momentum * v + (g * factor + optimizer.weight_decay * w)
+               for w, v, g in zip(weights, momenta, gradients)]
     return [w - learning_rate * v for w, v in zip(weights, momenta)], momenta
 
 

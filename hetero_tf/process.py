@@ -80,8 +80,8 @@ class LearningProcess:
         """Runs the planned rounds, which must follow `state.round`, in one call.
 
         Returns:
-            The new `State`, and per round a dict: loss and gradient_norm (means over the finite clients with examples), lost
-            (clients left out because their result was not finite), clients per level, learning_rate.
+            The new `State`, and per round a dict: loss and gradient_norm (means over the finite clients with
+            examples), lost (clients left out because their result was not finite), clients per level, learning_rate.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         weights, found = self._round(

@@ -68,7 +68,8 @@ WRONG = [
                                "defines things"),
     ([R, "--plugin=prefix"], "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
     ([R, "--run_dir=afile"], "afile: is a file, not a folder; choose another run folder"),
-    ([R, "--run_dir=foreign"], "foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder"),
+    ([R, "--run_dir=foreign"], "foreign: holds other things (thesis.txt) and no run; choose an empty or new run "
+                               "folder"),
     ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
     (["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
@@ -248,6 +249,20 @@ def test_evaluate_says_the_same_as_the_training(folder):
     for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
         assert found[name] == row[name]
     assert found["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {found['round']}  ")
+
+
+def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):
+    text = programs.RECIPE + "schedule: {name: steps, at: [2], factor: 1.0e+9}\n"
+    path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))
+    run = programs.shared().run("--recipe", path, "--run_dir", "run", "--json", cwd=tmp_path)
+    assert run.code == 6 and run.out == "" and "Traceback" not in run.err
+    assert run.err.splitlines()[-1].startswith("hetero_tf: round 3: 2 of 2 clients returned NaN or infinite weights")
+    used = [programs.shared().run(command, "--run_dir", "run", "--state", "last", "--json", cwd=tmp_path)
+            for command in ("evaluate", "export")]
+    assert [run.code for run in used] == [0, 0], used[1].err
+    assert [json.loads(run.out)["round"] for run in used] == [2, 2]
+    about = json.loads((tmp_path / "run" / "export" / "export.json").read_text())
+    assert "recipe" not in about["metrics"] and "environment" not in about["metrics"]
 
 
 def test_describe_needs_no_run(tmp_path, monkeypatch):

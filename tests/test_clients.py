@@ -26,13 +26,13 @@ def batch(step):
     return tf.gather(FEATURES, rows), tf.gather(TARGETS, rows)
 
 
-def train(model, optimizer, steps=3, key=(0, 1, 2), objective=squared, start=((3, 2),)):
+def train(model, optimizer, steps=3, key=(0, 1, 2), objective=squared, start=((3, 2),), batch=batch, rate=0.1):
     """Weights, losses and gradient norms of training that starts from ones of the given shapes."""
     @tf.function
     def run(key):
         weights = [tf.ones(shape, tf.float64) for shape in start]
         found = clients.train_locally(model, objective, optimizer, batch, tf.constant(steps), weights,
-                                      tf.constant(0.1, tf.float64), key)
+                                      tf.constant(rate, tf.float64), key)
         return found.weights, found.losses, found.gradient_norms
 
     return [np.asarray(value) for value in tf.nest.flatten(run(tf.constant(key)))]
@@ -102,6 +102,9 @@ def test_dropout_is_a_pure_function_of_seed_round_client_and_step():
     assert train(model, settings)[0].tobytes() == reference.tobytes()
     for key in ((1, 1, 2), (0, 2, 2), (0, 1, 3)):
         assert np.abs(train(model, settings, key=key)[0] - reference).max() > 1e-3
+    # With equal batches and a rate of 0, only another mask in each step can change the loss.
+    losses = train(model, settings, steps=6, batch=lambda step: (FEATURES, TARGETS), rate=0.0)[1]
+    assert len(set(losses.tolist())) == 6
     states = [clients._state(model, tf.constant([0, 1, 2, step]))[0].numpy().tolist() for step in range(20)]
     assert len({tuple(state) for state in states}) == 20
 

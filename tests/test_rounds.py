@@ -143,6 +143,20 @@ def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces():
     assert tiny.gap(run(whole, planned)[0], run(dense(), planned)[0]) < 1e-6
 
 
+def test_the_server_step_is_told_what_is_covered():
+    process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fix")
+
+    def told(old, mean, covered):
+        return tf.cast(tf.broadcast_to(covered, tf.shape(old)), old.dtype)
+
+    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, server=told))
+    found = run(process, [process.plan(0, [3])])[0]  # level c keeps 2 of 8, the client has label 4 of 9
+    wide, head = (np.arange(8) < 2), np.arange(tiny.CLASSES) == 4
+    expected = [np.tile(wide, (2, 1)), wide, np.outer(wide, head), head]
+    for value, covered in zip(found.values(), expected, strict=True):
+        assert value.tolist() == covered.tolist()
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_what_no_client_covers_keeps_every_bit_and_the_rest_moves(base):
     process = built(base, "round.submodel=random", "precision=float64")

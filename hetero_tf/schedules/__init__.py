@@ -1,1 +1,1 @@
-"""Learning rate over the rounds: `multiplier(round, *, options) -> float` on the recipe's learning rate; round 0 first."""
+"""Learning rate over the rounds: `multiplier(round, *, options) -> float` on the recipe's rate; round 0 first."""

@@ -155,7 +155,8 @@ def test_groups_are_normalised_apart():
     grouped.group_size = 2
     parts = []
     for first in (0, 2):
-        parts.append((whole(PIXELS[first:first + 2], training=True).numpy(), whole.mean.numpy(), whole.variance.numpy()))
+        outputs = whole(PIXELS[first:first + 2], training=True).numpy()
+        parts.append((outputs, whole.mean.numpy(), whole.variance.numpy()))
     outputs = grouped(PIXELS, training=True)
     np.testing.assert_allclose(outputs, np.concatenate([part[0] for part in parts]), atol=1e-13)
     np.testing.assert_allclose(grouped.mean, np.mean([part[1] for part in parts], 0), atol=1e-14)

@@ -30,7 +30,8 @@ from hetero_tf.process import State, learning_process  # noqa: E402
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
 TOLERANCES = {
-    "float64": dict.fromkeys(("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"), 1e-8),
+    "float64": dict.fromkeys(
+        ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"), 1e-8),
     "float32": {"cut": 0.0, "loss": 1e-5, "norm": 1e-4, "client": 1e-5, "merge": 1e-5, "round": 1e-5, "kept": 0.0,
                 "sbn": 1e-5, "global": 1e-5, "local": 1e-5},
 }

@@ -1,0 +1,36 @@
+"""Every tiny recipe trains its two rounds and leaves a whole run folder."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import runs
+
+from hetero_tf import experiment, recipe
+from hetero_tf.console import Console
+from hetero_tf.store.run_folder import RunFolder
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+TINY = sorted((RECIPES / "tiny").glob("*.yaml"))
+
+
+def test_every_recipe_has_a_tiny_one():
+    assert [path.name for path in TINY] == sorted(path.name for path in RECIPES.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
+def test_tiny_recipe_runs(path, tmp_path):
+    said, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False)
+    summary = experiment.train(recipe.load(path), settings, Console(said))
+    found = runs.rows(tmp_path)
+    assert [row["round"] for row in found] == [1, 2] and summary["rounds"] == 2
+    for row in found:
+        assert row["lost"] == 0 and sum(row["levels"].values()) == recipe.load(path).round.clients
+        assert all(np.isfinite(value) for name, value in row.items() if name != "levels")
+    assert found[0]["learning_rate"] == pytest.approx(10 * found[1]["learning_rate"])
+    assert summary["stand_in_for"] is None and "NOT THE REAL DATA" not in said.getvalue()
+    run = RunFolder(tmp_path)
+    assert recipe.loads(run.read_recipe()).source == recipe.load(path).source
+    state = runs.arrays(run.checkpoints)
+    assert state and all(np.isfinite(np.frombuffer(value, np.float32)).all() for value in state.values())
