@@ -49,7 +49,8 @@ def train_locally(model, objective, optimizer, batch, steps, weights, learning_r
             logits, _ = model.stateless_call(weights, state, inputs, training=True)
             loss = objective(logits, targets)
         gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        # Some gradients come as slices or without their static shape, which the loop insists on.
+        gradients = [tf.ensure_shape(gradient, value.shape) for gradient, value in zip(gradients, weights)]
         norm = tf.linalg.global_norm(gradients)
         weights, momenta = sgd(weights, momenta, gradients, norm, learning_rate, optimizer)
         return index + 1, weights, momenta, losses.write(index, loss), norms.write(index, norm)

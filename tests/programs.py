@@ -60,7 +60,8 @@ def recipe_file(folder, text=RECIPE, name="small.yaml"):
 def contents(folder):
     """All that must be equal after an interruption: sealed arrays, bit by bit, and metrics."""
     folder = Path(folder)
-    arrays = {str(path.relative_to(folder)).partition(".")[0]: path.read_bytes()
+    # A best round that was sealed just before a kill is sealed again, as round-000009.1.
+    arrays = {f"{name}/{path.parent.name.partition('.')[0]}": path.read_bytes()
               for name in ("checkpoints", "best") for path in sorted(folder.glob(f"{name}/round-*/arrays.npz"))}
     return {**arrays, "metrics": (folder / "metrics.jsonl").read_bytes()}
 

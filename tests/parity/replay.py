@@ -14,6 +14,10 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# As the command line runs on a CPU. With several threads inside an operation, TensorFlow 2.21's oneDNN kernels crash
+# on the float32 ResNet without norms.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
 import numpy as np  # noqa: E402
