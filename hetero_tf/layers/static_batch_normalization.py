@@ -19,25 +19,31 @@ def normalize(inputs, gamma, beta, epsilon):
         outputs, mean, biased variance, and the number of values behind each mean. Gradients flow through the
         outputs only.
     """
-    axes = list(range(inputs.shape.rank - 1))
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
 
     @tf.custom_gradient
     def normalized(inputs, gamma, beta):
-        mean = tf.reduce_mean(inputs, axes)
+        mean = _sum(inputs) / count
         centred = inputs - mean
-        variance = tf.reduce_mean(tf.square(centred), axes)
+        variance = _sum(tf.square(centred)) / count
         inverse = 1 / tf.sqrt(variance + epsilon)
 
         def gradient(upstream, *_):
-            for_beta = tf.reduce_sum(upstream, axes)
-            for_gamma = tf.reduce_sum(upstream * centred, axes) * inverse
+            for_beta = _sum(upstream)
+            for_gamma = _sum(upstream * centred) * inverse
             for_inputs = (upstream - for_beta / count - centred * (for_gamma * inverse / count)) * (gamma * inverse)
             return for_inputs, for_gamma, for_beta
 
         return (centred * (gamma * inverse) + beta, mean, variance), gradient
 
     return *normalized(inputs, gamma, beta), count
+
+
+def _sum(values):
+    """The sum per channel, one axis after the other: short sums lose far fewer digits than one long sum."""
+    while values.shape.rank > 1:
+        values = tf.reduce_sum(values, -2)
+    return values
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
