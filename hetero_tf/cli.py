@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 import traceback
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from hetero_tf import __version__, hardware, interrupts
 from hetero_tf.console import Console, duration
 from hetero_tf.errors import BadInput, DiskProblem, MemoryProblem, Refusal, did_you_mean
+from hetero_tf.flags import parse
 
 USAGE = """hetero_tf {version}: federated learning of one model on unequal devices, from a YAML recipe.
 
@@ -19,7 +19,6 @@ USAGE = """hetero_tf {version}: federated learning of one model on unequal devic
   {program} export --run_dir DIR       writes a SavedModel that needs no hetero_tf
 
 """
-COMMANDS = ("train", "describe", "evaluate", "export")
 
 
 def main(argv=None):
@@ -40,7 +39,7 @@ def main(argv=None):
 def _guarded(argv, debug):
     """Parses and runs; turns every exception into a sentence and an exit code."""
     try:
-        command, flags = _parse(argv)
+        command, flags = parse(argv)
         return _run(command, flags)
     except Refusal as refusal:
         if debug:
@@ -67,56 +66,6 @@ def _unexpected(error, debug, code, advice):
     text = " ".join(str(error).split())[:300]
     print(f"hetero_tf: {type(error).__name__}: {text}; {advice}", file=sys.stderr)
     return code
-
-
-def _flag_values():
-    """All flags; absl's own ones are not shown to a person."""
-    from absl import flags
-
-    values = flags.FlagValues()
-    flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist", values)
-    flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated", values)
-    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME of the recipe", values)
-    flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
-    flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
-    flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", lower_bound=1,
-                         flag_values=values)
-    flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
-    flags.DEFINE_string("level", None, "level to export; default the global model", values)
-    flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)
-    flags.DEFINE_bool("overwrite", False, "export: replace an earlier export", values)
-    flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
-    flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
-    flags.DEFINE_bool("debug", False, "show tracebacks", values)
-    flags.DEFINE_bool("help", False, "show this help", values, short_name="h")
-    flags.DEFINE_bool("version", False, "show the version", values)
-    return values
-
-
-def _parse(argv):
-    from absl import flags
-
-    values = _flag_values()
-    try:
-        words = values(argv, known_only=False)[1:]
-    except flags.UnrecognizedFlagError as error:
-        known = [name for name in values if len(name) > 1]
-        raise BadInput(f"unknown flag --{error.flagname}{did_you_mean(error.flagname, known)}") from error
-    except flags.Error as error:
-        raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
-    command = words[0] if words else "train"
-    if command not in COMMANDS:
-        raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
-    if len(words) > 1:
-        raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
-    return command, values
-
-
-def _plainly(error):
-    """What absl says about a flag's value, in words that are not Python's."""
-    text = " ".join(str(error).split()).rstrip(".")
-    text = re.sub(r"invalid literal for int\(\) with base 10: .*", "must be a whole number", text)
-    return re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", text)
 
 
 def program():
@@ -210,13 +159,13 @@ def _describe(recipe, flags, console):
 
 def _opened(recipe, flags, console):
     """The process of a run folder and the state that --state names: (process, state, statistics, info)."""
-    from hetero_tf import experiment, resume
+    from hetero_tf import experiment, resume, states
     from hetero_tf.store.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
     process = experiment.build_process(recipe, _settings(recipe, flags), run)
     folder = run.best if flags.state == "best" else run.checkpoints
-    found = experiment.open_state(folder, process)
+    found = states.open_newest(folder, process)
     if found is None:
         also = " or choose --state last" if flags.state == "best" and run.checkpoints.exists() else ""
         raise BadInput(f"{folder}: holds no finished round yet; train first{also}")

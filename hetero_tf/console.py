@@ -29,8 +29,9 @@ class Console:
     def progress(self, text):
         """Shows the state of the work: over the last one on a terminal, else as a line."""
         if self._terminal():
-            width = max(os.get_terminal_size(self.stream.fileno()).columns - 1, 20)
-            self._write("\r\x1b[2K" + text[:width])
+            # Some terminals do not tell their width.
+            width = os.get_terminal_size(self.stream.fileno()).columns or 80
+            self._write("\r\x1b[2K" + text[:width - 1])
             self._live = True
         else:
             self._write(text + "\n")

@@ -4,15 +4,13 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from hetero_tf import console as consoles
-from hetero_tf import data, evaluation, hardware, parts, process as processes, resume
-from hetero_tf.errors import BadInput, NotFinite
+from hetero_tf import data, hardware, parts, resume, states
+from hetero_tf import process as processes
+from hetero_tf.errors import NotFinite
 from hetero_tf.store import environment, metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
 
-WEIGHTS, STATISTICS = "weights/", "statistics/"
 LOWER_IS_BETTER = ("global_loss", "local_loss", "global_perplexity")
 
 
@@ -97,41 +95,11 @@ def _facts(process, settings):
     """What the bits of this run depend on."""
     extra = {"device": hardware.devices(), "precision": process.recipe.precision, "data": process.dataset.sha256,
              "partition": process.partition.sha256}
-    return environment.environment({"intra_op": 1, "inter_op": settings.threads}, extra)
-
-
-def open_state(folder, process):
-    """The newest whole sealed state: (State, statistics, info, skipped), or None if there is none.
-
-    Statistics are empty where the round was not evaluated.
-    """
-    weights, statistics = _expected(process)
-    found = sealed.load_newest(folder, weights | statistics, optional=statistics)
-    if found is None:
-        return None
-    state = processes.State(found.round, _unprefixed(found.arrays, weights, WEIGHTS))
-    have = [name for name in statistics if name in found.arrays]
-    return state, _unprefixed(found.arrays, have, STATISTICS), found.info, found.skipped
-
-
-def _expected(process):
-    """Name -> (shape, type) of every sealed weight, and of every statistic."""
-    model = process.global_model
-    paths = evaluation.statistics_paths(model)
-
-    def specs(prefix, variables):
-        return {prefix + v.path: (tuple(v.shape), v.dtype) for v in variables}
-
-    return (specs(WEIGHTS, model.trainable_variables),
-            specs(STATISTICS, [v for v in model.non_trainable_variables if v.path in paths]))
-
-
-def _unprefixed(values, names, prefix):
-    return {name.removeprefix(prefix): values[name] for name in names}
+    return environment.environment({**hardware.threads(), "clients": settings.threads}, extra)
 
 
 def _restore(run, process, console):
-    found = open_state(run.checkpoints, process)
+    found = states.open_newest(run.checkpoints, process)
     if found is None:
         return Progress(process.initialize(), {}, {})
     state, _, info, skipped = found
@@ -166,7 +134,7 @@ def _train_rounds(run, process, progress, facts, console):
             metrics.append(run.metrics, row)
         progress = _seal(run, recipe, dataclasses.replace(progress, state=state), statistics, facts)
         left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
-        console.progress(_line(recipe, rows[-1], examples / seconds, left))
+        console.progress(_line(process, rows[-1], examples / seconds, left))
     return progress
 
 
@@ -207,19 +175,13 @@ def _seal(run, recipe, progress, statistics, facts, always=False):
     """Writes the state if one is due, and the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     about = {"last": last, **resume.seal(run, recipe, facts)}
-    values = _values(state, statistics)
+    values = states.packed(state, statistics)
     if last.get("round") == state.round and _better(recipe.evaluate.best, last, progress.best):
         progress = dataclasses.replace(progress, best=last)
         sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
     if always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0:
         sealed.save(run.checkpoints, state.round, values, {**about, "best": progress.best}, recipe.checkpoint.keep)
     return progress
-
-
-def _values(state, statistics):
-    """The arrays of a sealed state."""
-    values = {WEIGHTS + path: np.asarray(value) for path, value in state.weights.items()}
-    return values | {STATISTICS + path: np.asarray(value) for path, value in statistics.items()}
 
 
 def _better(name, found, best):
@@ -230,14 +192,15 @@ def _better(name, found, best):
     return found[name] < best[name] if name in LOWER_IS_BETTER else found[name] > best[name]
 
 
-def _line(recipe, row, speed, left):
+def _line(process, row, speed, left):
     """One line of progress."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     shown = {name: value for name, value in row.items()
              if name not in ("round", "levels", "lost", "learning_rate", "gradient_norm")}
     lost = f"  {row['lost']} clients lost" if row["lost"] else ""
-    return (f"round {row['round']}/{recipe.rounds}  {mix}  {consoles.figures(shown)}{lost}  "
-            f"{speed:,.0f} {'tokens' if 'global_perplexity' in row else 'examples'}/s  {consoles.duration(left)} left")
+    unit = "tokens" if process.dataset.kind == "text" else "examples"
+    return (f"round {row['round']}/{process.recipe.rounds}  {consoles.duration(left)} left  {consoles.figures(shown)}{lost}"
+            f"  {speed:,.0f} {unit}/s  {mix}")
 
 
 def _finish(run, process, progress, console):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import data, evaluation, plans, registry, seeds
+from hetero_tf import data, evaluation, hardware, plans, registry, seeds
 from hetero_tf import parts as building
 from hetero_tf.inputs import Input
 from hetero_tf.rounds import RoundParts, build_round
@@ -205,7 +205,7 @@ class LearningProcess:
             evaluation.local_test(self.partition), masks, self.parallel)
 
 
-def learning_process(recipe, dataset=None, partition=None, data_dir=None, parallel=2):
+def learning_process(recipe, dataset=None, partition=None, data_dir=None, parallel=None):
     """Builds the learning process of a recipe.
 
     Args:
@@ -213,8 +213,12 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
         dataset: `data.dataset.Dataset`; None loads the recipe's.
         partition: `partitions.partition.Partition`; None splits as the recipe says.
         data_dir: Folder of the data, see README.
-        parallel: Clients in flight at once; the number of cores is best.
+        parallel: Clients in flight at once; None: as many as there are cores.
+
+    If TensorFlow has not started yet, its threads are set as `hardware.prepare` says.
     """
+    parallel = hardware.cores() if parallel is None else parallel
+    hardware.prepare(parallel)
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:

@@ -36,10 +36,7 @@ def known(run):
     found = sealed.load_newest(run.checkpoints)
     if found is None:
         return None
-    # Rounds sealed without these by an earlier version of the program fall back on the files.
-    own = found.info
-    return {**own, "recipe": own.get("recipe") or run.read_recipe(), "metrics": own.get("metrics"),
-            "environment": own.get("environment") or environment.load(run.environment), "round": found.round}
+    return {**found.info, "round": found.round}
 
 
 def seal(run, recipe, facts):
@@ -75,7 +72,7 @@ def check_recipe(run, recipe, before):
 
 def check_stored_recipe(run, before):
     """Refuses a `recipe.yaml` that is no longer the recipe of the sealed states, for commands that read it."""
-    changed = difference(before["recipe"], run.read_recipe()) if "recipe" in before else []
+    changed = difference(before["recipe"], run.read_recipe())
     if changed:
         raise BadInput(f"{run.recipe}: was changed after the training ({'; '.join(changed)}); put it back, or run "
                        "the training command again, which writes it anew")
@@ -124,9 +121,6 @@ def cut_metrics(run, before, say):
     """
     if before is None:
         files.remove(run.metrics)
-        return
-    if before["metrics"] is None:
-        metrics.drop_after(run.metrics, before["round"])
         return
     if not os.path.lexists(run.metrics):
         say(f"note: {run.metrics} is gone; the rows up to round {before['round']} are lost")

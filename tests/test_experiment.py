@@ -9,7 +9,7 @@ import pytest
 import runs
 from runs import train  # noqa: F401
 
-from hetero_tf import experiment, recipe, resume
+from hetero_tf import experiment, recipe, resume, states
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.errors import BadInput, Locked, NotFinite
@@ -78,7 +78,7 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     assert summary["best"] == {name: best[name] for name in summary["best"]}
     settings = experiment.Settings(tmp_path, None, 2, False)
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
-    state, statistics, info, skipped = experiment.open_state(tmp_path / "best", process)
+    state, statistics, info, skipped = states.open_newest(tmp_path / "best", process)
     assert state.round == best["round"] and info["best"]["round"] == best["round"] and skipped == ()
     measured, again = process.evaluate(state)
     assert {name: best[name] for name in measured} == measured

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
 LINES = (
     ("__init__",),
     ("errors", "seeds", "interrupts", "hardware", "console"),
-    ("registry", "npzfile"),
+    ("registry", "npzfile", "flags"),
     ("recipe",),
     ("noise",),
     ("data", "partitions", "store", "schedules", "layers", "submodels", "objectives", "merges", "servers", "inputs"),
@@ -23,6 +23,7 @@ LINES = (
     ("rounds",),
     ("parts",),
     ("process", "resume"),
+    ("states",),
     ("accounting", "experiment", "export"),
     ("cli",),
     ("__main__",),

@@ -43,16 +43,13 @@ def test_a_row_needs_its_round(path, row):
     assert numbers(path) == [1, 2, 3, 4, 5]
 
 
-def test_every_torn_end_is_left_out_and_cut(path):
-    """Cut at each byte of the last row: whole rows stay, and the next row is not swallowed."""
+def test_every_torn_end_is_left_out(path):
+    """Cut at each byte of the last row: whole rows stay."""
     data = path.read_bytes()
     start = data.rindex(b"\n", 0, -1) + 1
     for end in range(start, len(data)):
         path.write_bytes(data[:end])
         assert numbers(path) == [1, 2, 3, 4]
-        assert metrics.drop_after(path, 9) == (end > start)
-        metrics.append(path, {"round": 5})
-        assert numbers(path) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("torn", [b'{"round": 6, "lo', b"\0\0\0\0", b'{"round": 6, "lo\n', b"\0\0\n", b'{"loss": 1}\n'])
@@ -61,38 +58,20 @@ def test_other_torn_last_lines(path, torn):
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
     assert numbers(path) == [1, 2, 3, 4, 5]
-    assert metrics.drop_after(path, 5) == 1
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("last, left", [(0, []), (3, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5])])
-def test_drop_after(path, last, left):
-    before, inode = path.read_bytes(), os.stat(path).st_ino
-    assert metrics.drop_after(path, last) == 5 - len(left)
-    assert numbers(path) == left and before.startswith(path.read_bytes())
-    assert (os.stat(path).st_ino == inode) == (len(left) == 5), "an unchanged file is not rewritten"
-    assert os.listdir(path.parent) == ["metrics.jsonl"]
-
-
-def test_several_rows_of_a_round_go_together(path):
-    metrics.append(path, {"round": 5, "kind": "evaluation"})
-    metrics.append(path, {"round": 4, "kind": "late"})
-    assert metrics.drop_after(path, 4) == 2
-    assert numbers(path) == [1, 2, 3, 4, 4]
+    assert path.read_bytes() == whole + torn
 
 
 def test_missing_file(tmp_path):
-    assert metrics.rows(tmp_path / "m") == [] and metrics.drop_after(tmp_path / "m", 3) == 0
+    assert metrics.rows(tmp_path / "m") == []
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("action", [metrics.rows, lambda path: metrics.drop_after(path, 1)])
-def test_a_broken_line_in_the_middle_is_named(path, action):
+def test_a_broken_line_in_the_middle_is_named(path):
     lines = path.read_bytes().split(b"\n")
     lines[2] = b'{"round": NaN}'
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(Damaged, match=r"metrics.jsonl:3: is not plain JSON: NaN is not a number; remove or repair"):
-        action(path)
+        metrics.rows(path)
     assert path.read_bytes() == b"\n".join(lines)
 
 

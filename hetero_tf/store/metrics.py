@@ -45,24 +45,6 @@ def rows(path):
     return [row for row, _ in _lines(_content(path), path)]
 
 
-def drop_after(path, round_number):
-    """Cuts the file back to the rows of rounds <= `round_number`, and a torn last line with them.
-
-    Returns:
-        How many lines went, a torn one included. The file is replaced in one step, and only if a line goes.
-
-    Raises:
-        Damaged: A line other than the last is not a row.
-        DiskProblem: The system refused; the file is as it was.
-    """
-    data = _content(path)
-    kept = [line for row, line in _lines(data, path) if row["round"] <= round_number]
-    dropped = data.count(b"\n") + bool(data and not data.endswith(b"\n")) - len(kept)
-    if dropped:
-        files.write_atomic(path, b"".join(kept))
-    return dropped
-
-
 def _append_whole(descriptor, line, size):
     try:
         files.write_all(descriptor, line)
