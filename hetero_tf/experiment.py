@@ -54,7 +54,7 @@ def train(recipe, settings, console):
     with resume.held(run):
         before = resume.known(run)
         resume.check_recipe(run, recipe, before)
-        process = build_process(recipe, settings, run)
+        process = _build(recipe, settings, run, before)
         _announce(process, console)
         facts = _facts(process, settings)
         resume.check_environment(run, before, facts, settings.allow_other_machine, console.say)
@@ -73,8 +73,11 @@ def build_process(recipe, settings, run=None):
     Raises:
         BadInput: The data are not those of the run.
     """
+    return _build(recipe, settings, run, None if run is None else resume.known(run))
+
+
+def _build(recipe, settings, run, before):
     dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
-    before = None if run is None else resume.known(run)
     partition = resume.stored_partition(run, dataset, before, lambda: parts.split(recipe, dataset))
     return processes.learning_process(recipe, dataset, partition, parallel=settings.threads)
 
@@ -95,7 +98,7 @@ def _facts(process, settings):
     """What the bits of this run depend on."""
     extra = {"device": hardware.devices(), "precision": process.recipe.precision, "data": process.dataset.sha256,
              "partition": process.partition.sha256}
-    return environment.environment({**hardware.threads(), "clients": settings.threads}, extra)
+    return environment.environment({"intra_op": 1, "inter_op": settings.threads}, extra)
 
 
 def _restore(run, process, console):

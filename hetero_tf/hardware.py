@@ -42,14 +42,6 @@ def prepare(threads):
         tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
-def threads():
-    """TensorFlow's threads within and between operations, 0 where it decides."""
-    import tensorflow as tf
-
-    return {"intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
-            "inter_op": tf.config.threading.get_inter_op_parallelism_threads()}
-
-
 def devices():
     """"gpu" where TensorFlow sees one, else "cpu"."""
     import tensorflow as tf

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import data, evaluation, hardware, plans, registry, seeds
+from hetero_tf import calibration, data, evaluation, hardware, plans, registry, seeds
 from hetero_tf import parts as building
 from hetero_tf.inputs import Input
 from hetero_tf.rounds import RoundParts, build_round
@@ -134,13 +134,13 @@ class LearningProcess:
         """
         top = self.recipe.levels.global_level
         level = top if level is None else level
-        paths = evaluation.statistics_paths(self.global_model)
+        paths = calibration.statistics_paths(self.global_model)
         if not paths:
             return {}
         settings, seed = self.recipe.evaluate, self.recipe.seed
         pooled = settings.statistics == "pooled"
         examples = [np.arange(len(self.dataset.train.x), dtype=np.int32)] if pooled else self.partition.train
-        full, short = evaluation.statistics_batches(
+        full, short = calibration.statistics_batches(
             examples, settings.statistics_batch, seeds.rng(seed, "statistics", state.round))
         key = seeds.seed32(seed, "statistics noise", state.round)
         calibrate = self._calibrate if level == top else self._build_calibrate(level)
@@ -178,7 +178,7 @@ class LearningProcess:
         return [tf.slice(value, [0] * len(shape), shape) for value, shape in zip(weights, shapes)]
 
     def _build_calibrate(self, level):
-        return evaluation.build_calibrate(self.build(level), self.build(level), self.input, self.parts.x, self.parts.y,
+        return calibration.build_calibrate(self.build(level), self.build(level), self.input, self.parts.x, self.parts.y,
                                           self.recipe.evaluate.statistics_batch, self.parallel)
 
     @functools.cached_property

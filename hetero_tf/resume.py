@@ -13,6 +13,8 @@ from hetero_tf.errors import BadInput
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.store import environment, files, metrics, sealed
 
+SEALED = ("recipe", "environment", "metrics", "last", "best")
+
 
 @contextlib.contextmanager
 def held(run):
@@ -36,6 +38,10 @@ def known(run):
     found = sealed.load_newest(run.checkpoints)
     if found is None:
         return None
+    missing = [name for name in SEALED if name not in found.info]
+    if missing:
+        raise BadInput(f"{run.checkpoints}: round {found.round} was sealed without {', '.join(missing)}, so by another "
+                       "version of hetero_tf; continue with that version, or choose another folder by --run_dir")
     return {**found.info, "round": found.round}
 
 

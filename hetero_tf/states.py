@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf import evaluation
+from hetero_tf import calibration
 from hetero_tf.process import State
 from hetero_tf.store import sealed
 
@@ -32,7 +32,7 @@ def open_newest(folder, process):
 def _expected(process):
     """Name -> (shape, type) of every sealed weight, and of every statistic."""
     model = process.global_model
-    paths = evaluation.statistics_paths(model)
+    paths = calibration.statistics_paths(model)
 
     def specs(prefix, variables):
         return {prefix + v.path: (tuple(v.shape), v.dtype) for v in variables}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import evaluation, parts, seeds
+from hetero_tf import calibration, evaluation, parts, seeds
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models import all_layers
 
@@ -39,14 +39,14 @@ def test_batches_do_not_cross_arrays_and_lose_nothing():
     rng = np.random.default_rng(0)
     for _ in range(30):
         parts = [np.arange(first, first + rng.integers(0, 9), dtype=np.int32) for first in (0, 100, 200)]
-        full, short = evaluation.statistics_batches(parts, 3, rng)
+        full, short = calibration.statistics_batches(parts, 3, rng)
         assert full.shape[1:] == (3,)
         batches = [*full.tolist(), *(rows.tolist() for rows in short)]
         assert sorted(sum(batches, [])) == np.concatenate(parts).tolist()
         assert all(len({row // 100 for row in batch}) == 1 for batch in batches)
         assert all(0 < len(rows) < 3 for rows in short)
         assert len(short) == sum(len(part) % 3 > 0 for part in parts)
-    full, short = evaluation.statistics_batches([np.arange(5)], 2)
+    full, short = calibration.statistics_batches([np.arange(5)], 2)
     assert (full.tolist(), [rows.tolist() for rows in short]) == ([[0, 1], [2, 3]], [[4]])
 
 
@@ -55,7 +55,7 @@ def test_statistics_are_the_average_over_single_batches(way):
     process, state = images(f"evaluate.statistics={way}")
     found = process.statistics(state)
     everything = [np.arange(sum(SIZES), dtype=np.int32)] if way == "pooled" else process.partition.train
-    full, short = evaluation.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
+    full, short = calibration.statistics_batches(everything, 2, seeds.rng(0, "statistics", state.round))
     assert short
     model = assigned(process, state)
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
@@ -73,7 +73,7 @@ def test_statistics_are_the_average_over_single_batches(way):
 def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
     process, state = images("evaluate.statistics=pooled")
     found = process.statistics(state)
-    full, short = evaluation.statistics_batches(
+    full, short = calibration.statistics_batches(
         [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round))
     conv = process.build("a").layers[1]
     conv.kernel.assign(state.weights[conv.kernel.path])
@@ -86,7 +86,7 @@ def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
 
 def test_many_batches_in_one_call_equal_few():
     process, state = images("evaluate.statistics=pooled")
-    batches = np.random.default_rng(0).integers(0, sum(SIZES), (evaluation.GROUPS + 7, 2)).astype(np.int32)
+    batches = np.random.default_rng(0).integers(0, sum(SIZES), (calibration.GROUPS + 7, 2)).astype(np.int32)
     weights = list(state.weights.values())
     parts = [process._calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
     whole = process._calibrate(weights, batches, [], 0)

@@ -238,3 +238,13 @@ def test_a_lost_best_state_is_said_and_replaced(train, tmp_path):  # noqa: F811
     summary, said = train(tmp_path, RECIPE, "rounds=5")
     assert summary["best"]["round"] == 5
     assert [path.name for path in (tmp_path / "best").iterdir()] == ["round-000005"]
+
+
+def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):  # noqa: F811
+    train(tmp_path / "run", RECIPE, "rounds=1")
+    run = RunFolder(tmp_path / "run")
+    found = sealed.load_newest(run.checkpoints)
+    info = {name: value for name, value in found.info.items() if name != "environment"}
+    sealed.save(run.checkpoints, found.round, found.arrays, info, keep=1)
+    with pytest.raises(BadInput, match="round 1 was sealed without environment, so by another version of hetero_tf"):
+        train(tmp_path / "run", RECIPE, "rounds=2")

@@ -1,6 +1,7 @@
 """The order of imports inside the package, and the calls that it must not contain, read from the source by `ast`."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ LINES = (
     ("data", "partitions", "store", "schedules", "layers", "submodels", "objectives", "merges", "servers", "inputs"),
     ("models", "levels", "cut"),
     ("plans",),
-    ("clients", "evaluation"),
+    ("clients", "calibration", "evaluation"),
     ("rounds",),
     ("parts",),
     ("process", "resume"),
@@ -253,3 +254,10 @@ def test_a_loader_is_safe_if_all_its_bases_are():
     assert safe_loaders([tree]) == {"SafeLoader", "CSafeLoader", "A", "B"}
     assert unsafe("yaml.load(text, Loader=B)", safe_loaders([tree])) == []
     assert unsafe("yaml.load(text, Loader=C)", safe_loaders([tree])) == ["line 1: calls yaml.load"]
+
+
+def test_the_structure_in_build_md_is_the_one_checked_here():
+    text = (PACKAGE.parent / "BUILD.md").read_text()
+    block = re.search(r"## Architecture.*?```\n(.*?)```", text, re.DOTALL).group(1)
+    drawn = [line.split("#")[0].strip() for line in re.sub(r",\n +", ", ", block).splitlines()]
+    assert drawn == [", ".join(line) for line in LINES]

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import __version__, evaluation
+from hetero_tf import __version__, calibration
 from hetero_tf.errors import BadInput, DiskProblem, did_you_mean
 from hetero_tf.export import images, text
 from hetero_tf.store import files, plain_json
@@ -80,7 +80,7 @@ def _check_level(levels, level):
 def _check_statistics(process, level, statistics):
     """Refuses statistics that are missing or another level's."""
     model = process.build(level)
-    paths = evaluation.statistics_paths(model)
+    paths = calibration.statistics_paths(model)
     for variable in model.non_trainable_variables:
         found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
         if variable.path in paths and found != tuple(variable.shape):

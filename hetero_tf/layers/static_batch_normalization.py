@@ -52,7 +52,7 @@ class StaticBatchNormalization(keras.layers.Layer):
 
     Training normalises with the moments of the batch and leaves them in `mean` and `variance` (the unbiased one).
     Local training drops all non-trainable state, so nothing about a client's activations leaves the client;
-    `evaluation.calibrate` averages them over one pass of the data. Inference uses what stands there.
+    `calibration.build_calibrate` averages them over one pass of the data. Inference uses what stands there.
 
     Args:
         epsilon: Positive float, added to the variance.

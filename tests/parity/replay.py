@@ -26,7 +26,7 @@ from recipes import recipe_text  # noqa: E402
 from vectors import Vectors  # noqa: E402
 
 from hetero_tf import cut as cuts  # noqa: E402
-from hetero_tf import evaluation, plans, recipe, rounds  # noqa: E402
+from hetero_tf import calibration, evaluation, plans, recipe, rounds  # noqa: E402
 from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
 from hetero_tf.inputs import masked_text  # noqa: E402
 from hetero_tf.partitions.partition import Partition  # noqa: E402
@@ -267,11 +267,11 @@ def compare_evaluation(replay, state, differences):
                         for name in vectors.statistics_names()), [])
         for mine, theirs in zip(statistics, expected, strict=True):
             differences.note("sbn", mine, theirs)
-    elif evaluation.statistics_paths(process.global_model):
+    elif calibration.statistics_paths(process.global_model):
         raise SystemExit(f"{vectors.name}: the model has statistics but the file has none")
     found = process._test(weights, statistics)
     if vectors.text:
-        paths = evaluation.statistics_paths(process.global_model)
+        paths = calibration.statistics_paths(process.global_model)
         model = process.model(state, statistics=dict(zip(paths, statistics)))
         hidden = vectors.input("eval/mask") == 1
         logits = model(np.where(hidden, vectors.meta["num_tokens"], vectors.input("eval/tokens")), training=False)
@@ -287,10 +287,10 @@ def _statistics(replay, weights):
     vectors, process = replay.vectors, replay.process
     images = tf.constant(vectors.input("sbn/img"))
     top = process.recipe.levels.global_level
-    calibrate = evaluation.build_calibrate(
+    calibrate = calibration.build_calibrate(
         process.global_model, process.build(top), process.input, images,
         tf.constant(vectors.input("sbn/label")), vectors.meta["sbn_batch"], parallel=2)
-    full, short = evaluation.statistics_batches([np.arange(len(images))], vectors.meta["sbn_batch"])
+    full, short = calibration.statistics_batches([np.arange(len(images))], vectors.meta["sbn_batch"])
     return calibrate(weights, full, short, 0)
 
 
