@@ -190,13 +190,14 @@ def _evaluate(recipe, flags, console):
 
 def _export(recipe, flags, console):
     from hetero_tf import export
+    from hetero_tf.store.run_folder import RunFolder
 
     if flags.level is not None and flags.level not in recipe.levels.widths:
         raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
     process, state, statistics, info = _opened(recipe, flags, console)
     if flags.level is not None or not statistics:
         statistics = process.statistics(state, flags.level)
-    folder = Path(flags.out or Path(flags.run_dir) / "export")
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
     info = {name: info[name] for name in ("last", "best")}
     where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
     console.say(f"exported round {state.round} to {where}")

@@ -9,6 +9,29 @@ from hetero_tf import seeds
 from hetero_tf.inputs import all_labels
 from hetero_tf.objectives.masked_cross_entropy import masked
 
+
+@dataclass(frozen=True)
+class LocalTest:
+    """Which test example belongs to which client.
+
+    Attributes:
+        examples, clients: int32 [pairs].
+        present: bool [clients, classes].
+    """
+
+    examples: np.ndarray
+    clients: np.ndarray
+    present: np.ndarray
+
+
+def local_test(partition):
+    """The `LocalTest` of a partition."""
+    sizes = [len(ids) for ids in partition.test]
+    clients = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    examples = np.concatenate(partition.test) if sizes else np.zeros(0, np.int32)
+    return LocalTest(examples.astype(np.int32), clients, partition.label_mask)
+
+
 def _state(model, statistics):
     """All non-trainable values with `statistics` in their places."""
     given = iter(statistics)
@@ -61,28 +84,6 @@ def build_image_test(model, source, x, y, batch_size, pairs, masks_labels, paral
                 "local_loss": cross_entropy(local, targets), "local_accuracy": accuracy(local, targets)}
 
     return test
-
-
-@dataclass(frozen=True)
-class LocalTest:
-    """Which test example belongs to which client.
-
-    Attributes:
-        examples, clients: int32 [pairs].
-        present: bool [clients, classes].
-    """
-
-    examples: np.ndarray
-    clients: np.ndarray
-    present: np.ndarray
-
-
-def local_test(partition):
-    """The `LocalTest` of a partition."""
-    sizes = [len(ids) for ids in partition.test]
-    clients = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    examples = np.concatenate(partition.test) if sizes else np.zeros(0, np.int32)
-    return LocalTest(examples.astype(np.int32), clients, partition.label_mask)
 
 
 def build_text_test(model, source, x, classes, batch_size, seed, parallel):

@@ -64,7 +64,7 @@ def train(recipe, settings, console):
             process.partition.save(run.partition)
         resume.write_copies(run, recipe, facts, console.say)
         console.log = run.log
-        return _finish(run, process, _train_rounds(run, process, progress, facts, console), console)
+        return _finish(run, process, _train_rounds(run, process, progress, facts, console), facts, console)
 
 
 def build_process(recipe, settings, run=None):
@@ -206,10 +206,12 @@ def _line(process, row, speed, left):
             f"  {speed:,.0f} {unit}/s  {mix}")
 
 
-def _finish(run, process, progress, console):
+def _finish(run, process, progress, facts, console):
+    """Says how it ended; the summary of the run, ready for JSON."""
     dataset = process.dataset
     summary = {"run_dir": str(run.path), "rounds": progress.state.round, "data": dataset.source,
-               "stand_in_for": dataset.stand_in_for, "last": progress.last, "best": progress.best}
+               "stand_in_for": dataset.stand_in_for, "fingerprint": environment.fingerprint(facts),
+               "last": progress.last, "best": progress.best}
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
     for name in ("last", "best"):

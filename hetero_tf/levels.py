@@ -29,9 +29,3 @@ def assign(levels, clients, seed, round):
     fixed = np.repeat(np.arange(len(shares)), counts.astype(int))
     found[:len(fixed)] = fixed
     return found
-
-
-def scales(levels):
-    """Width of each level of the mix relative to the global model's."""
-    top = levels.widths[levels.global_level]
-    return [levels.widths[name] / top for name in levels.names]

@@ -4,7 +4,6 @@ import contextlib
 import random
 
 import keras
-import numpy as np
 
 from hetero_tf import registry
 from hetero_tf.errors import BadInput, did_you_mean
@@ -76,11 +75,6 @@ def _seeded(seed):
         yield
     finally:
         random.setstate(state)
-
-
-def trainable(model):
-    """The trainable values by variable path, as NumPy arrays."""
-    return {variable.path: np.asarray(variable) for variable in model.trainable_variables}
 
 
 def all_layers(model):

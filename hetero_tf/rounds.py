@@ -1,7 +1,7 @@
 """The compiled round: cut, train all active clients, merge; several rounds in one call, traced once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -191,8 +191,3 @@ def merge_updates(parts, weights, total, masks, client_weights):
         mean = parts.merge(old, summed, covering)
         new.append(parts.server(old, mean, covering > 0))
     return new
-
-
-def with_data(parts, x, y):
-    """The same round over other stored examples."""
-    return replace(parts, x=x, y=y)

@@ -43,12 +43,6 @@ def test_dynamic_levels_depend_on_seed_and_round_only():
     assert len({tuple(draw(seed, round)) for seed in range(3) for round in range(3)}) == 9
 
 
-def test_scales_are_relative_to_the_global_level():
-    assert levels.scales(mixed(a=1, c=1)) == [1, 0.25]
-    assert levels.scales(mixed(b=1, c=1, e=1)) == [1, 0.5, 0.125]
-    assert levels.scales(mixed(e=1)) == [1]
-
-
 def test_widths_are_rounded_up_but_not_by_rounding_noise():
     assert [Width(512).at(width) for width in WIDTHS.values()] == [512, 256, 128, 64, 32]
     assert [Width(20).at(width) for width in WIDTHS.values()] == [20, 10, 5, 3, 2]

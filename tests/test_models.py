@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from hetero_tf import recipe
-from hetero_tf.models import all_layers, build_model, trainable
+from hetero_tf.models import all_layers, build_model
 
 MNIST, CIFAR, TOKENS = (28, 28, 1), (32, 32, 3), (None,)
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
@@ -20,6 +20,11 @@ SIZES = {
     "cifar10 [1,1,1,2]": {"a": 9_622_090, "d": 151_762, "e": 38_350},
     "wikitext2": {"d": 2_200_575, "e": 1_108_479},
 }
+
+
+def trainable(model):
+    """{path: array} of the trainable variables."""
+    return {variable.path: np.asarray(variable) for variable in model.trainable_variables}
 
 
 def shipped(name):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import plans, rounds
+from hetero_tf import plans
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
@@ -190,7 +190,7 @@ def with_nan(process, client):
     """The process with pixels that are not numbers in one of the client's images."""
     x = process.dataset.train.x.copy()
     x[process.partition.train[client][0]] = np.nan
-    return dataclasses.replace(process, parts=rounds.with_data(process.parts, tf.constant(x), process.parts.y))
+    return dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))
 
 
 def test_a_client_that_is_not_finite_is_left_out_and_counted():

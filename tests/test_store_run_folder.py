@@ -16,10 +16,10 @@ def contents(path):
 def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
     names = {name: getattr(run, name).name for name in
-             ("recipe", "checkpoints", "best", "metrics", "environment", "partition", "log", "export", "report")}
+             ("recipe", "checkpoints", "best", "metrics", "environment", "partition", "log", "export")}
     assert names == {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "metrics": "metrics.jsonl",
                      "environment": "environment.json", "partition": "partition.npz", "log": "log.txt",
-                     "export": "export", "report": "report"}
+                     "export": "export"}
     assert run.log.parent == run.path and os.listdir(tmp_path) == []
 
 
@@ -51,9 +51,9 @@ def test_lock_sweeps_the_round_folders_too(tmp_path):
     with run.lock():
         (run.checkpoints / ".tmp-round-000001").mkdir(parents=True)
         (run.best / ".old-round-000001").mkdir(parents=True)
-        (run.report / ".tmp-other").mkdir(parents=True)
+        (run.export / ".tmp-other").mkdir(parents=True)
     with run.lock():
-        assert contents(run.path) == ["best", "checkpoints", "report", "report/.tmp-other", "run.lock"]
+        assert contents(run.path) == ["best", "checkpoints", "export", "export/.tmp-other", "run.lock"]
 
 
 def test_second_lock_is_refused_and_names_the_holder(tmp_path):
@@ -105,7 +105,7 @@ def test_a_path_through_a_file_is_refused(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("names", [["notes.txt"], ["recipe.yaml"], ["log.txt", "report"], [".tmp-x"]])
+@pytest.mark.parametrize("names", [["notes.txt"], ["recipe.yaml"], ["log.txt", "plots"], [".tmp-x"]])
 def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path, names):
     for name in names:
         (tmp_path / name).write_text("mine")

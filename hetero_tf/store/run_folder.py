@@ -37,7 +37,6 @@ class RunFolder:
     partition = _inside("partition.npz", "The split of the data over clients.")
     log = _inside("log.txt", "What the terminal said.")
     export = _inside("export", "SavedModel for serving.")
-    report = _inside("report", "Tables and plots.")
 
     def __post_init__(self):
         object.__setattr__(self, "path", Path(self.path))
