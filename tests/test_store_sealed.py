@@ -184,7 +184,7 @@ def reseal(path, change=None, arrays=None):
     (path / "MANIFEST.json").write_text(json.dumps(sealing))
 
 
-def refused(path, text):
+def assert_refused(path, text):
     """Reading raises Damaged with the text and takes less than 20 MB on the way."""
     tracemalloc.start()
     try:
@@ -229,7 +229,7 @@ def test_reseal_itself_is_accepted(tmp_path):
 def test_hostile_manifest(tmp_path, change, text):
     path = saved(tmp_path)
     reseal(path, change)
-    refused(path, text)
+    assert_refused(path, text)
 
 
 @pytest.mark.parametrize("text, said", [
@@ -271,7 +271,7 @@ FORTRAN = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }"
 def test_hostile_array_header(tmp_path, kernel, text):
     path = saved(tmp_path)
     reseal(path, arrays=npz(arr_0=kernel, arr_1=STEP))
-    refused(path, text)
+    assert_refused(path, text)
 
 
 def test_compressed_bomb(tmp_path):
@@ -280,7 +280,7 @@ def test_compressed_bomb(tmp_path):
     np.savez_compressed(file, np.zeros(2**22, "f4"))
     path = saved(tmp_path)
     reseal(path, lambda body: body.update(arrays=[{"name": "x", "shape": [4000], "dtype": "<f4"}]), file.getvalue())
-    refused(path, "array 'x' is compressed or too large")
+    assert_refused(path, "array 'x' is compressed or too large")
 
 
 def test_not_a_zip_and_pickled_object_are_never_run(tmp_path):
@@ -293,9 +293,9 @@ def test_not_a_zip_and_pickled_object_are_never_run(tmp_path):
     file = io.BytesIO()
     np.savez(file, np.array([Trap()] * 4, dtype=object), np.int64(5))
     reseal(path, arrays=file.getvalue() + b"")
-    refused(path, r"is \|O\[4\], the manifest says")
+    assert_refused(path, r"is \|O\[4\], the manifest says")
     reseal(path, arrays=bytes(200))
-    refused(path, "File is not a zip file")
+    assert_refused(path, "File is not a zip file")
     assert not canary.exists()
 
 
@@ -305,18 +305,18 @@ def test_links_pipes_and_folders_are_not_followed(tmp_path):
     for name in ("MANIFEST.json", "info.json", "arrays.npz"):
         (path / name).unlink()
         (path / name).symlink_to(outside / name)
-        refused(path, f"{name}: is a symbolic link, which is not followed")
+        assert_refused(path, f"{name}: is a symbolic link, which is not followed")
         (path / name).unlink()
         os.mkfifo(path / name)
-        refused(path, f"{name}: is not a regular file")
+        assert_refused(path, f"{name}: is not a regular file")
         (path / name).unlink()
         (path / name).mkdir()
-        refused(path, f"{name}: is not a regular file")
+        assert_refused(path, f"{name}: is not a regular file")
         (path / name).rmdir()
         shutil.copy(outside / name, path / name)
     shutil.rmtree(path)
     path.symlink_to(outside)
-    refused(path, "could not read: Not a directory|symbolic link")
+    assert_refused(path, "could not read: Not a directory|symbolic link")
 
 
 def test_a_linked_checkpoints_folder_is_neither_read_nor_written(tmp_path):
@@ -332,4 +332,4 @@ def test_info_that_is_no_dict(tmp_path):
     path = saved(tmp_path)
     (path / "info.json").write_text("[1]")
     reseal(path)
-    refused(path, "info.json: holds no dict")
+    assert_refused(path, "info.json: holds no dict")

@@ -33,7 +33,7 @@ def folders(train, tmp_path):  # noqa: F811
     return tmp_path
 
 
-def same_end(folder, unbroken, said):
+def assert_same_end(folder, unbroken, said):
     """Everything a person may use afterwards is as in the untouched run, or it was said that it is not."""
     assert runs.arrays(folder / "checkpoints") == runs.arrays(unbroken / "checkpoints")
     for name in ("recipe.yaml", "environment.json"):
@@ -61,7 +61,7 @@ def test_mutations_of_a_run_folder(train, folders):  # noqa: F811
             raise AssertionError(f"{done}: {error!r}") from error
         else:
             try:
-                same_end(folder, folders / "finished", said)
+                assert_same_end(folder, folders / "finished", said)
             except AssertionError as error:
                 raise AssertionError(f"{done}: {error}\n{said}") from error
             outcomes["same end"] += 1
@@ -97,14 +97,14 @@ def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):  # noqa:
         train(folders / "stopped", path.read_text())
     _, said = train(folders / "stopped", RECIPE, *MORE)
     assert f"note: {path} was changed or damaged; it is written again\n" in said and path.read_text() == good
-    same_end(folders / "stopped", folders / "finished", said)
+    assert_same_end(folders / "stopped", folders / "finished", said)
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "environment.json", "partition.npz"])
 def test_a_lost_file_is_written_again(train, folders, name):  # noqa: F811
     (folders / "stopped" / name).unlink()
     _, said = train(folders / "stopped", RECIPE, *MORE)
-    same_end(folders / "stopped", folders / "finished", said)
+    assert_same_end(folders / "stopped", folders / "finished", said)
 
 
 def test_without_environment_json_other_conditions_are_still_noticed(train, folders):  # noqa: F811
