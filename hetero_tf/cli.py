@@ -46,18 +46,21 @@ def _guarded(argv, debug):
             traceback.print_exc()
         print(f"hetero_tf: {refusal}", file=sys.stderr)
         return refusal.code
-    except (MemoryError, RecursionError) as error:
-        return _unexpected(error, debug, MemoryProblem.code, "out of memory; lower client.batch_size, "
-                           "evaluate.batch_size, round.clients or --threads")
     except BrokenPipeError:
         return 0
-    except OSError as error:
-        return _unexpected(error, debug, DiskProblem.code, "check the disk and run the same command again")
     except Exception as error:
-        if type(error).__name__ == "ResourceExhaustedError":
-            return _unexpected(error, debug, MemoryProblem.code, "out of memory; lower client.batch_size, "
-                               "evaluate.batch_size, round.clients or --threads")
-        return _unexpected(error, debug, 1, "this is a defect of the program; --debug shows where")
+        return _unexpected(error, debug, *_diagnosis(error))
+
+
+def _diagnosis(error):
+    """Exit code and advice for what no refusal foresaw."""
+    # TensorFlow's own class is known by name: it may not be imported yet.
+    if isinstance(error, (MemoryError, RecursionError)) or type(error).__name__ == "ResourceExhaustedError":
+        return MemoryProblem.code, ("out of memory; lower client.batch_size, evaluate.batch_size, round.clients or "
+                                    "--threads")
+    if isinstance(error, OSError):
+        return DiskProblem.code, "check the disk and run the same command again"
+    return 1, "this is a defect of the program; --debug shows where"
 
 
 def _unexpected(error, debug, code, advice):
