@@ -5,14 +5,14 @@ import tensorflow as tf
 
 from hetero_tf.inputs import all_labels
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models import all_layers
+from hetero_tf.models import all_layers, is_seed
 
 GROUPS = 50
 
 
 def statistics_paths(model):
     """Paths of the non-trainable values that `calibrate` gathers, in model order."""
-    return [v.path for v in model.non_trainable_variables if not v.path.endswith("seed_generator_state")]
+    return [v.path for v in model.non_trainable_variables if not is_seed(v)]
 
 
 def statistics_batches(examples, batch_size, rng=None):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf import noise
+from hetero_tf.models import is_seed
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _state(model, key):
     """Non-trainable values for one step: dropout seeds from `key`, zeros for what a round throws away."""
     state = []
     for place, variable in enumerate(model.non_trainable_variables):
-        if variable.path.endswith("seed_generator_state"):
+        if is_seed(variable):
             bits = noise.hashed(tf.concat([key, [place]], 0), 2)
             state.append(tf.cast(tf.bitwise.right_shift(bits, tf.constant(1, tf.uint32)), variable.dtype))
         else:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf import seeds
 from hetero_tf.inputs import all_labels
+from hetero_tf.models import is_seed
 from hetero_tf.objectives.masked_cross_entropy import masked
 
 
@@ -35,7 +36,7 @@ def local_test(partition):
 def _state(model, statistics):
     """All non-trainable values with `statistics` in their places."""
     given = iter(statistics)
-    return [tf.convert_to_tensor(v) if v.path.endswith("seed_generator_state") else next(given)
+    return [tf.convert_to_tensor(v) if is_seed(v) else next(given)
             for v in model.non_trainable_variables]
 
 

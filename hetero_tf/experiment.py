@@ -177,12 +177,16 @@ def _too_many_lost(process, row):
 def _seal(run, recipe, progress, statistics, facts, always=False):
     """Writes the state if one is due, and the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
+    improved = last.get("round") == state.round and _better(recipe.evaluate.best, last, progress.best)
+    due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
+    if not (improved or due):
+        return progress
     about = {"last": last, **resume.seal(run, recipe, facts)}
     values = states.packed(state, statistics)
-    if last.get("round") == state.round and _better(recipe.evaluate.best, last, progress.best):
+    if improved:
         progress = dataclasses.replace(progress, best=last)
         sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
-    if always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0:
+    if due:
         sealed.save(run.checkpoints, state.round, values, {**about, "best": progress.best}, recipe.checkpoint.keep)
     return progress
 

@@ -77,6 +77,11 @@ def _seeded(seed):
         random.setstate(state)
 
 
+def is_seed(variable):
+    """Whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
+    return variable.path.endswith("seed_generator_state")
+
+
 def all_layers(model):
     """Every layer below `model`, those inside composite layers too."""
     return model._flatten_layers(include_self=False)

@@ -42,7 +42,16 @@ def rows(path):
     Raises:
         Damaged: A line is not a row; the sentence names file and line.
     """
-    return [row for row, _ in _lines(_content(path), path)]
+    lines = _content(path).split(b"\n")[:-1]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(_row(line, f"{path}:{number}"))
+        except Damaged as damage:
+            # An unreadable last line is taken for torn.
+            if number < len(lines):
+                raise Damaged(f"{damage}; remove or repair that line") from damage
+    return found
 
 
 def _append_whole(descriptor, line, size):
@@ -53,19 +62,6 @@ def _append_whole(descriptor, line, size):
         # Half a row would swallow the next one.
         os.ftruncate(descriptor, size)
         raise
-
-
-def _lines(data, path):
-    """(row, line with its end) of each whole line; an unreadable last line is taken for torn."""
-    lines = data.split(b"\n")[:-1]
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append((_row(line, f"{path}:{number}"), line + b"\n"))
-        except Damaged as damage:
-            if number < len(lines):
-                raise Damaged(f"{damage}; remove or repair that line") from damage
-    return found
 
 
 def _row(line, where):
