@@ -3,8 +3,8 @@
 
     benchmarks/round.py --recipe mnist --levels a-e [--repeats 3] [--epochs 1] [--json]
 
-The cohort has equally many clients of each named level. Evaluation is timed apart. Times are medians; run it on a
-quiet machine and compare ratios of one run, not seconds of two.
+The cohort has equally many clients of each named level. Cut and merge are timed by a round without steps, evaluation
+apart. Times are medians; run it on a quiet machine and compare ratios of one run, not seconds of two.
 """
 
 import argparse
@@ -28,6 +28,7 @@ def parse():
     parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
     parser.add_argument("--epochs", type=int, help="local epochs, to shorten wide levels")
     parser.add_argument("--steps", type=int, help="at most so many steps of each client, to shorten further")
+    parser.add_argument("--engine", choices=("auto", "slots", "cohort"))
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--threads", type=int, default=hardware.cores())
@@ -63,7 +64,8 @@ def balanced_cohort(process):
     from hetero_tf import levels
 
     recipe = process.recipe
-    given = levels.assign(recipe.levels, len(process.partition.train), recipe.seed, 0)
+    registered = len(process.partition.train)
+    given = levels.assign(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
     share = recipe.round.clients // len(recipe.levels.names)
     return np.concatenate([np.flatnonzero(given == place)[:share] for place in range(len(recipe.levels.names))])
 
@@ -86,35 +88,48 @@ def measure(args):
 
     overrides = [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set]
     overrides += [f"client.epochs={args.epochs}"] if args.epochs else []
+    overrides += [f"engine={args.engine}"] if args.engine else []
     loaded = recipe.load(args.recipe, overrides)
     settings = experiment.Settings(Path("unused"), args.data_dir, args.threads, False)
     set_up, process = timed(lambda: experiment.build_process(loaded, settings))
     plan = process.plan(0, balanced_cohort(process))
     plan = shortened(plan, args.steps) if args.steps else plan
     state = process.initialize()
+    trace, _ = timed(process._round.get_concrete_function)
     first, _ = timed(lambda: process.run(state, [plan]))
-    rounds = [timed(lambda: process.run(state, [plan]))[0] for _ in range(args.repeats)]
-    seconds, steps, examples = statistics.median(rounds), int(plan.steps.sum()), process.examples(plan).sum()
-    found = {"recipe": loaded.name, "levels": args.levels, "data": process.dataset.source.split(" (")[0],
-             "threads": args.threads, "steps": steps, "set_up_s": set_up, "first_round_s": first,
-             "round_s": seconds, "ms_per_step": 1000 * seconds / steps, "examples_per_s": float(examples / seconds)}
+    seconds = median(args.repeats, lambda: process.run(state, [plan]))
+    idle = shortened(plan, 0)
+    merge = median(args.repeats, lambda: process.run(state, [idle]), warm=True)
+    steps, examples = int(plan.steps.sum()), process.examples(plan).sum()
     peak = peak_flops(args.threads)
-    work = training_flops(process, plan)
-    found |= {"peak_gflops": peak / 1e9, "share_of_peak": work / seconds / peak}
+    found = {"recipe": loaded.name, "levels": args.levels, "data": process.dataset.source.split(" (")[0],
+             "threads": args.threads, "precision": loaded.precision,
+             "at_once": process.parts.engine.summary(loaded.levels.names), "steps": steps, "set_up_s": set_up,
+             "trace_s": trace, "first_round_s": first, "plan_ms": 1000 * median(args.repeats, lambda: process.plan(1)),
+             "round_s": seconds, "ms_per_step": 1000 * seconds / steps, "examples_per_s": float(examples / seconds),
+             "peak_gflops": peak / 1e9, "share_of_peak": training_flops(process, plan) / seconds / peak,
+             "cut_and_merge_ms": 1000 * merge}
     if args.evaluate:
         found["evaluate_first_s"] = timed(lambda: process.evaluate(state))[0]
-        found["statistics_s"] = timed(lambda: process.statistics(state))[0]
-        found["evaluate_s"] = timed(lambda: process.evaluate(state))[0]
+        found["statistics_s"] = median(args.repeats, lambda: process.statistics(state))
+        found["test_s"] = median(args.repeats, lambda: process.evaluate(state)) - found["statistics_s"]
     found["traces"] = process._round.experimental_get_tracing_count()
     found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
+
+
+def median(repeats, work, warm=False):
+    """The median of the seconds of some runs of `work()`; `warm`: after one that is not counted."""
+    if warm:
+        work()
+    return statistics.median(timed(work)[0] for _ in range(repeats))
 
 
 def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
     from hetero_tf import accounting
 
-    example = accounting.example_shape(process)
+    example = process.example_shape
     costs = [accounting.forward(model, example).multiply_adds for model in process.parts.models]
     # Products of text are counted for a whole segment.
     size = 1 if len(example) == 3 else example[0]

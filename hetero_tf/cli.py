@@ -118,14 +118,14 @@ def _recipe(command, flags):
         except SystemExit as error:
             raise BadInput(f"--plugin {module}: ends the program when it is imported; give a module that only "
                            "defines things") from error
+    overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
     if command in ("train", "describe"):
         if not flags.recipe:
             raise BadInput(f"--recipe is missing; try {program()} --recipe digits")
-        return recipes.load(flags.recipe, flags["set"].value)
+        return recipes.load(flags.recipe, overrides)
     if not flags.run_dir:
         raise BadInput("--run_dir is missing; name the folder that a run left, such as runs/digits")
-    return recipes.loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe),
-                         flags["set"].value)
+    return recipes.loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe), overrides)
 
 
 def _settings(recipe, flags):

@@ -4,6 +4,9 @@ import contextlib
 import os
 import sys
 import time
+from pathlib import Path
+
+IMPORTED = time.monotonic()
 
 
 class Console:
@@ -12,13 +15,24 @@ class Console:
     Args:
         stream: Where to print; standard error if the result is to be read by a program.
         clock: Seconds, monotonic.
+
+    Attributes:
+        log: File that all text is added to; None: none yet.
+        laps: Seconds of each `lap`, by name.
     """
 
     def __init__(self, stream=None, clock=time.monotonic):
         self.stream = sys.stdout if stream is None else stream
         self.clock = clock
         self.log = None
+        self.laps = {}
+        self._lapped = clock() - age()
         self._live = False
+
+    def lap(self, name):
+        """Ends a part of the work, which lasted since the one before; the first began with the process."""
+        now = self.clock()
+        self.laps[name], self._lapped = now - self._lapped, now
 
     def say(self, text):
         """Prints a sentence on lines of its own, and logs it."""
@@ -56,6 +70,16 @@ class Console:
                 log.write(text + "\n")
 
 
+def age():
+    """Seconds since this process began; since the import of this module where the system does not tell."""
+    try:
+        # Fields after the name, which may hold blanks and brackets; the twentieth is the start in ticks since boot.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
+    except (OSError, AttributeError, ValueError, IndexError):
+        return time.monotonic() - IMPORTED
+
+
 def duration(seconds):
     """Seconds for a person: 8 s, 3:05 min, 2:10:00 h."""
     seconds = max(int(seconds), 0)
@@ -70,3 +94,20 @@ def duration(seconds):
 def figures(metrics):
     """`{name: number}` in one line: "global_accuracy 97.12  local_loss 0.0841"."""
     return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
+
+
+def engine(report):
+    """How clients are computed, in one line; and a line for each level that could not be computed several at once.
+
+    Args:
+        report: As `hardware.report` gives it.
+    """
+    together = {}
+    for level, clients in report["clients_at_once"].items():
+        together.setdefault(clients, []).append(level)
+    ways = [f"{f'{clients} clients at once' if clients > 1 else 'one by one'} at level{'s' * (len(levels) > 1)} "
+            + ", ".join(levels) for clients, levels in sorted(together.items(), reverse=True)]
+    threads = report["threads"]
+    how = [*ways, f"{report['parallel']} in flight, {threads} thread{'s' * (threads != 1)} each",
+           f"{report['precision']}, {report['device']}" + ", compiled by XLA" * report["compiled"]]
+    return "\n".join(["engine: " + "; ".join(how), *report["reasons"]])

@@ -3,6 +3,9 @@
 import contextlib
 import os
 
+# At a batch of 10 a kernel is too small to split.
+KERNEL_THREADS = 1
+
 
 def import_quietly():
     """Imports TensorFlow without its start-up messages, which no setting of its own silences completely."""
@@ -29,8 +32,7 @@ def cores():
 def prepare(threads):
     """Sets TensorFlow's threads: one kernel thread for each client and as many clients in flight as threads.
 
-    At a batch of 10 the kernels are too small to split, so this is up to three times as fast as the default. Once
-    TensorFlow has run an operation its threads stay as they are.
+    This is up to three times as fast as the default. Once TensorFlow has run an operation its threads stay as they are.
 
     Args:
         threads: Clients in flight.
@@ -38,7 +40,7 @@ def prepare(threads):
     import tensorflow as tf
 
     with contextlib.suppress(RuntimeError):
-        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_intra_op_parallelism_threads(KERNEL_THREADS)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
@@ -47,3 +49,16 @@ def devices():
     import tensorflow as tf
 
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
+
+
+def report(process):
+    """How a `process.LearningProcess` computes clients, as a dict of plain JSON.
+
+    Returns:
+        {"clients_at_once": {level: clients}, "reasons": [sentence], "compiled", "parallel" (stacks in flight),
+        "threads" (of each kernel), "precision", "device"}.
+    """
+    engine, recipe = process.parts.engine, process.recipe
+    return {"clients_at_once": engine.summary(recipe.levels.names), "reasons": list(engine.reasons),
+            "compiled": engine.compiled, "parallel": process.parallel, "threads": KERNEL_THREADS,
+            "precision": recipe.precision, "device": devices()}

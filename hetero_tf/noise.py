@@ -7,31 +7,70 @@ import tensorflow as tf
 
 GOLDEN = 0x9E3779B1
 FACTORS = (0x85EBCA6B, 0xC2B2AE35)
+GOLDEN64 = 0x9E3779B97F4A7C15
+FACTORS64 = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def _mix(value):
     """The finaliser of MurmurHash3 (Appleby, public domain) on uint32."""
-    for shift, factor in ((16, FACTORS[0]), (13, FACTORS[1])):
-        value = tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, tf.constant(shift, tf.uint32)))
-        value = value * tf.constant(factor, tf.uint32)
-    return tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, tf.constant(16, tf.uint32)))
+    return _folded(_folded(_folded(value, 16) * FACTORS[0], 13) * FACTORS[1], 16)
+
+
+def _folded(value, shift):
+    return tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, tf.constant(shift, value.dtype)))
 
 
 def hashed(key, count):
-    """`count` uint32 numbers that depend on every word of `key`, an int32 vector of static length."""
+    """Numbers that depend on every word of their key.
+
+    Args:
+        key: int32 [..., words], words static. Each row of a key with leading axes gives what it gives alone.
+        count: How many numbers of each key.
+
+    Returns:
+        uint32 [..., count].
+    """
+    key = tf.cast(key, tf.uint32)
     state = tf.constant(GOLDEN, tf.uint32)
-    for word in tf.unstack(tf.cast(key, tf.uint32)):
+    for word in tf.unstack(key, axis=-1):
         state = _mix(tf.bitwise.bitwise_xor(state, word)) + tf.constant(GOLDEN, tf.uint32)
     counter = tf.cast(tf.range(count), tf.uint32) * tf.constant(GOLDEN, tf.uint32)
-    return _mix(_mix(counter + state))
+    return _mix(_mix(counter + (state if key.shape.rank == 1 else state[..., None])))
 
 
 def uniform(key, shape):
     """Float32 numbers in [0, 1) with 24 random bits.
 
     Args:
-        key: int32 vector of static length, e.g. (seed, round, client, step).
+        key: int32 [..., words], words static, e.g. (seed, round, client, step).
         shape: Sizes, ints or scalar tensors.
+
+    Returns:
+        [..., *shape], leading axes as those of the key.
     """
     bits = tf.bitwise.right_shift(hashed(key, tf.reduce_prod(shape)), tf.constant(8, tf.uint32))
+    if bits.shape.rank > 1:
+        shape = tf.concat([tf.shape(bits)[:-1], shape], 0)
     return tf.reshape(tf.cast(bits, tf.float32) * 2.0**-24, shape)
+
+
+def bits16(key, rows, columns):
+    """Many cheap numbers of 16 random bits, four of them from each 64-bit word: SplitMix64 started at the key.
+
+    Args:
+        key: int32 [..., 2], with or without leading axes.
+        rows: Int or scalar tensor.
+        columns: A Python int; rows start at whole words, so a multiple of 4 wastes nothing.
+
+    Returns:
+        uint16 [..., rows, columns].
+
+    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    """
+    words = -(-columns // 4)
+    start = tf.bitcast(key, tf.uint64)
+    counter = tf.bitcast(tf.range(tf.cast(rows * words, tf.int64)), tf.uint64) * GOLDEN64
+    value = counter + (start if start.shape.rank == 0 else start[..., None])
+    value = _folded(_folded(_folded(value, 30) * FACTORS64[0], 27) * FACTORS64[1], 31)
+    bits = tf.reshape(tf.bitcast(value, tf.uint16), [*start.shape, rows, 4 * words])
+    return bits if columns % 4 == 0 else bits[..., :columns]

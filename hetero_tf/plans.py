@@ -12,7 +12,7 @@ from hetero_tf import levels, seeds
 
 @dataclass(frozen=True)
 class Plan:
-    """One round, or several with a leading axis (see `stack`); all arrays are int32.
+    """One round; all arrays are int32.
 
     Attributes:
         clients: [cohort], ids of the active clients, the most work first.
@@ -56,8 +56,8 @@ def local_batches(examples, starts, epochs, batch_size, rng=None):
 
 
 def draw_cohort(clients, active, seed, round, attempt=0):
-    """The ids of a round's active clients: the first of a random permutation."""
-    return seeds.rng(seed, "cohort", round, attempt).permutation(clients)[:active].astype(np.int32)
+    """The ids of a round's active clients, drawn without replacement; the cost does not grow with `clients`."""
+    return seeds.rng(seed, "cohort", round, attempt).choice(clients, active, replace=False).astype(np.int32)
 
 
 def plan_round(recipe, partition, starts, shuffle, round, cohort=None, attempt=0):
@@ -74,15 +74,15 @@ def plan_round(recipe, partition, starts, shuffle, round, cohort=None, attempt=0
     seed, client = recipe.seed, recipe.client
     if cohort is None:
         cohort = draw_cohort(len(partition.train), recipe.round.clients, seed, round, attempt)
-    of_all = levels.assign(recipe.levels, len(partition.train), seed, round)
+    chosen = levels.assign(recipe.levels, len(partition.train), seed, round, np.asarray(cohort))
     work = []
     for who in cohort:
         rng = seeds.rng(seed, "batches", round, who) if shuffle else None
         work.append(local_batches(partition.train[who], starts, client.epochs, client.batch_size, rng))
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     # With fewer clients in flight than clients, the longest must start first or cores idle at the end.
-    order = sorted(range(len(cohort)), key=lambda k: (-widths[of_all[cohort[k]]], -len(work[k][1]), cohort[k]))
-    return _padded([cohort[k] for k in order], [of_all[cohort[k]] for k in order], [work[k] for k in order])
+    order = sorted(range(len(cohort)), key=lambda k: (-widths[chosen[k]], -len(work[k][1]), cohort[k]))
+    return _padded([cohort[k] for k in order], [chosen[k] for k in order], [work[k] for k in order])
 
 
 def _padded(clients, chosen, work):
@@ -94,16 +94,3 @@ def _padded(clients, chosen, work):
     for slot, (batches, starts) in enumerate(work):
         rows[slot, :len(starts)], firsts[slot, :len(starts)] = batches, starts
     return Plan(np.asarray(clients, np.int32), np.asarray(chosen, np.int32), steps, rows, firsts)
-
-
-def stack(plans):
-    """Several rounds with equally large cohorts as one `Plan` with a leading axis."""
-    most = max(plan.rows.shape[1] for plan in plans)
-
-    def wider(array, fill):
-        room = [(0, 0), (0, most - array.shape[1]), *[(0, 0)] * (array.ndim - 2)]
-        return np.pad(array, room, constant_values=fill)
-
-    return Plan(*(np.stack([getattr(plan, name) for plan in plans]) for name in ("clients", "levels", "steps")),
-                np.stack([wider(plan.rows, -1) for plan in plans]),
-                np.stack([wider(plan.starts, 0) for plan in plans]))

@@ -16,7 +16,9 @@ import tensorflow as tf
 from hetero_tf import calibration, data, evaluation, hardware, plans, registry, seeds
 from hetero_tf import parts as building
 from hetero_tf.inputs import Input
-from hetero_tf.rounds import RoundParts, build_round
+from hetero_tf.packing import pack
+from hetero_tf.rounds import build_round
+from hetero_tf.stack_round import RoundParts
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class LearningProcess:
         partition: `partitions.partition.Partition`.
         input: `inputs.Input`.
         global_model: Keras model at the global level, with the initial values.
-        parts: `rounds.RoundParts`.
+        parts: `stack_round.RoundParts`.
         parallel: Clients in flight at once.
     """
 
@@ -76,6 +78,10 @@ class LearningProcess:
         starts = self.input.starts(self.dataset.train.x)
         return plans.plan_round(self.recipe, self.partition, starts, self.input.shuffle, round, cohort, attempt)
 
+    def compile(self):
+        """Traces the compiled round, which the first call would do otherwise."""
+        self._round.get_concrete_function()
+
     def run(self, state, planned):
         """Runs the planned rounds, which must follow `state.round`, in one call.
 
@@ -84,12 +90,18 @@ class LearningProcess:
             examples), lost (clients left out because their result was not finite), clients per level, learning_rate.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
+        packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks])
         weights, found = self._round(
-            list(state.weights.values()), [tf.constant(array) for array in plans.stack(planned).arrays()],
-            tf.constant(rates, self.recipe.precision), state.round, self._seed)
-        rows = [self._row(plan, rate, {name: values[index].numpy() for name, values in found.items()})
-                for index, (plan, rate) in enumerate(zip(planned, rates))]
+            list(state.weights.values()), [tf.constant(array) for array in packed.arrays()],
+            tf.constant(rates, self.recipe.float_type), state.round, self._seed)
+        rows = [self._row(plan, rate, {name: values[index].numpy()[places] for name, values in found.items()})
+                for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.places))]
         return State(state.round + len(planned), dict(zip(state.weights, weights))), rows
+
+    @property
+    def example_shape(self):
+        """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
+        return building.example_shape(self.input, self.dataset)
 
     def examples(self, plan):
         """Images, or tokens of text, that each client of a plan trains on: int [cohort]."""
@@ -167,7 +179,8 @@ class LearningProcess:
     def build(self, level):
         """A new Keras model at a level, for inference: all classes, Scalers inert."""
         width = self.recipe.levels.widths[level]
-        return building.build_at(self.recipe, self.input, self.dataset, width, 1.0, self.dataset.classes)
+        return building.build_at(self.recipe, self.input, self.dataset, width, 1.0, self.dataset.classes,
+                                 self.recipe.float_type)
 
     def _submodel(self, state, level):
         """The level's first channels of the global weights, in model order."""
@@ -205,7 +218,7 @@ class LearningProcess:
             evaluation.local_test(self.partition), masks, self.parallel)
 
 
-def learning_process(recipe, dataset=None, partition=None, data_dir=None, parallel=None):
+def learning_process(recipe, dataset=None, partition=None, data_dir=None, parallel=None, device=None):
     """Builds the learning process of a recipe.
 
     Args:
@@ -213,7 +226,8 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
         dataset: `data.dataset.Dataset`; None loads the recipe's.
         partition: `partitions.partition.Partition`; None splits as the recipe says.
         data_dir: Folder of the data, see README.
-        parallel: Clients in flight at once; None: as many as there are cores.
+        parallel: Stacks of clients in flight at once; None: as many as there are cores.
+        device: "cpu" or "gpu", what the engine is chosen for; None: what TensorFlow sees.
 
     If TensorFlow has not started yet, its threads are set as `hardware.prepare` says.
     """
@@ -224,6 +238,8 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
     if partition is None:
         partition = building.split(recipe, dataset)
     source = building.build_input(recipe)
-    global_model = building.build_level(recipe, source, dataset, recipe.levels.global_level, dataset.classes)
-    parts = building.round_parts(recipe, dataset, partition, source, global_model, parallel)
+    width = recipe.levels.widths[recipe.levels.global_level]
+    global_model = building.build_at(recipe, source, dataset, width, 1.0, dataset.classes, recipe.float_type)
+    parts = building.round_parts(recipe, dataset, partition, source, global_model, parallel,
+                                  hardware.devices() if device is None else device)
     return LearningProcess(recipe, dataset, partition, source, global_model, parts, parallel)

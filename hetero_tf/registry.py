@@ -26,7 +26,7 @@ EXPORTS = {
     "schedules": "multiplier",
 }
 KINDS = (*EXPORTS, "layers")
-FROM_LEVEL = ("scale",)
+FROM_LEVEL = ("scale", "clients")
 REQUIRED = inspect.Parameter.empty
 _PACKAGE = Path(__file__).parent
 _plugged = {kind: {} for kind in KINDS}
@@ -54,7 +54,7 @@ def find(kind, name):
 
 
 def level_arguments(name):
-    """Arguments of one of our layers that the model builder supplies from the level: `{"scale"}` or nothing."""
+    """Those of "scale" and "clients" that one of our layers takes: the model builder supplies them, no recipe can."""
     if name not in names("layers"):
         return frozenset()
     return frozenset(FROM_LEVEL) & {option.name for option in _arguments(_source("layers", name), name)}

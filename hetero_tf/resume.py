@@ -53,8 +53,11 @@ def seal(run, recipe, facts):
 
 
 def difference(old, new):
-    """The keys in which two resolved recipes differ, the number of rounds aside: a run may be extended."""
-    return [line for line in recipes.difference(old, new) if not line.startswith("rounds:")]
+    """The keys in which two resolved recipes differ, but for those that a run may change.
+
+    The number of rounds: a run may be extended. The engine: the environment says what it has come to.
+    """
+    return [line for line in recipes.difference(old, new) if not line.startswith(("rounds:", "engine:"))]
 
 
 def check_recipe(run, recipe, before):

@@ -4,9 +4,15 @@ import zlib
 
 import numpy as np
 
+GOLDEN = 0x9E3779B97F4A7C15
+FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
 
 def entropy(seed, purpose, *numbers):
-    """The integers that identify one use of randomness, e.g. `entropy(0, "cohort", 12)`."""
+    """The integers that identify one use of randomness, e.g. `entropy(0, "cohort", 12)`.
+
+    A purpose must always come with as many numbers: NumPy's seeding does not see zeros at the end.
+    """
     return [int(seed), zlib.crc32(purpose.encode()), *(int(number) for number in numbers)]
 
 
@@ -18,3 +24,29 @@ def rng(seed, purpose, *numbers):
 def seed32(seed, purpose, *numbers):
     """One non-negative int32 for one purpose, to seed random numbers inside a graph."""
     return int(rng(seed, purpose, *numbers).integers(0, 2**31 - 1))
+
+
+def uniform(seed, purpose, *numbers, ids):
+    """One number in [0, 1) for each of `ids`, the same whichever others are asked for.
+
+    Args:
+        seed, purpose, numbers: As for `rng`.
+        ids: int [n], for example of clients.
+
+    Returns:
+        float64 [n] with 53 random bits.
+
+    Reference: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) read at position `id`, twice with two keys: of one key
+    alone two rounds could draw the same sequence, shifted.
+    """
+    words = np.asarray(ids).astype(np.uint64)
+    for key in np.random.SeedSequence(entropy(seed, purpose, *numbers)).generate_state(2, np.uint64):
+        words = _mix(words * np.uint64(GOLDEN) + key)
+    return (words >> np.uint64(11)) * 2.0**-53
+
+
+def _mix(words):
+    """The finaliser of SplitMix64 (Stafford's variant 13 of MurmurHash3's) on uint64."""
+    for shift, factor in ((30, FACTORS[0]), (27, FACTORS[1])):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))

@@ -67,8 +67,9 @@ def train(process, model, plan, slot, number):
     velocity = [np.zeros(v.shape, process.recipe.precision) for v in model.trainable_variables]
     found = []
     for step in range(plan.steps[slot]):
-        rows = plan.rows[slot, step][plan.rows[slot, step] >= 0]
-        inputs, targets = batch(process, rows, plan.starts[slot, step], [int(process._seed), number, client, step])
+        key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
+        inputs, targets = batch(process, rows[rows >= 0], plan.starts[slot, step], key)
+        seed_dropout(model, key)
         with tf.GradientTape() as tape:
             loss = objective(process, model(inputs, training=True), targets, client)
         gradients = [np.asarray(tf.convert_to_tensor(g)) for g in tape.gradient(loss, model.trainable_variables)]
@@ -93,6 +94,13 @@ def batch(process, rows, start, key):
     return ((values - options["mean"]) / options["std"]).astype(process.recipe.precision), train_split.y[rows]
 
 
+def seed_dropout(model, key):
+    """Every dropout layer draws from two words of its own, hashed from the step's key and the layer's place."""
+    for place, variable in enumerate(model.non_trainable_variables):
+        if variable.path.endswith("seed_generator_state"):
+            variable.assign((hashed([*key, place], 2) >> np.uint32(1)).astype(np.int32))
+
+
 def objective(process, logits, targets, client):
     """Cross-entropy; masked: labels that the client does not have get logit 0."""
     if process.recipe.client.loss.name == "masked_cross_entropy":
@@ -102,7 +110,12 @@ def objective(process, logits, targets, client):
 
 
 def uniform(key, shape):
-    """The package's random numbers, written out: MurmurHash3's finaliser over the words of the key and a counter."""
+    """The package's random numbers in [0, 1)."""
+    return ((hashed(key, np.prod(shape)) >> np.uint32(8)) * 2.0**-24).reshape(shape)
+
+
+def hashed(key, count):
+    """The package's hash, written out: MurmurHash3's finaliser over the words of the key and a counter."""
     def mix(value):
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
             value = (value ^ (value >> np.uint32(shift))) * np.uint32(factor)
@@ -111,5 +124,4 @@ def uniform(key, shape):
     golden, state = np.uint32(0x9E3779B1), np.full(1, 0x9E3779B1, np.uint32)
     for word in key:
         state = mix(state ^ np.uint32(word & 0xFFFFFFFF)) + golden
-    counter = np.arange(np.prod(shape), dtype=np.uint32) * golden
-    return ((mix(mix(counter + state)) >> np.uint32(8)) * 2.0**-24).reshape(shape)
+    return mix(mix(np.arange(count, dtype=np.uint32) * golden + state))

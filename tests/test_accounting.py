@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import hetero_tf
-from hetero_tf import accounting, recipe as recipes
+from hetero_tf import accounting, hardware, recipe as recipes
 from hetero_tf.accounting import counting, tables
 from hetero_tf.errors import BadInput
 from hetero_tf.models import build_model
@@ -224,12 +224,21 @@ def test_json_is_plain_and_complete():
     assert set(found["mix"]) == {"shares", "parameters", "flops", "megabytes", "multiply_adds", "bytes_down",
                                  "bytes_up", "ratio"}
     assert found["split"]["clients"] == 4 and found["stand_in_for"] is None
+    assert found["engine"] == {"clients_at_once": {"a": 1, "b": 1}, "reasons": [], "compiled": False, "threads": 1,
+                               "parallel": hardware.cores(), "precision": "float32", "device": "cpu"}
+
+
+def test_without_data_no_engine_is_chosen():
+    found = accounting.describe_recipe(small(), (4, 4, 1), 10)
+    assert accounting.to_json(found)["engine"] is None and "engine:" not in accounting.to_text(found)
 
 
 def test_text_has_aligned_tables():
     found = accounting.describe(hetero_tf.learning_process(small()))
     blocks = accounting.to_text(found).split("\n\n")
-    assert blocks[0] == "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)"
+    assert blocks[0] == (
+        "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\nengine: one by one at levels a, b; "
+        f"{hardware.cores()} in flight, 1 thread each; float32, cpu")
     for table in (blocks[1], blocks[3], blocks[4]):
         assert len({len(line) for line in table.splitlines()}) == 1
     rows = {line.split()[0]: line.split() for line in blocks[1].splitlines()}

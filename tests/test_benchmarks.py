@@ -17,4 +17,35 @@ def test_round_benchmark_prints_one_json_line():
     assert found["traces"] == 1 and found["levels"] == "a-c" and found["steps"] > 0
     assert 0 < found["share_of_peak"] < 1
     assert found["examples_per_s"] > 0 and found["ms_per_step"] > 0 and found["peak_rss_mb"] > 100
-    assert found["statistics_s"] <= found["evaluate_s"] * 2 and found["evaluate_first_s"] > 0
+    assert found["at_once"] == {"a": 1, "c": 1} and found["precision"] == "float32"
+    assert all(found[name] > 0 for name in ("set_up_s", "trace_s", "plan_ms", "statistics_s", "evaluate_first_s"))
+    assert 0 < found["cut_and_merge_ms"] < 1000 * found["first_round_s"]
+
+
+def test_operations_of_a_step_add_up_to_about_its_time():
+    command = [sys.executable, "benchmarks/operations.py", "--recipe", "tiny/digits", "--levels", "c", "--json"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    names = [row["operation"] for row in found["operations"]]
+    assert any("Conv2D" in name for name in names) and len(names) == len(set(names))
+    assert sum(row["ms_per_step"] for row in found["operations"]) == found["in_operations"] > 0
+    convolutions = [row["calls_per_step"] for row in found["operations"] if row["operation"].endswith("BackpropInput")]
+    assert 0 < sum(convolutions) <= 2
+
+
+def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
+    # Three clients cannot have five active ones, so one combination of two is left.
+    command = [sys.executable, "benchmarks/scaling.py", "--recipe", "tiny/digits", "--population", "3", "30", "--active",
+               "5", "--levels", "c", "--examples", "4", "--repeats", "1", "--set", "client.epochs=2", "--json"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["recipe"], found["examples"]) == ("tiny/digits", 4)
+    row, = found["rows"]
+    assert (row["population"], row["active"], row["levels"]) == (30, 5, "c")
+    # Four examples are one batch of five at most, in each of two epochs.
+    assert row["steps"] == 5 * 2
+    assert 0 < row["round_s"] < row["first_round_s"]
+    assert abs(row["ms_per_step"] * row["steps"] / 1000 - row["round_s"]) < 1e-9
+    assert row["plan_ms"] > 0 and row["set_up_s"] > 0 and row["rss_mb"] > 100

@@ -21,8 +21,8 @@ MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be fetched"
 WRONG = [
     (["--recpe=small.yaml"], "unknown flag --recpe; did you mean 'recipe'?"),
     ([R, "--thread=2"], "unknown flag --thread; did you mean 'threads'?"),
-    ([R, "--nosuch"], "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, help, json, level, out, "
-                      "overwrite, plugin, recipe, run_dir, set, state, threads, version"),
+    ([R, "--nosuch"], "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, engine, help, json, level, "
+                      "out, overwrite, plugin, recipe, run_dir, set, state, threads, version"),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
@@ -59,6 +59,7 @@ WRONG = [
     ([R, "--threads=x"], "flag --threads=x: must be a whole number" + FLAGS),
     ([R, "--threads=1.5"], "flag --threads=1.5: must be a whole number" + FLAGS),
     ([R, "--state=wrong"], "flag --state=wrong: value should be one of <best|last>" + FLAGS),
+    ([R, "--engine=fast"], "flag --engine=fast: value should be one of <auto|slots|cohort>" + FLAGS),
     ([R, "--json=maybe"], "flag --json=maybe: must be true or false" + FLAGS),
     ([R, "--plugin=own_missing"], "--plugin own_missing: cannot be imported; ModuleNotFoundError: No module named "
                                   "'own_missing'"),
@@ -161,6 +162,16 @@ def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, c
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, monkeypatch):
+    def fail(*_):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("hetero_tf.plans.plan_round", fail)
+    assert cli.main(["hetero_tf", R, "--run_dir=run"]) == 1
+    err = capsys.readouterr().err
+    assert err == "hetero_tf: KeyError: 'surprise'; this is a defect of the program; --debug shows where\n"
+
+
 def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, capsys):
     (place / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
     before = list(sys.path)
@@ -208,16 +219,25 @@ def test_json_is_one_line_and_sentences_go_to_standard_error(folder):
     assert rest == "" and summary["rounds"] == 2 and summary["last"]["round"] == 2
     assert summary["stand_in_for"] is None and summary["data"] == "synthetic images (seed 0)"
     assert {"run_dir", "best", "seconds"} < set(summary)
+    assert summary["engine"] == {"clients_at_once": {"a": 1, "b": 1}, "reasons": [], "compiled": False,
+                                 "parallel": hardware.cores(), "threads": 1, "precision": "float32", "device": "cpu"}
+    first = summary["first_round_s"]
+    assert list(first) == ["start", "data", "build", "trace", "round", "total"] and min(first.values()) >= 0
+    assert first["total"] == pytest.approx(sum(first.values()) - first["total"], abs=0.04)
+    # TensorFlow was imported in it.
+    assert first["start"] > 0.5
 
 
 def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     lines = (folder / "err").read_text().splitlines()
     assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
     assert [line.split(" ")[0] for line in lines] == [
-        "data:", "clients:", "round", "round", "last:", "best:", "done", "next:", ""]
-    assert re.fullmatch(r"round 1/2  \d+ s left  loss .*  a\d b\d", lines[2])
+        "data:", "clients:", "engine:", "first", "round", "round", "last:", "best:", "done", "next:", ""]
+    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
+    assert re.fullmatch(rf"first round after \d+\.\d s: {parts}", lines[3])
+    assert re.fullmatch(r"round 1/2  \d+ s left  loss .*  a\d b\d", lines[4])
     # log.txt begins where the run does.
-    assert (folder / "run" / "log.txt").read_text().splitlines()[:2] == lines[2:4]
+    assert (folder / "run" / "log.txt").read_text().splitlines()[:3] == lines[3:6]
 
 
 def test_a_reader_that_leaves_is_not_a_crash(folder):
@@ -250,6 +270,15 @@ def test_evaluate_says_the_same_as_the_training(folder):
     for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
         assert found[name] == row[name]
     assert found["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {found['round']}  ")
+
+
+def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
+    """It comes last, so that it holds whatever --set says."""
+    found = []
+    monkeypatch.setattr(cli, "_describe", lambda recipe, flags, console: found.append(recipe.engine))
+    for words in ([], ["--engine=slots"], ["--engine", "cohort", "--set=engine=slots"], ["--set=engine=slots"]):
+        assert cli.main(["hetero_tf", "describe", R, *words]) == 0
+    assert found == ["auto", "slots", "cohort", "slots"]
 
 
 def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):

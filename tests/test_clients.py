@@ -1,4 +1,4 @@
-"""Local training against NumPy, and the dropout of a client as a pure function of its key."""
+"""Local training against NumPy, of one client and of several at once."""
 
 import keras
 import numpy as np
@@ -6,111 +6,165 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf import clients
+from hetero_tf.layers.dropout import Dropout
+from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.recipe.schema import Optimizer
+from hetero_tf.stacks import build_stack, slot
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
+PLAIN = Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.0, clip_norm=None)
 
 
-def linear(dropout=0.0):
-    return keras.Sequential([keras.Input((3,), dtype="float64"), keras.layers.Dropout(dropout, dtype="float64"),
-                             keras.layers.Dense(2, use_bias=False, dtype="float64")])
+def linear(many=1, dropout=0.0, bias=False):
+    """A `Stack` of a linear model in float64."""
+    def build(many):
+        inputs = keras.Input((3 * many,), dtype="float64")
+        dense = keras_layer("Dense", many)(2, use_bias=bias, dtype="float64")
+        return keras.Model(inputs, dense(Dropout(dropout, many, dtype="float64")(inputs)))
+
+    return slot(build(1)) if many == 1 else build_stack(build(1), build, many)
 
 
 def squared(logits, targets):
-    return tf.reduce_mean(tf.square(logits - targets))
+    return tf.reduce_mean(tf.square(logits - targets), [1, 2])
 
 
-def batch(step):
-    rows = tf.range(2 * step, 2 * step + 2)
-    return tf.gather(FEATURES, rows), tf.gather(TARGETS, rows)
+def pair(tick):
+    """Examples of a tick; the second client of a stack has its own."""
+    rows = tf.range(2 * tick, 2 * tick + 2)
+    return [tf.stack([tf.gather(values, rows), tf.gather(values[::-1].copy(), rows)]) for values in (FEATURES, TARGETS)]
 
 
-def train(model, optimizer, steps=3, key=(0, 1, 2), objective=squared, start=((3, 2),), batch=batch, rate=0.1):
-    """Weights, losses and gradient norms of training that starts from ones of the given shapes."""
+def train(stack, optimizer, steps=3, key=((0, 1, 2), (0, 1, 5)), objective=squared, batch=pair, rate=0.1, active=None,
+          most=None):
+    """Weights, losses and gradient norms of training that starts from ones."""
     @tf.function
     def run(key):
-        weights = [tf.ones(shape, tf.float64) for shape in start]
-        found = clients.train_locally(model, objective, optimizer, batch, tf.constant(steps), weights,
-                                      tf.constant(rate, tf.float64), key)
+        many = stack.clients
+        batches = clients.Batches(
+            read=lambda tick, key, kind: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
+            kinds=(None,), choose=None,
+            active=None if active is None else lambda tick: tf.gather(active, tick), ticks=tf.constant(steps),
+            most=tf.constant(steps if most is None else most))
+        found = clients.train_locally(stack, objective, optimizer, batches,
+                                      tf.ones([many, sum(stack.sizes)], tf.float64), tf.constant(rate, tf.float64), key)
         return found.weights, found.losses, found.gradient_norms
 
-    return [np.asarray(value) for value in tf.nest.flatten(run(tf.constant(key)))]
+    return [value.numpy() for value in run(tf.constant(key)[:stack.clients])]
+
+
+def by_hand(settings, features, targets, ticks):
+    """The same in NumPy for one client that is active in some of the ticks."""
+    weights, velocity, losses, norms = np.ones((3, 2)), np.zeros((3, 2)), [], []
+    for tick in ticks:
+        x, y = features[2 * tick:2 * tick + 2], targets[2 * tick:2 * tick + 2]
+        gap = x @ weights - y
+        gradient = x.T @ gap * 2 / gap.size
+        norm = np.sqrt((gradient**2).sum())
+        losses.append((gap**2).mean())
+        norms.append(norm)
+        factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
+        velocity = settings.momentum * velocity + gradient * factor + settings.weight_decay * weights
+        weights = weights - 0.1 * velocity
+    return weights.ravel(), losses, norms
 
 
 @pytest.mark.parametrize("clip", [None, 0.5, 100.0])
 def test_three_steps_equal_numpy(clip):
     settings = Optimizer(learning_rate=0.1, momentum=0.8, weight_decay=0.01, clip_norm=clip)
     found_weights, found_losses, found_norms = train(linear(), settings)
-    weights, velocity, losses, norms = np.ones((3, 2)), np.zeros((3, 2)), [], []
-    for step in range(3):
-        x, y = FEATURES[2 * step:2 * step + 2], TARGETS[2 * step:2 * step + 2]
-        gap = x @ weights - y
-        gradient = x.T @ gap * 2 / gap.size
-        norm = np.sqrt((gradient**2).sum())
-        losses.append((gap**2).mean())
-        norms.append(norm)
-        factor = 1 if clip is None else min(1, clip / (norm + 1e-6))
-        velocity = 0.8 * velocity + gradient * factor + 0.01 * weights
-        weights = weights - 0.1 * velocity
+    weights, losses, norms = by_hand(settings, FEATURES, TARGETS, range(3))
     assert min(norms) < 0.5 < max(norms) < 100  # 0.5 clips some steps and not others
-    np.testing.assert_allclose(found_weights, weights, rtol=1e-12)
-    np.testing.assert_allclose(found_losses, losses, rtol=1e-12)
-    np.testing.assert_allclose(found_norms, norms, rtol=1e-12)
+    np.testing.assert_allclose(found_weights[0], weights, rtol=1e-12)
+    np.testing.assert_allclose(found_losses[:, 0], losses, rtol=1e-12)
+    np.testing.assert_allclose(found_norms[:, 0], norms, rtol=1e-12)
 
 
-def test_the_norm_of_clipping_covers_all_variables():
+def test_clients_of_a_stack_train_as_if_alone_and_idle_where_they_have_no_step():
+    settings = Optimizer(learning_rate=0.1, momentum=0.8, weight_decay=0.01, clip_norm=0.5)
+    active = np.asarray([[True, True], [True, False], [False, True]])
+    weights, losses, norms = train(linear(2), settings, active=active)
+    for client, order in enumerate((1, -1)):
+        ticks = np.flatnonzero(active[:, client])
+        expected = by_hand(settings, FEATURES[::order], TARGETS[::order], ticks)
+        np.testing.assert_allclose(weights[client], expected[0], rtol=1e-12)
+        np.testing.assert_allclose(losses[ticks, client], expected[1], rtol=1e-12)
+        np.testing.assert_allclose(norms[ticks, client], expected[2], rtol=1e-12)
+    assert losses[~active].tolist() == norms[~active].tolist() == [0, 0]
+
+
+def test_a_step_of_an_idle_client_that_is_not_finite_changes_nothing():
+    def broken(tick):
+        inputs, targets = pair(tick)
+        return tf.where(tf.constant([[[False]], [[True]]]) & (tick == 1), np.float64(np.nan), inputs), targets
+
+    active = np.asarray([[True, True], [True, False], [True, True]])
+    found, wanted = (train(linear(2), PLAIN, active=active, batch=batch) for batch in (broken, pair))
+    for one, other in zip(found, wanted):
+        assert one.tobytes() == other.tobytes() and np.isfinite(one).all()
+
+
+def test_the_norm_of_clipping_covers_all_values_of_a_client_and_no_others():
     settings = Optimizer(learning_rate=1.0, momentum=0.0, weight_decay=0.0, clip_norm=1.0)
-    gradients = [tf.constant([3.0], tf.float64), tf.constant([[0.0, 4.0]], tf.float64)]
-    weights = [tf.zeros_like(value) for value in gradients]
-    norm = tf.linalg.global_norm(gradients)
-    moved, _ = clients.sgd(weights, weights, gradients, norm, 1.0, settings)
-    np.testing.assert_allclose(moved[0], [-3 / (5 + 1e-6)], rtol=1e-15)
-    np.testing.assert_allclose(moved[1], [[0, -4 / (5 + 1e-6)]], rtol=1e-15)
+    gradients = tf.constant([[3.0, 0.0, 4.0], [0.3, 0.0, 0.4]], tf.float64)
+    start = tf.zeros_like(gradients)
+    moved, _ = clients.sgd(start, start, gradients, tf.norm(gradients, axis=1), 1.0, settings)
+    np.testing.assert_allclose(moved, [[-3 / (5 + 1e-6), 0, -4 / (5 + 1e-6)], [-0.3, 0, -0.4]], rtol=1e-15)
 
 
 def test_no_step_leaves_the_weights_and_records_nothing():
     weights, losses, norms = train(linear(), Optimizer(learning_rate=0.1), steps=0)
     assert (weights == 1).all()
-    assert losses.shape == norms.shape == (0,)
+    assert losses.shape == norms.shape == (0, 1)
+
+
+def test_what_is_recorded_is_as_long_as_asked_with_zeros_at_the_end():
+    _, short, _ = train(linear(2), PLAIN, steps=2)
+    _, long, norms = train(linear(2), PLAIN, steps=2, most=5)
+    assert long.shape == norms.shape == (5, 2)
+    assert long[:2].tobytes() == short.tobytes()
+    assert not long[2:].any() and not norms[2:].any() and norms[:2].all()
 
 
 def test_momentum_starts_from_zero_at_every_call():
     settings = Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.0, clip_norm=None)
-    model = linear()
-    first = train(model, settings, steps=1)
-    again = train(model, settings, steps=1)
+    stack = linear()
+    first = train(stack, settings, steps=1)
+    again = train(stack, settings, steps=1)
     assert first[0].tobytes() == again[0].tobytes()
 
 
-def test_a_variable_without_gradient_only_decays():
-    model = keras.Sequential([keras.Input((3,), dtype="float64"), keras.layers.Dense(2, dtype="float64")])
+def test_without_a_gradient_values_only_decay():
     settings = Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.5, clip_norm=None)
-
-    def constant(logits, targets):
-        return tf.reduce_sum(targets) * 0
-
-    _, bias, _, norms = train(model, settings, 2, objective=constant, start=((3, 2), (2,)))
-    np.testing.assert_allclose(bias, [0.95**2] * 2)
-    assert norms.tolist() == [0, 0]
+    weights, _, norms = train(linear(bias=True), settings, 2, objective=lambda logits, targets: targets[:, 0, 0] * 0)
+    np.testing.assert_allclose(weights, [[0.95**2] * 8])
+    assert norms.tolist() == [[0], [0]]
 
 
 def test_dropout_is_a_pure_function_of_seed_round_client_and_step():
-    settings = Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.0, clip_norm=None)
-    model = linear(dropout=0.5)
-    reference = train(model, settings)[0]
-    assert train(model, settings)[0].tobytes() == reference.tobytes()
+    stack = linear(dropout=0.5)
+    reference = train(stack, PLAIN)[0]
+    assert train(stack, PLAIN)[0].tobytes() == reference.tobytes()
     for key in ((1, 1, 2), (0, 2, 2), (0, 1, 3)):
-        assert np.abs(train(model, settings, key=key)[0] - reference).max() > 1e-3
+        assert np.abs(train(stack, PLAIN, key=(key,))[0] - reference).max() > 1e-3
     # With equal batches and a rate of 0, only another mask in each step can change the loss.
-    losses = train(model, settings, steps=6, batch=lambda step: (FEATURES, TARGETS), rate=0.0)[1]
-    assert len(set(losses.tolist())) == 6
-    states = [clients._state(model, tf.constant([0, 1, 2, step]))[0].numpy().tolist() for step in range(20)]
-    assert len({tuple(state) for state in states}) == 20
+    same = [values[None, :6] for values in (FEATURES, TARGETS)]
+    losses = train(stack, PLAIN, steps=6, batch=lambda tick: same, rate=0.0)[1]
+    assert len(set(losses.ravel().tolist())) == 6
+
+
+def test_a_client_that_idles_draws_the_dropout_of_its_own_next_step():
+    same = [np.stack([values, values]) for values in (FEATURES, TARGETS)]
+    active = np.asarray([[True, True], [True, False], [True, True]])
+    both = train(linear(2, dropout=0.5), PLAIN, batch=lambda tick: same, active=active)
+    alone = train(linear(dropout=0.5), PLAIN, steps=2, batch=lambda tick: same, key=((0, 1, 5),))
+    np.testing.assert_allclose(both[0][1], alone[0][0], rtol=1e-12)
+    np.testing.assert_allclose(both[1][[0, 2], 1], alone[1][:, 0], rtol=1e-12)
 
 
 def test_training_changes_no_variable_of_the_model():
-    model = linear(dropout=0.5)
-    before = [variable.numpy() for variable in model.variables]
-    train(model, Optimizer(learning_rate=0.1))
-    assert all((old == new.numpy()).all() for old, new in zip(before, model.variables))
+    stack = linear(dropout=0.5)
+    before = [variable.numpy() for variable in stack.model.variables]
+    train(stack, Optimizer(learning_rate=0.1))
+    assert all((old == new.numpy()).all() for old, new in zip(before, stack.model.variables))

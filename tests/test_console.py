@@ -3,10 +3,15 @@
 import io
 import os
 import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from hetero_tf.console import Console, duration, figures
+from hetero_tf import console as module
+from hetero_tf.console import Console, age, duration, engine, figures
 
 
 def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
@@ -78,3 +83,49 @@ def test_durations(seconds, text):
 def test_figures():
     assert figures({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6, "e": float("nan")}) == (
         "a 97.12  b 0.08415  c -  d 1.235e+04  e nan")
+
+
+def test_laps_add_up_to_the_age_of_the_process(monkeypatch):
+    times = iter([100.0, 102.5, 103.0, 110.0])
+    monkeypatch.setattr(module, "age", lambda: 4.0)
+    console = Console(io.StringIO(), clock=lambda: next(times))
+    for name in ("start", "data", "build"):
+        console.lap(name)
+    assert console.laps == {"start": 6.5, "data": 0.5, "build": 7.0}
+
+
+def test_the_age_counts_from_the_start_of_the_process_not_of_python():
+    """A shell that waits and then becomes Python, as bin/hetero_tf does."""
+    script = "import time; from hetero_tf.console import age; print(age())"
+    found = subprocess.run(["sh", "-c", 'sleep 0.3; exec "$0" -c "$1"', sys.executable, script], capture_output=True,
+                           text=True, cwd=Path(__file__).parents[1], timeout=60)
+    assert 0.3 <= float(found.stdout) < 60, found.stderr
+
+
+@pytest.mark.parametrize("stat", [None, "", "1 (a) b) S 1 2"])
+def test_without_proc_the_age_counts_from_the_import(monkeypatch, stat):
+    def read(path):
+        if stat is None:
+            raise FileNotFoundError(path)
+        return stat
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert age() == pytest.approx(time.monotonic() - module.IMPORTED, abs=1)
+
+
+REPORT = {"clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5}, "reasons": [], "compiled": False, "parallel": 2,
+          "threads": 1, "precision": "float32", "device": "cpu"}
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    ({}, "engine: 5 clients at once at levels c, e; 2 clients at once at level b; one by one at level a; 2 in flight, "
+         "1 thread each; float32, cpu"),
+    ({"clients_at_once": {"e": 1}, "threads": 4},
+     "engine: one by one at level e; 2 in flight, 4 threads each; float32, cpu"),
+    ({"clients_at_once": {"e": 8}, "device": "gpu", "compiled": True, "precision": "float64"},
+     "engine: 8 clients at once at level e; 2 in flight, 1 thread each; float64, gpu, compiled by XLA"),
+    ({"clients_at_once": {"e": 1}, "reasons": ["level e: why", "level f: too"]},
+     "engine: one by one at level e; 2 in flight, 1 thread each; float32, cpu\nlevel e: why\nlevel f: too"),
+])
+def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
+    assert engine({**REPORT, **change}) == text

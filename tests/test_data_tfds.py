@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from hetero_tf.data import decoded
 from hetero_tf.data import tfds as loader
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.errors import BadInput, MemoryProblem
@@ -67,6 +68,23 @@ def test_a_prepared_set_comes_in_the_order_of_its_files(prepared, capfd):
     assert found.class_names == ("cat", "dog", "eel")
     assert found.source == f"tiny/1.0.0 ({prepared}/tfds/tiny/1.0.0)"
     assert capfd.readouterr().out == ""
+
+
+def test_a_kept_set_is_the_same_and_a_damaged_file_is_still_found(copied, tmp_path, monkeypatch):
+    folder, file = copied
+    monkeypatch.setattr(decoded, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(decoded, "SMALLEST", TRAIN)
+    first = loader.load(folder, dataset="tiny")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["tiny-1.0.0.npz"]
+    with monkeypatch.context() as context:
+        context.setattr(loader, "_read", None)
+        second = loader.load(folder, dataset="tiny")
+    assert (first.sha256, first.source, first.class_names) == (second.sha256, second.source, second.class_names)
+    # Other options are other arrays.
+    assert loader.load(folder, dataset="tiny", train="test", test="train").test.x.shape[0] == TRAIN
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(BadInput, match="split train cannot be read"):
+        loader.load(folder, dataset="tiny")
 
 
 def test_images_of_different_sizes_need_a_size(prepared):

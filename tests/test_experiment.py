@@ -2,17 +2,20 @@
 
 import json
 import re
+import threading
 
 import numpy as np
 import programs
 import pytest
 import runs
+import tiny
 from runs import train  # noqa: F401
 
-from hetero_tf import experiment, recipe, resume, states
+from hetero_tf import experiment, recipe, resume, states, training
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.errors import BadInput, Locked, NotFinite
+from hetero_tf.process import LearningProcess, State
 from hetero_tf.store import sealed
 from hetero_tf.store.run_folder import RunFolder
 
@@ -30,7 +33,9 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):  # noqa: F811
                              "global_accuracy", "local_loss", "local_accuracy"}
     assert summary["rounds"] == 4 and summary["data"] == "synthetic images (seed 0)" and summary["stand_in_for"] is None
     assert {name: found[3][name] for name in summary["last"]} == summary["last"]
-    assert said.startswith("data: synthetic images (seed 0)\nclients: 6, 2 active a round, 20 to 20 examples each\n")
+    assert said.startswith(
+        "data: synthetic images (seed 0)\nclients: 6, 2 active a round, 20 to 20 examples each\n"
+        "engine: one by one at levels a, b; 2 in flight, 1 thread each; float32, cpu\nfirst round after ")
     assert json.loads(json.dumps(summary)) == summary
 
 
@@ -91,7 +96,7 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     ("global_accuracy", 1.0, 1.0, False), ("global_loss", None, 1.0, False), ("global_accuracy", 0.0, None, True),
 ])
 def test_better_knows_the_direction_of_each_metric(name, found, best, better):
-    assert experiment._better(name, {name: found}, {} if best is None else {name: best}) == better
+    assert training.better(name, {name: found}, {} if best is None else {name: best}) == better
 
 
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):  # noqa: F811
@@ -145,28 +150,140 @@ class Losing:
 
 def test_lost_clients_are_counted_and_a_bad_round_is_drawn_again():
     process = Losing([[0], [1], [2, 1], [0]])
-    begin = experiment.processes.State(0, {})
-    state, rows, examples = experiment._advance(process, begin, 4)
+    begin = State(0, {})
+    state, rows, examples = training.advance(process, begin, [(round, 0) for round in range(4)])
     # Round 3 loses half of its clients, so the call ends before it.
     assert (state.round, [row["lost"] for row in rows], examples) == (2, [0, 1], 8)
-    state, rows, _ = experiment._advance(process, state, 4)
+    state, rows, _ = training.advance(process, state, [(2, 0), (3, 0)])
     assert state.round == 3 and rows == [{"round": 3, "lost": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
     assert process.calls[-1] == [(2, 1)]
-    state, rows, _ = experiment._advance(process, state, 4)
+    state, rows, _ = training.advance(process, state, [(3, 0)])
     assert state.round == 4 and rows[0]["lost"] == 0
     with pytest.raises(NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with another"):
-        experiment._advance(Losing([[4, 3]]), begin, 1)
+        training.advance(Losing([[4, 3]]), begin, [(0, 0)])
+
+
+def built(*overrides):
+    """The process of a recipe, as a run in this file builds it."""
+    return experiment.build_process(recipe.loads(RECIPE, "test", overrides), experiment.Settings(None, None, 2, False))
+
+
+def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train, tmp_path, monkeypatch):  # noqa: F811
+    planned, run, plan = [], LearningProcess.run, LearningProcess.plan
+    ready = [threading.Event() for _ in range(7)]
+
+    def watched_plan(self, round, cohort=None, attempt=0):
+        planned.append((round, threading.current_thread()))
+        ready[round].set()
+        return plan(self, round, cohort, attempt)
+
+    def watched_run(self, state, plans):
+        behind = state.round + len(plans)
+        assert behind == 7 or ready[behind].wait(30), "the next call is planned while this one runs"
+        return run(self, state, plans)
+
+    monkeypatch.setattr(LearningProcess, "plan", watched_plan)
+    monkeypatch.setattr(LearningProcess, "run", watched_run)
+    more = ("rounds=7", "evaluate.every=3")
+    train(tmp_path, RECIPE, *more, "checkpoint.every=2")
+    assert [round for round, _ in planned] == list(range(7))
+    assert threading.current_thread() not in {thread for _, thread in planned}
+    monkeypatch.undo()
+    alone = built(*more)
+    state = alone.initialize()
+    for _ in range(7):
+        state, _ = alone.next(state)
+    found = states.open_newest(tmp_path / "checkpoints", alone)[0]
+    assert found.round == 7 and tiny.same(tiny.arrays(found), tiny.arrays(state))
+
+
+def test_a_repeated_round_is_planned_anew(train, tmp_path, monkeypatch):  # noqa: F811
+    """The first cohort of round 3 is lost within a call of four rounds."""
+    made, calls, run, plan = [], [], LearningProcess.run, LearningProcess.plan
+
+    def named_plan(self, round, cohort=None, attempt=0):
+        made.append(((round, attempt), plan(self, round, cohort, attempt)))
+        return made[-1][1]
+
+    def losing_run(self, state, plans):
+        calls.append([next(name for name, known in made if known is one) for one in plans])
+        after, rows = run(self, state, plans)
+        return after, [row | ({"lost": 2} if name == (2, 0) else {}) for row, name in zip(rows, calls[-1])]
+
+    monkeypatch.setattr(LearningProcess, "plan", named_plan)
+    monkeypatch.setattr(LearningProcess, "run", losing_run)
+    every = ("evaluate.every=4", "checkpoint.every=4")
+    train(tmp_path, RECIPE, *every)
+    assert calls == [[(0, 0), (1, 0), (2, 0), (3, 0)], [(0, 0), (1, 0)], [(2, 0), (3, 0)], [(2, 1)], [(3, 0)]]
+    monkeypatch.undo()
+    alone = built(*every)
+    state = alone.initialize()
+    for number in range(4):
+        state, _ = alone.run(state, [alone.plan(number, attempt=int(number == 2))])
+    found = states.open_newest(tmp_path / "checkpoints", alone)[0]
+    assert found.round == 4 and tiny.same(tiny.arrays(found), tiny.arrays(state))
+    assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_what_fails_in_planning_ends_the_run_after_the_rounds_before(train, tmp_path, monkeypatch):  # noqa: F811
+    plan = LearningProcess.plan
+
+    def failing(self, round, cohort=None, attempt=0):
+        if round == 2:
+            raise BadInput("round 3: cannot be planned")
+        return plan(self, round, cohort, attempt)
+
+    monkeypatch.setattr(LearningProcess, "plan", failing)
+    with pytest.raises(BadInput, match="^round 3: cannot be planned$"):
+        train(tmp_path, RECIPE)
+    assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2]
+    monkeypatch.undo()
+    summary, said = train(tmp_path, RECIPE)
+    assert summary["rounds"] == 4 and "after round 2\n" in said
+
+
+def test_the_first_call_is_timed_and_only_that(train, tmp_path):  # noqa: F811
+    summary, said = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
+    parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
+    (line,) = re.findall(rf"^first 3 rounds after \d+\.\d s: {parts}$", said, re.MULTILINE)
+    assert line in (tmp_path / "log.txt").read_text().splitlines()
+    assert list(summary["first_round_s"]) == ["start", "data", "build", "trace", "round", "total"]
+    summary, said = train(tmp_path, RECIPE, "evaluate.every=3", "checkpoint.every=3", "rounds=3")
+    assert summary["first_round_s"] is None and "\nfirst" not in said
+    assert not any("first" in row or "start" in row for row in runs.rows(tmp_path))
+
+
+def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_path):  # noqa: F811
+    train(tmp_path, RECIPE, "rounds=1")
+    facts = json.loads((tmp_path / "environment.json").read_text())
+    assert facts["settings"].items() >= {"clients_at_once": {"a": 1, "b": 1}, "compiled": False, "device": "cpu",
+                                         "precision": "float32"}.items()
+    assert facts["threads"] == {"inter_op": 2, "intra_op": 1}
+    with pytest.raises(BadInput, match=r"begun under other conditions \(settings.clients_at_once was {'a': 1, 'b': 1}, "
+                                       r"is {'a': 2, 'b': 2}\), so its numbers .* with --allow_other_machine$"):
+        train(tmp_path, RECIPE, "rounds=2", "engine=cohort")
+    with pytest.raises(BadInput, match=r"under other conditions \(threads.inter_op was 2, is 1\)"):
+        train(tmp_path, RECIPE, "rounds=2", threads=1)
+    with pytest.raises(BadInput, match=r"holds a run of another recipe \(precision: 'float32' -> 'float64'\)"):
+        train(tmp_path, RECIPE, "rounds=2", "precision=float64", allow=True)
+    # The name of the engine does not matter, but what it comes to.
+    _, said = train(tmp_path, RECIPE, "rounds=2", "engine=slots")
+    assert "after round 1\n" in said and "note: settings" not in said
+    _, said = train(tmp_path, RECIPE, "rounds=3", "engine=cohort", allow=True)
+    assert "note: settings.clients_at_once was {'a': 1, 'b': 1}, is {'a': 2, 'b': 2}\n" in said
+    assert "engine: 2 clients at once at levels a, b; " in said
+    assert train(tmp_path, RECIPE, "rounds=4", "engine=cohort")[0]["rounds"] == 4
 
 
 def test_metrics_that_are_not_finite_do_not_stop_a_run(train, tmp_path, monkeypatch):  # noqa: F811
     """exp(loss) of a bad model is infinite; that round is never the best."""
-    evaluate = experiment.processes.LearningProcess.evaluate
+    evaluate = LearningProcess.evaluate
 
     def spoiled(process, state):
         measured, statistics = evaluate(process, state)
         return ({name: float("inf") for name in measured} if state.round == 2 else measured), statistics
 
-    monkeypatch.setattr(experiment.processes.LearningProcess, "evaluate", spoiled)
+    monkeypatch.setattr(LearningProcess, "evaluate", spoiled)
     summary, said = train(tmp_path, RECIPE, "rounds=2", "evaluate.every=2")
     assert summary["best"] == {} and summary["last"]["global_loss"] is None
     assert runs.rows(tmp_path)[1]["global_loss"] is None and "last: round 2  global_loss -" in said

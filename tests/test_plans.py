@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pytest
 import tiny
 
 from hetero_tf import plans, recipe
@@ -86,15 +85,3 @@ def test_clients_have_their_own_examples_and_padding_behind_their_steps():
         assert (np.bincount(rows[rows >= 0], minlength=25)[own] == 2).all()
         assert (rows >= 0).sum() == 2 * len(own)
         assert (rows[steps:] == -1).all()
-
-
-def test_stacked_rounds_are_padded_to_the_longest():
-    short, long = plan(0, cohort=[3, 1]), plan(1, cohort=[2, 0])
-    both = plans.stack([short, long])
-    assert both.rows.shape == (2, 2, 6, 3)
-    assert both.rows[0, :, :4].tolist() == short.rows.tolist()
-    assert (both.rows[0, :, 4:] == -1).all()
-    assert both.starts.shape == (2, 2, 6)
-    assert both.clients.tolist() == [short.clients.tolist(), long.clients.tolist()]
-    with pytest.raises(ValueError, match="same shape"):
-        plans.stack([plan(0, cohort=[1]), long])

@@ -54,6 +54,9 @@ def test_asks_for_versions_without_importing():
     ("threads", "intra_op", 7, "threads.intra_op was {!r}, is 7"),
     ("settings", "determinism", False, "settings.determinism was {!r}, is False"),
     ("settings", "device", "gpu", "settings.device was {!r}, is 'gpu'"),
+    ("settings", "clients_at_once", {"a": 1}, "settings.clients_at_once was {!r}, is {{'a': 1}}"),
+    ("settings", "compiled", True, "settings.compiled was {!r}, is True"),
+    ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
 ])
 def test_what_decides_changes_the_fingerprint(facts, section, name, value, said):
     other = copy.deepcopy(facts)

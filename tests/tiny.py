@@ -3,11 +3,14 @@
 No width equals the number of labels or one more: `oracle` tells the label axis by its length.
 """
 
+import functools
+
 import numpy as np
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition, label_mask
+from hetero_tf.partitions.shares import Shares
 from hetero_tf.process import learning_process
 
 CLASSES, WORDS = 9, 13
@@ -56,6 +59,8 @@ model:
     - [GlobalAveragePooling2D, Dense: {units: !w 8}, Scaler, ReLU]
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
 """ + COMMON
+DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
+DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):
@@ -70,9 +75,9 @@ def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2)
 
     tested = np.arange(test) % len(sizes)
     dataset = Dataset(split(owners), split(tested), CLASSES, "noise")
-    train, test = ([np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes))]
+    train, test = (Shares.from_lists(np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes)))
                    for which in (owners, tested))
-    return dataset, Partition(tuple(train), tuple(test), label_mask(dataset.train.y, train, CLASSES))
+    return dataset, Partition(train, test, label_mask(dataset.train.y, train, CLASSES))
 
 
 def text(rows=(1, 3, 2, 1), length=10):
@@ -80,15 +85,30 @@ def text(rows=(1, 3, 2, 1), length=10):
     rng = np.random.default_rng(4)
     own = [rng.choice(WORDS, 6 + client, replace=False) for client in range(len(rows))]
     x = np.concatenate([rng.choice(own[client], (count, length)) for client, count in enumerate(rows)]).astype(np.int32)
-    ids = np.split(np.arange(len(x), dtype=np.int32), np.cumsum(rows)[:-1])
+    shares = Shares.from_sizes(np.arange(len(x), dtype=np.int32), rows)
     dataset = Dataset(Split(x), Split(rng.integers(0, WORDS, (3, length)).astype(np.int32)), WORDS, "noise")
-    return dataset, Partition(tuple(ids), tuple(ids[0][:0] for _ in rows), label_mask(x, ids, WORDS))
+    return dataset, Partition(shares, Shares.empty(len(rows)), label_mask(x, shares, WORDS))
 
 
-def process(base, *overrides, data=None, parallel=2):
+def process(base, *overrides, data=None, parallel=2, device="cpu"):
     """The learning process of one of the recipes above; `overrides` as `--set` takes them."""
-    dataset, partition = data or (text() if base is TEXT else images())
-    return learning_process(recipe.loads(base, "tiny", overrides), dataset, partition, parallel=parallel)
+    dataset, partition = data or (text() if "masked_text" in base else images())
+    return learning_process(recipe.loads(base, "tiny", overrides), dataset, partition, parallel=parallel,
+                            device=device)
+
+
+@functools.cache
+def shared(base, *overrides, idle=False, parallel=2):
+    """A learning process that several tests use: tracing its round takes most of their time.
+
+    Args:
+        idle: Whether there is a fifth client, without examples.
+    """
+    data = None
+    if idle:
+        labels = ((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,), (2,))
+        data = text((2, 3, 1, 1, 0)) if "masked_text" in base else images((7, 5, 9, 5, 0), labels=labels)
+    return process(base, *overrides, data=data, parallel=parallel)
 
 
 def plans(process, rounds, **options):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf import cut as cuts
-from hetero_tf import registry
+from hetero_tf import hardware, registry
 from hetero_tf.accounting.counting import forward
 from hetero_tf.accounting.tables import to_json, to_text
 from hetero_tf.models import build_model
 
-__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "example_shape", "forward", "to_json", "to_text"]
+__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "forward", "to_json", "to_text"]
 
 MEGABYTE = 2**20
 # Besides the weights a client holds their gradient and their momentum.
@@ -63,6 +63,7 @@ class Description:
         split: Summary of the partition, or None where it is not known.
         source: Where the data came from, or None.
         stand_in_for: What they stand in for, or None.
+        engine: How clients are computed, as `hardware.report` gives it, or None: that depends on the data too.
     """
 
     recipe: str
@@ -74,23 +75,16 @@ class Description:
     split: dict | None = None
     source: str | None = None
     stand_in_for: str | None = None
+    engine: dict | None = None
 
 
 def describe(process):
     """The `Description` of a `process.LearningProcess`, with the summary of its split."""
     dataset, partition = process.dataset, process.partition
     return describe_recipe(
-        process.recipe, example_shape(process), dataset.classes, partition.label_mask.sum(axis=1),
-        max(len(own) for own in partition.train), split=partition.summary(), source=dataset.source,
-        stand_in_for=dataset.stand_in_for)
-
-
-def example_shape(process):
-    """Shape of one input of a `process.LearningProcess`: (height, width, channels), or (positions,) of a segment."""
-    x = process.dataset.train.x
-    shape = process.input.shape(x)
-    # The second piece of a row starts where the first one ends.
-    return (*process.input.starts(x), x.shape[1])[1:2] if shape == (None,) else shape
+        process.recipe, process.example_shape, dataset.classes, partition.label_mask.sum(axis=1),
+        int(partition.train.sizes.max()), split=partition.summary(), source=dataset.source,
+        stand_in_for=dataset.stand_in_for, engine=hardware.report(process))
 
 
 def describe_recipe(recipe, example, classes, labels=None, examples=None, **about):
@@ -102,13 +96,13 @@ def describe_recipe(recipe, example, classes, labels=None, examples=None, **abou
         classes: Labels, or words of the vocabulary.
         labels: int [clients], how many labels each client has; None: one client with all of them.
         examples: Most training examples of a client, which limits its batch; None: no limit.
-        about: `split`, `source` and `stand_in_for` of the `Description`.
+        about: `split`, `source`, `stand_in_for` and `engine` of the `Description`.
     """
     labels = np.asarray([classes] if labels is None else labels)
     shape = (None,) if len(example) == 1 else tuple(example)
 
     def build(width, classes):
-        return build_model(recipe.model, shape, width, classes=classes, dtype=recipe.precision)
+        return build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
 
     label_axes = cuts.find_label_axes(lambda few: build(min(recipe.levels.widths.values()), few))
     batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
@@ -129,7 +123,7 @@ def _shapes(model):
 
 def _cost(recipe, width, shapes, found, traffic, batch):
     """The `LevelCost` of a model's shapes, its `counting.Forward`, and the values that go down and up."""
-    size = np.dtype(recipe.precision).itemsize
+    size = np.dtype(recipe.float_type).itemsize
     parameters = sum(math.prod(shape) for shape in shapes.values())
     down, up = (round(values * size) for values in traffic)
     training = (COPIES * parameters + batch * found.activations) * size

@@ -20,11 +20,13 @@ class Forward:
     Attributes:
         flops: In the convention of the HeteroFL paper, see `paper_flops`.
         multiply_adds: The products that really run, see `multiply_adds`.
+        products: Operations that do them: convolutions and matrix products.
         activations: Values that the innermost layers hand on, most of what backpropagation keeps.
     """
 
     flops: int
     multiply_adds: int
+    products: int
     activations: int
 
 
@@ -46,10 +48,11 @@ def forward(model, example):
         layer.call = _recorded(layer, layer.call, calls)
     spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
     graph = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec).graph
+    counts = [multiply_adds(operation) for operation in graph.get_operations()]
     innermost = [outputs for layer, _, outputs in calls if not any(layer._flatten_layers(include_self=False))]
     return Forward(
         flops=sum(paper_flops(*call) for call in calls),
-        multiply_adds=sum(multiply_adds(operation) for operation in graph.get_operations()),
+        multiply_adds=sum(counts), products=sum(count > 0 for count in counts),
         activations=sum(math.prod(shape) for shape in innermost))
 
 

@@ -1,5 +1,7 @@
 """A `Description` for programs (JSON) and for people (aligned text)."""
 
+from hetero_tf import console
+
 MEANS = ("parameters", "flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 WHOLE = ("parameters", "flops", "multiply_adds", "bytes_down", "bytes_up")
 
@@ -10,14 +12,15 @@ def to_json(description):
     Returns:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes"}}, "mix": {"shares", means of the levels by
-        share, "ratio"}, "split", "data", "stand_in_for"}; ratio = mean parameters by those of the global model.
+        share, "ratio"}, "split", "data", "stand_in_for", "engine"}; ratio = mean parameters by those of the global
+        model.
     """
     names = ("width", *MEANS, "training_bytes")
     levels = {level: {name: getattr(cost, name) for name in names} for level, cost in description.levels.items()}
     return {
         "recipe": description.recipe, "example": list(description.example), "classes": description.classes,
         "levels": levels, "mix": _mix(description), "split": description.split, "data": description.source,
-        "stand_in_for": description.stand_in_for}
+        "stand_in_for": description.stand_in_for, "engine": description.engine}
 
 
 def _mix(description):
@@ -45,6 +48,8 @@ def _heading(description):
         lines.append(f"data: {description.source}")
     if description.stand_in_for is not None:
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
+    if description.engine is not None:
+        lines.append(console.engine(description.engine))
     return "\n".join(lines)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import npzfile
+from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.words import check_count
 from hetero_tf.errors import BadInput
 
 REACH_SECONDS = 10
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", train: str = "train",
@@ -46,7 +48,11 @@ def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", 
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
         shape, classes, names = _features(builder, image, label, size)
-        parts = [_split(builder, split, image, label, shape, size) for split in (train, test)]
+        found = decoded.kept(
+            builder.info.full_name, [image, label, train, test, size], builder.data_path, ARRAYS,
+            lambda: dict(zip(ARRAYS, (*_split(builder, train, image, label, shape, size),
+                                      *_split(builder, test, image, label, shape, size)))))
+    parts = (Split(found["x_train"], found["y_train"]), Split(found["x_test"], found["y_test"]))
     return Dataset(*parts, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
 
 
@@ -128,6 +134,7 @@ def _features(builder, image, label, size):
 
 
 def _split(builder, split, image, label, shape, size):
+    """Images and labels of a split."""
     import tensorflow as tf
 
     name = builder.info.full_name
@@ -145,7 +152,7 @@ def _split(builder, split, image, label, shape, size):
     if len(x) != count:
         raise BadInput(f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
                        "were cut off or exchanged: delete the folder and prepare the set again")
-    return Split(x, y.astype(np.int32))
+    return x, y.astype(np.int32)
 
 
 def _read(builder, split, image, label, size, count):

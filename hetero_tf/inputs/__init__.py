@@ -13,9 +13,12 @@ class Input:
     """Turns stored examples into what a model takes and what the loss compares.
 
     Attributes:
-        batch: `(x, y, rows, start, key, labels, training) -> (inputs, targets)`. x, y: the stored split; rows:
-            int32 [batch]; start: int32 [], first position (text); key: int32 vector for random numbers; labels: a
-            `Labels`; training: whether to augment.
+        batch: `(x, y, rows, start, key, labels, training, length=None) -> (inputs, targets)`. x, y: the stored split;
+            rows: int32 [..., batch]; start: int32 [], first position (text); key: int32 [..., words] for random
+            numbers; labels: a `Labels`; training: whether to augment; length: positions to read as a Python int, for
+            XLA; None: as many as there are. rows and key have the same leading axes, one for the clients of a stack
+            or none, and the results have them too.
+        length: `(x, start) -> positions` that are read from `start` on, int32; 1 for images.
         shape: `x -> shape` of one model input, None where it varies.
         dtype: Of model inputs, None for the float type of the recipe.
         starts: `x -> first positions` of the pieces that one example is read in; (0,) for images.
@@ -23,6 +26,7 @@ class Input:
     """
 
     batch: Callable
+    length: Callable
     shape: Callable
     dtype: str | None
     starts: Callable

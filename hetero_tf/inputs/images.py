@@ -17,32 +17,33 @@ def build(dtype, *, mean: tuple = (0.0,), std: tuple = (1.0,), augment: str = "n
         augment: none, or crop_flip: 4 zeros on each side, a random crop, a mirror image half of the time.
     """
 
-    def batch(x, y, rows, start, key, labels, training):
+    def batch(x, y, rows, start, key, labels, training, length=None):
         pixels = tf.gather(x, rows)
         if training and augment == "crop_flip":
             pixels = crop_flip(pixels, key)
-        values = tf.cast(pixels, dtype)
-        if not pixels.dtype.is_floating:
-            values = values / 255
-        centre, spread = (tf.constant(given, dtype) for given in (mean, std))
-        return (values - centre) / spread, labels.local(tf.gather(y, rows))
+        largest = 1 if pixels.dtype.is_floating else 255
+        factor = tf.constant([1 / (largest * spread) for spread in std], dtype)
+        centre = tf.constant([one / spread for one, spread in zip(mean, std)], dtype)
+        return tf.cast(pixels, dtype) * factor - centre, labels.local(tf.gather(y, rows))
 
-    return Input(batch, shape=lambda x: tuple(x.shape[1:]), dtype=None, starts=lambda x: (0,), shuffle=True)
+    return Input(batch, length=lambda x, start: tf.constant(1), shape=lambda x: tuple(x.shape[1:]), dtype=None,
+                 starts=lambda x: (0,), shuffle=True)
 
 
 def crop_flip(pixels, key):
     """Random crops of the zero-padded images, half of them mirrored (the authors' CIFAR augmentation).
 
     Args:
-        pixels: [batch, height, width, channels], any type.
-        key: int32 vector; one hash gives the offsets and the flip of every image.
+        pixels: [..., batch, height, width, channels], any type.
+        key: int32 [..., words]; one hash gives the offsets and the flips of a batch.
     """
-    count, height, width = tf.shape(pixels)[0], pixels.shape[1], pixels.shape[2]
-    draws = noise.uniform(key, [3, count])
-    top, left = (tf.cast(tf.floor(draw * (2 * PAD + 1)), tf.int32) for draw in (draws[0], draws[1]))
+    shape, before = tf.shape(pixels), pixels.shape.rank - 3
+    height, width = pixels.shape[-3:-1]
+    top, left, flip = tf.unstack(noise.uniform(key, [3, shape[before - 1]]), axis=-2)
+    top, left = (tf.cast(tf.floor(draw * (2 * PAD + 1)), tf.int32) for draw in (top, left))
     across = tf.range(width)
-    across = tf.where(draws[2][:, None] < 0.5, across, width - 1 - across)
-    padded = tf.pad(pixels, [[0, 0], [PAD, PAD], [PAD, PAD], [0, 0]])
-    rows = tf.gather(padded, top[:, None] + tf.range(height), batch_dims=1, axis=1)
-    columns = tf.broadcast_to((left[:, None] + across)[:, None, :], [count, height, width])
-    return tf.gather(rows, columns, batch_dims=2, axis=2)
+    across = tf.where(flip[..., None] < 0.5, across, width - 1 - across)
+    padded = tf.pad(pixels, [*[[0, 0]] * before, [PAD, PAD], [PAD, PAD], [0, 0]])
+    rows = tf.gather(padded, top[..., None] + tf.range(height), batch_dims=before, axis=before)
+    columns = tf.broadcast_to((left[..., None] + across)[..., None, :], shape[:-1])
+    return tf.gather(rows, columns, batch_dims=before + 1, axis=before + 1)

@@ -3,7 +3,9 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.stacked import keras_layer
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -16,33 +18,42 @@ class MaskedTokenEmbedding(keras.layers.Layer):
         width: Size of an embedding.
         dropout: Share of activations set to zero while training.
         scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Both tables start standard normal and are not tied to the output layer; layer norm has epsilon 1e-5.
-    Input shape: `(batch, positions)`, integer ids in 0..classes. Output shape: `(batch, positions, width)`.
+    Input shape: `(batch, positions)`, integer ids in 0..classes. Output shape: `(batch, positions, width)`. With
+    several clients both lead with an axis for them, and so do the tables: `(clients, ...)` and `(clients, 1, ...)`.
     Reference: HeteroFL (arXiv 2010.01264), as in the authors' code.
     """
 
-    def __init__(self, classes: int, positions: int, width: int, dropout: float = 0.0, scale: float = 1.0, **kwargs):
+    def __init__(self, classes: int, positions: int, width: int, dropout: float = 0.0, scale: float = 1.0,
+                 clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.classes = classes
         self.positions = positions
         self.width = width
         self.dropout = dropout
         self.scale = scale
-        self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-5, name="norm", dtype=self.dtype_policy)
-        self.drop = keras.layers.Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.clients = clients
+        policy = {"dtype": self.dtype_policy}
+        self.scaling = Scaler(scale, name="scaler", **policy)
+        self.norm = keras_layer("LayerNormalization", clients)(epsilon=1e-5, name="norm", **policy)
+        self.drop = Dropout(dropout, clients, name="dropout", **policy)
 
     def build(self, input_shape):
-        normal = keras.initializers.RandomNormal(stddev=1.0)
-        self.tokens = self.add_weight(shape=(self.classes + 1, self.width), initializer=normal, name="tokens")
-        normal = keras.initializers.RandomNormal(stddev=1.0)
-        self.places = self.add_weight(shape=(self.positions, self.width), initializer=normal, name="places")
+        def table(name, *shape):
+            normal = keras.initializers.RandomNormal(stddev=1.0)
+            return self.add_weight(shape=shape, initializer=normal, name=name)
+
+        one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
+        self.tokens = table("tokens", *one, self.classes + 1, self.width)
+        self.places = table("places", *each, self.positions, self.width)
         self.norm.build((*input_shape, self.width))
+        self.drop.build((*input_shape, self.width))
 
     def call(self, inputs, training=False):
-        tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs)
-        places = tf.convert_to_tensor(self.places)[: tf.shape(inputs)[1]]
+        tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
+        places = tf.convert_to_tensor(self.places)[..., :tf.shape(inputs)[-1], :]
         summed = self.scaling(tokens, training=training) + self.scaling(places, training=training)
         return self.drop(self.norm(summed), training=training)
 
@@ -51,4 +62,4 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "classes": self.classes, "positions": self.positions, "width": self.width,
-                "dropout": self.dropout, "scale": self.scale}
+                "dropout": self.dropout, "scale": self.scale, "clients": self.clients}

@@ -2,6 +2,7 @@
 
 import keras
 
+from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 
 KINDS = ("sbn", "in", "gn", "ln", "none")
@@ -15,21 +16,23 @@ class Norm(keras.layers.Layer):
     Args:
         kind: "sbn" static batch normalisation; "in" instance (one group per channel); "gn" four groups, so that
             the channels of every level must divide by 4; "ln" one group over space and channels; "none" identity.
+        clients: Clients computed at once, supplied by the model builder; groups are each client's own.
 
-    Input and output shape: `(batch, height, width, channels)`.
+    Input and output shape: `(batch, height, width, clients * channels)`.
     Reference: HeteroFL (arXiv 2010.01264), tables 4 and 5; epsilon 1e-5 as in the authors' code.
     """
 
-    def __init__(self, kind: str = "sbn", **kwargs):
+    def __init__(self, kind: str = "sbn", clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         if kind not in KINDS:
             raise ValueError(f"`kind` must be one of {', '.join(KINDS)}. Received: kind={kind!r}")
         self.kind = kind
+        self.clients = clients
         self.norm = None
         if kind == "sbn":
             self.norm = StaticBatchNormalization(dtype=self.dtype_policy, name="sbn")
         elif kind != "none":
-            self.norm = keras.layers.GroupNormalization(
+            self.norm = keras_layer("GroupNormalization", clients)(
                 groups=GROUPS[kind], epsilon=1e-5, dtype=self.dtype_policy, name=kind)
 
     def build(self, input_shape):
@@ -45,4 +48,4 @@ class Norm(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "kind": self.kind}
+        return {**super().get_config(), "kind": self.kind, "clients": self.clients}

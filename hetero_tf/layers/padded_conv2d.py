@@ -1,5 +1,7 @@
 """PaddedConv2D: convolution padded equally on both sides, initialised as the authors' framework does."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -15,13 +17,17 @@ class PaddedConv2D(keras.layers.Layer):
         kernel_size: Odd side length of the square kernel.
         stride: Step in both directions.
         use_bias: Whether to add a bias per channel.
+        clients: Clients computed at once, supplied by the model builder: as many groups.
 
     Kernel and bias start uniform in +-1/sqrt(fan_in), the bias too (PyTorch's default).
-    Input shape: `(batch, height, width, channels)`. Output shape: `(batch, ceil(height / stride),
-    ceil(width / stride), filters)`.
+    Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, ceil(height / stride),
+    ceil(width / stride), clients * filters)`.
     """
 
-    def __init__(self, filters: int, kernel_size: int = 3, stride: int = 1, use_bias: bool = True, **kwargs):
+    HAS_PRODUCTS = True
+
+    def __init__(self, filters: int, kernel_size: int = 3, stride: int = 1, use_bias: bool = True, clients: int = 1,
+                 **kwargs):
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:
             raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
@@ -29,15 +35,18 @@ class PaddedConv2D(keras.layers.Layer):
         self.kernel_size = kernel_size
         self.stride = stride
         self.use_bias = use_bias
+        self.clients = clients
 
     def build(self, input_shape):
-        channels = input_shape[-1]
+        channels, filters = input_shape[-1] // self.clients, self.clients * self.filters
         bound = (self.kernel_size**2 * channels) ** -0.5
         uniform = keras.initializers.RandomUniform
-        self.kernel = self.add_weight(shape=(self.kernel_size, self.kernel_size, channels, self.filters),
+        self.kernel = self.add_weight(shape=(self.kernel_size, self.kernel_size, channels, filters),
                                       initializer=uniform(-bound, bound), name="kernel")
         if self.use_bias:
-            self.bias = self.add_weight(shape=(self.filters,), initializer=uniform(-bound, bound), name="bias")
+            # Not cast under a mixed policy: TensorFlow sums the gradient of a bfloat16 bias in bfloat16.
+            self.bias = self.add_weight(shape=(filters,), initializer=uniform(-bound, bound), name="bias",
+                                        autocast=False)
 
     def call(self, inputs):
         stride, side = self.stride, (self.kernel_size - 1) // 2
@@ -48,13 +57,38 @@ class PaddedConv2D(keras.layers.Layer):
         if stride > 1:
             inputs = tf.pad(inputs, [[0, 0], [side, side], [side, side], [0, 0]])
         # "SAME" pads equally at stride 1 and needs no copy of the inputs.
-        outputs = tf.nn.conv2d(inputs, tf.convert_to_tensor(self.kernel), stride, "SAME" if stride == 1 else "VALID")
-        return tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias)) if self.use_bias else outputs
+        padding = "SAME" if stride == 1 else "VALID"
+        outputs = grouped_conv2d(inputs, tf.convert_to_tensor(self.kernel), stride, padding, self.clients)
+        if not self.use_bias:
+            return outputs
+        bias = tf.convert_to_tensor(self.bias)
+        return tf.nn.bias_add(tf.cast(outputs, bias.dtype), bias)
 
     def compute_output_shape(self, input_shape):
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
-        return (input_shape[0], *space, self.filters)
+        return (input_shape[0], *space, self.clients * self.filters)
 
     def get_config(self):
         return {**super().get_config(), "filters": self.filters, "kernel_size": self.kernel_size,
-                "stride": self.stride, "use_bias": self.use_bias}
+                "stride": self.stride, "use_bias": self.use_bias, "clients": self.clients}
+
+
+def grouped_conv2d(inputs, kernel, stride, padding, groups):
+    """`tf.nn.conv2d` of each group's channels with its own kernels; see `groups_work`."""
+    if groups == 1 or groups_work(inputs.dtype):
+        return tf.nn.conv2d(inputs, kernel, stride, padding)
+    parts = zip(tf.split(inputs, groups, -1), tf.split(kernel, groups, -1))
+    return tf.concat([tf.nn.conv2d(values, own, stride, padding) for values, own in parts], -1)
+
+
+@functools.lru_cache
+def groups_work(dtype):
+    """Whether TensorFlow has the gradient of a grouped convolution: on a CPU only by oneDNN, and not in float64."""
+    with tf.init_scope():
+        inputs, upstream = tf.ones([1, 3, 3, 4], dtype), tf.ones([1, 3, 3, 6], dtype)
+        try:
+            tf.raw_ops.Conv2DBackpropFilter(input=inputs, filter_sizes=[3, 3, 2, 6], out_backprop=upstream,
+                                            strides=[1, 1, 1, 1], padding="SAME")
+        except tf.errors.OpError:
+            return False
+    return True

@@ -22,26 +22,36 @@ class PreActivationBlock(keras.layers.Layer):
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder.
 
-    Input shape: `(batch, height, width, channels)`. Output: `(batch, height / stride, width / stride, filters)`.
+    Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, height / stride, width / stride,
+    clients * filters)`.
     Reference: He et al. 2016 (arXiv 1603.05027), as in the HeteroFL authors' code.
     """
 
+    HAS_PRODUCTS = True
+
     def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
-                 **kwargs):
+                 clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.filters = filters
         self.stride = stride
         self.norm = norm
         self.scaler = scaler
         self.scale = scale
-        policy = {"dtype": self.dtype_policy}
-        self.scaling = Scaler(scale, scaler, name="scaler", **policy)
-        self.norm1 = Norm(norm, name="norm1", **policy)
-        self.norm2 = Norm(norm, name="norm2", **policy)
-        self.conv1 = PaddedConv2D(filters, 3, stride, use_bias=False, name="conv1", **policy)
-        self.conv2 = PaddedConv2D(filters, 3, use_bias=False, name="conv2", **policy)
+        self.clients = clients
+        self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
+        self.norm1 = Norm(norm, clients, name="norm1", dtype=self.variable_dtype)
+        self.norm2 = Norm(norm, clients, name="norm2", dtype=self.variable_dtype)
+        common = {"use_bias": False, "clients": clients, "dtype": self.dtype_policy}
+        self.conv1 = PaddedConv2D(filters, 3, stride, name="conv1", **common)
+        self.conv2 = PaddedConv2D(filters, 3, name="conv2", **common)
         self.shortcut = None
+
+    @property
+    def input_dtype(self):
+        """What Keras casts the inputs to: sums with them keep the float type of the weights under a mixed policy."""
+        return self.variable_dtype
 
     def build(self, input_shape):
         self.norm1.build(input_shape)
@@ -49,9 +59,9 @@ class PreActivationBlock(keras.layers.Layer):
         hidden = self.conv1.compute_output_shape(input_shape)
         self.norm2.build(hidden)
         self.conv2.build(hidden)
-        if self.stride != 1 or input_shape[-1] != self.filters:
-            self.shortcut = PaddedConv2D(
-                self.filters, 1, self.stride, use_bias=False, name="shortcut", dtype=self.dtype_policy)
+        if self.stride != 1 or input_shape[-1] != hidden[-1]:
+            self.shortcut = PaddedConv2D(self.filters, 1, self.stride, use_bias=False, clients=self.clients,
+                                         name="shortcut", dtype=self.dtype_policy)
             self.shortcut.build(input_shape)
 
     def call(self, inputs, training=False):
@@ -60,11 +70,12 @@ class PreActivationBlock(keras.layers.Layer):
 
         active = activate(self.norm1, inputs)
         shortcut = inputs if self.shortcut is None else self.shortcut(active)
-        return self.conv2(activate(self.norm2, self.conv1(active))) + shortcut
+        outputs = self.conv2(activate(self.norm2, self.conv1(active)))
+        return tf.cast(outputs, inputs.dtype) + tf.cast(shortcut, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return self.conv1.compute_output_shape(input_shape)
 
     def get_config(self):
         return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
-                "scaler": self.scaler, "scale": self.scale}
+                "scaler": self.scaler, "scale": self.scale, "clients": self.clients}

@@ -17,45 +17,64 @@ class SelfAttention(keras.layers.Layer):
         heads: Number of heads, the same at every level.
         head_width: Size of one head.
         scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Kernels start uniform in +-1/sqrt(fan_in), biases at zero.
-    Input and output shape: `(batch, positions, width)`.
+    Input and output shape: `(batch, positions, width)`. With several clients both lead with an axis for them, and so
+    do kernels, `(clients, ...)`, and biases, `(clients, 1, ...)`.
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code.
     """
 
-    def __init__(self, heads: int, head_width: int, scale: float = 1.0, **kwargs):
+    HAS_PRODUCTS = True
+
+    def __init__(self, heads: int, head_width: int, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.heads = heads
         self.head_width = head_width
         self.scale = scale
+        self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
 
     def build(self, input_shape):
         width, split = input_shape[-1], (self.heads, self.head_width)
         for name in ("query", "key", "value"):
-            self._project(name, (width, *split), split, fan_in=width)
-        self._project("output", (*split, width), (width,), fan_in=self.heads * self.head_width)
+            self._projection(name, (width, *split), split, fan_in=width)
+        self._projection("output", (*split, width), (width,), fan_in=self.heads * self.head_width)
 
-    def _project(self, name, kernel, bias, fan_in):
-        bound = fan_in**-0.5
-        uniform = keras.initializers.RandomUniform(-bound, bound)
-        setattr(self, f"{name}_kernel", self.add_weight(shape=kernel, initializer=uniform, name=f"{name}_kernel"))
-        setattr(self, f"{name}_bias", self.add_weight(shape=bias, initializer="zeros", name=f"{name}_bias"))
+    def _projection(self, name, kernel, bias, fan_in):
+        one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
+        uniform = keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)
+        kernel = self.add_weight(shape=(*one, *kernel), initializer=uniform, name=f"{name}_kernel")
+        bias = self.add_weight(shape=(*each, *bias), initializer="zeros", name=f"{name}_bias")
+        setattr(self, f"{name}_kernel", kernel)
+        setattr(self, f"{name}_bias", bias)
 
     def call(self, inputs, training=False):
-        def heads_of(name):
-            value = tf.einsum("npe,ehd->nhpd", inputs, tf.convert_to_tensor(getattr(self, f"{name}_kernel")))
-            bias = tf.convert_to_tensor(getattr(self, f"{name}_bias"))
-            return self.scaling(value + bias[:, None, :], training=training)
+        shape, lead, size = tf.shape(inputs), [] if self.clients == 1 else [self.clients], self.head_width
+        places = len(lead) + 1
+        before = range(places)
+        rows = tf.reshape(inputs, [*lead, -1, inputs.shape[-1]])
+        # One product for all three: kernels side by side cost less than three small products.
+        split = self._project(rows, ("query", "key", "value"), lead, training)
+        split = tf.reshape(split, tf.concat([shape[:-1], [3, self.heads, size]], 0))
+        query, key, value = tf.unstack(tf.transpose(split, [places + 1, *before, places + 2, places, places + 3]))
+        scores = tf.cast(tf.matmul(query, key, transpose_b=True), self.variable_dtype) * size**-0.5
+        mixed = tf.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
+        mixed = tf.transpose(mixed, [*before, places + 1, places, places + 2])
+        outputs = self._project(tf.reshape(mixed, [*lead, -1, self.heads * size]), ("output",), lead, training)
+        return tf.reshape(outputs, shape)
 
-        query, key, value = heads_of("query"), heads_of("key"), heads_of("value")
-        scores = tf.matmul(query, key, transpose_b=True) * self.head_width**-0.5
-        mixed = tf.matmul(tf.nn.softmax(scores), value)
-        outputs = tf.einsum("nhpd,hde->npe", mixed, tf.convert_to_tensor(self.output_kernel))
-        return self.scaling(outputs + tf.convert_to_tensor(self.output_bias), training=training)
+    def _project(self, rows, names, lead, training):
+        """Projections of `(..., rows, width)` side by side on the last axis, and the Scaler behind them."""
+        def joined(kind, inputs):
+            parts = [tf.convert_to_tensor(getattr(self, f"{name}_{kind}")) for name in names]
+            return tf.concat([tf.reshape(part, [*lead, inputs, -1]) for part in parts], -1)
+
+        return self.scaling(tf.matmul(rows, joined("kernel", rows.shape[-1])) + joined("bias", 1), training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "scale": self.scale}
+        return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "scale": self.scale,
+                "clients": self.clients}

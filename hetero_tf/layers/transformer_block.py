@@ -2,9 +2,11 @@
 
 import keras
 
+from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.self_attention import SelfAttention
+from hetero_tf.layers.stacked import keras_layer
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -20,36 +22,50 @@ class TransformerBlock(keras.layers.Layer):
         hidden: Units between the two dense layers.
         dropout: Share of activations set to zero while training.
         scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Dense kernels start normal with deviation 0.02; layer norm has epsilon 1e-5.
-    Input and output shape: `(batch, positions, width)`.
+    Input and output shape: `(batch, positions, width)`; several clients lead.
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code.
     """
 
-    def __init__(self, heads: int, head_width: int, hidden: int, dropout: float = 0.0, scale: float = 1.0, **kwargs):
+    HAS_PRODUCTS = True
+
+    def __init__(self, heads: int, head_width: int, hidden: int, dropout: float = 0.0, scale: float = 1.0,
+                 clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.heads = heads
         self.head_width = head_width
         self.hidden = hidden
         self.dropout = dropout
         self.scale = scale
-        policy = {"dtype": self.dtype_policy}
-        self.attention = SelfAttention(heads, head_width, scale, name="attention", **policy)
-        self.norm1 = keras.layers.LayerNormalization(epsilon=1e-5, name="norm1", **policy)
-        self.norm2 = keras.layers.LayerNormalization(epsilon=1e-5, name="norm2", **policy)
+        self.clients = clients
+        self.attention = SelfAttention(heads, head_width, scale, clients, name="attention", dtype=self.dtype_policy)
+        policy = {"dtype": self.variable_dtype}
+        norm = keras_layer("LayerNormalization", clients)
+        self.norm1 = norm(epsilon=1e-5, name="norm1", **policy)
+        self.norm2 = norm(epsilon=1e-5, name="norm2", **policy)
         self.gelu = GELU(name="gelu", **policy)
         self.scaling = Scaler(scale, name="scaler", **policy)
-        self.drops = [keras.layers.Dropout(dropout, name=f"dropout{place}", **policy) for place in range(3)]
+        self.drops = [Dropout(dropout, clients, name=f"dropout{place}", **policy) for place in range(3)]
+
+    @property
+    def input_dtype(self):
+        """What Keras casts the inputs to: sums with them keep the float type of the weights under a mixed policy."""
+        return self.variable_dtype
 
     def build(self, input_shape):
         def dense(units, name):
             normal = keras.initializers.RandomNormal(stddev=0.02)
-            return keras.layers.Dense(units, kernel_initializer=normal, name=name, dtype=self.dtype_policy)
+            make = keras_layer("Dense", self.clients, mixed=self.compute_dtype != self.variable_dtype)
+            return make(units, kernel_initializer=normal, name=name, dtype=self.dtype_policy)
 
         self.expand, self.contract = dense(self.hidden, "expand"), dense(input_shape[-1], "contract")
-        for layer in (self.attention, self.norm1, self.norm2, self.expand):
+        wide = (*input_shape[:-1], self.hidden)
+        for layer in (self.attention, self.norm1, self.norm2, self.expand, self.drops[0], self.drops[2]):
             layer.build(input_shape)
-        self.contract.build((*input_shape[:-1], self.hidden))
+        for layer in (self.contract, self.drops[1]):
+            layer.build(wide)
 
     def call(self, inputs, training=False):
         mode = {"training": training}
@@ -63,4 +79,4 @@ class TransformerBlock(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "hidden": self.hidden,
-                "dropout": self.dropout, "scale": self.scale}
+                "dropout": self.dropout, "scale": self.scale, "clients": self.clients}

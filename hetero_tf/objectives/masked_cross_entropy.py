@@ -1,8 +1,8 @@
 """Cross-entropy in which labels that the client does not have count as logit zero."""
 
-import math
-
 import tensorflow as tf
+
+from hetero_tf.objectives.cross_entropy import softmax_cross_entropy
 
 MASKS_LABELS = True
 
@@ -13,15 +13,11 @@ def masked(logits, present):
 
 
 def loss(logits, targets, present, outside):
-    """Mean over the batch of `-z_y + log(sum over present c of exp(z_c) + number of absent classes)`.
+    """`-z_y + log(sum over present c of exp(z_c) + number of absent classes)` of every example.
 
-    Absent classes have logit 0, hence no gradient and exp(0) = 1 each in the denominator. The `outside` classes
-    that were cut away are absent too: one more column of log(outside) stands for all of them.
+    Absent classes have logit 0, hence no gradient and exp(0) = 1 each in the denominator; the `outside` classes that
+    were cut away are absent too. A target that is absent has logit 0 as well.
 
     Reference: HeteroFL (arXiv 2010.01264), section 3.3, with the authors' code's zero logit.
     """
-    logits = masked(logits, present)
-    if outside:
-        column = tf.fill(tf.concat([tf.shape(logits)[:-1], [1]], 0), tf.constant(math.log(outside), logits.dtype))
-        logits = tf.concat([logits, column], -1)
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+    return softmax_cross_entropy(logits, targets, tf.cast(present, logits.dtype), outside)

@@ -30,13 +30,13 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, path: str):
     if partition.label_mask.shape[1] != classes:
         raise BadInput(f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. "
                        f"Received: {classes} labels")
-    for name, ids, labels in (("train", partition.train, train_labels), ("test", partition.test, test_labels)):
-        highest = max(int(np.max(own, initial=-1)) for own in ids)
+    for name, shares, labels in (("train", partition.train, train_labels), ("test", partition.test, test_labels)):
+        highest = int(np.max(shares.ids, initial=-1))
         if highest >= len(labels):
             raise BadInput(f"{path}: belongs to other data: {name} example {highest} is asked for. "
                            f"Received: {len(labels)} examples")
-    empty = [client for client, own in enumerate(partition.train) if not own.size]
-    if empty:
+    empty = np.flatnonzero(partition.train.sizes == 0)
+    if empty.size:
         raise BadInput(f"{path}: every client must have a training example. Received: none of client {empty[0]}")
     # A label outside its mask would be trained towards a logit that is masked out.
     client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
+from hetero_tf.partitions.shares import Shares
 
 
 def split(train_labels, test_labels, classes, rng, *, clients: int):
@@ -33,4 +34,4 @@ def _deal(examples, clients, rng):
     # Drawing client after client without replacement is the same as cutting one permutation.
     each = examples // clients
     drawn = rng.permutation(examples)[:each * clients].astype(np.int32)
-    return tuple(drawn.reshape(clients, each))
+    return Shares.from_sizes(drawn, np.full(clients, each))

@@ -4,6 +4,7 @@ import numpy as np
 
 from hetero_tf.errors import BadInput
 from hetero_tf.partitions.partition import Partition, check_clients
+from hetero_tf.partitions.shares import Shares
 
 
 def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2):
@@ -57,24 +58,22 @@ def _shards(labels, classes, clients, per_client):
 
 
 def _deal(labels, mask, shards, rng):
-    """For each client one random, not yet used shard of each of its labels."""
-    clients, classes = mask.shape
-    drawn = np.zeros(mask.shape, np.int64)
-    for label in range(classes):
-        owners = np.flatnonzero(mask[:, label])
-        drawn[owners, label] = rng.permutation(shards)[:len(owners)]
+    """For each client one random, not yet used shard of each of its labels: `Shares`."""
+    client, label = np.nonzero(mask)
+    drawn = np.empty(len(label), np.int64)
+    owners = np.bincount(label, minlength=mask.shape[1])
+    drawn[np.argsort(label, kind="stable")] = np.concatenate([rng.permutation(shards)[:many] for many in owners])
+    counts = np.bincount(labels, minlength=mask.shape[1])
+    start, (each, rest) = (np.cumsum(counts) - counts)[label], np.divmod(counts, shards)
+    # A shard is a contiguous part of its label's examples, and for the first shards one of the last (count mod shards).
+    firsts = np.stack([start + drawn * each[label], start + shards * each[label] + drawn], axis=1)
+    lengths = np.stack([each[label], drawn < rest[label]], axis=1)
     order = np.argsort(labels, kind="stable").astype(np.int32)
-    counts = np.bincount(labels, minlength=classes)
-    starts = np.cumsum(counts) - counts
-    parts = [[] for _ in range(clients)]
-    for client, label in np.argwhere(mask):
-        own = order[starts[label]:starts[label] + counts[label]]
-        parts[client] += _shard(own, shards, drawn[client, label])
-    return tuple(np.concatenate(part) for part in parts)
+    sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=len(mask)).astype(np.int64)
+    return Shares.from_sizes(order[_ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)
 
 
-def _shard(examples, shards, number):
-    """Pieces of one shard: its contiguous part, and for the first shards one of the last (count mod shards)."""
-    each = len(examples) // shards
-    rest = examples[shards * each:]
-    return [examples[number * each:(number + 1) * each], rest[number:number + 1]]
+def _ranges(firsts, lengths):
+    """`first, first + 1, ...` so many times for each first, one after the other: int64 [sum of lengths]."""
+    ends = np.cumsum(lengths)
+    return np.repeat(firsts - ends + lengths, lengths) + np.arange(ends[-1])

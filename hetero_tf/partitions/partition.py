@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import io
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,11 @@ import numpy as np
 
 from hetero_tf import npzfile
 from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.partitions.shares import Shares
 
 NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
+# Labels that `label_mask` looks at at once.
+BLOCK = 2**22
 
 
 @dataclass(frozen=True)
@@ -20,32 +24,29 @@ class Partition:
     """Examples and labels of every client, checked when made.
 
     Args:
-        train: One int32 array of training example ids for each client.
+        train: `Shares`, each client's training example ids.
         test: The same for test examples; all empty for text.
         label_mask: bool `[clients, classes]`, true where the client has the label (or word).
 
     Raises:
-        BadInput: An array has a wrong dtype or shape, or an id is negative.
+        BadInput: The mask has a wrong dtype or shape, or the three differ in their number of clients.
     """
 
-    train: tuple[np.ndarray, ...]
-    test: tuple[np.ndarray, ...]
+    train: Shares
+    test: Shares
     label_mask: np.ndarray
 
     def __post_init__(self):
         mask = self.label_mask
         if mask.dtype != bool or mask.ndim != 2:
             raise BadInput(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
-        for name, ids in (("train", self.train), ("test", self.test)):
-            if len(ids) != len(mask):
-                raise BadInput(f"`{name}` must have one array for each of the {len(mask)} clients of `label_mask`. "
-                               f"Received: {len(ids)}")
-            for client, own in enumerate(ids):
-                if own.dtype != np.int32 or own.ndim != 1:
-                    raise BadInput(f"`{name}` must be int32 [examples] for each client. "
-                                   f"Received: {own.dtype} {own.shape} of client {client}")
-                if own.size and own.min() < 0:
-                    raise BadInput(f"`{name}` must hold example ids from 0. Received: {own.min()} of client {client}")
+        for name, shares in (("train", self.train), ("test", self.test)):
+            if not isinstance(shares, Shares):
+                raise BadInput(f"`{name}` must be `Shares`; `Shares.from_lists` makes them of arrays. "
+                               f"Received: {type(shares).__name__}")
+            if len(shares) != len(mask):
+                raise BadInput(f"`{name}` must have one share for each of the {len(mask)} clients of `label_mask`. "
+                               f"Received: {len(shares)}")
 
     @functools.cached_property
     def sha256(self):
@@ -58,15 +59,14 @@ class Partition:
     def summary(self):
         """Numbers that describe the split, ready for JSON: clients, sizes, and labels of a client."""
         labels = self.label_mask.sum(axis=1)
-        test = [len(own) for own in self.test]
         return {
             "clients": len(self.train),
-            "train_examples": _spread([len(own) for own in self.train]),
-            "test_examples": _spread(test),
+            "train_examples": _spread(self.train.sizes),
+            "test_examples": _spread(self.test.sizes),
             "labels": _spread(labels),
             "one_label_clients": int((labels == 1).sum()),
-            "train_used": sum(len(own) for own in self.train),
-            "test_used": sum(test),
+            "train_used": len(self.train.ids),
+            "test_used": len(self.test.ids),
         }
 
     def save(self, path):
@@ -101,7 +101,7 @@ class Partition:
             if data[name].ndim != axes or data[name].dtype != dtype:
                 raise BadInput(f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
                                f"Received: {data[name].dtype} {data[name].shape}")
-        parts = [_cut(path, data, name) for name in ("train", "test")]
+        parts = [_shares(path, data, name) for name in ("train", "test")]
         partition = cls(*parts, data["label_mask"])
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
             raise BadInput(f"{path}: the content differs from its sha256, so the file was changed or damaged; "
@@ -109,20 +109,23 @@ class Partition:
         return partition
 
 
-def label_mask(labels, ids, classes):
+def label_mask(labels, shares, classes):
     """Labels that occur in each client's examples.
 
     Args:
         labels: int `[n]` of images, or int `[rows, length]` of text.
-        ids: For each client its example ids.
+        shares: `Shares`, each client's example ids.
         classes: Number of labels.
 
     Returns:
         bool `[clients, classes]`.
     """
-    mask = np.zeros((len(ids), classes), bool)
-    for client, own in enumerate(ids):
-        mask[client, labels[own].reshape(-1)] = True
+    mask, owners = np.zeros((len(shares), classes), bool), shares.owners
+    # Rows of text are long: all of them at once would need many times the memory of the data.
+    block = max(BLOCK // math.prod(labels.shape[1:]), 1)
+    for first in range(0, len(owners), block):
+        found = labels[shares.ids[first:first + block]]
+        mask[owners[first:first + block].reshape(-1, *[1] * (found.ndim - 1)), found] = True
     return mask
 
 
@@ -136,17 +139,17 @@ def check_clients(clients, examples):
 def _flat(partition):
     """The arrays of the file: the clients' ids one after the other, with their numbers."""
     flat = {}
-    for name, ids in (("train", partition.train), ("test", partition.test)):
-        flat[f"{name}_ids"] = np.concatenate(ids)
-        flat[f"{name}_sizes"] = np.array([len(own) for own in ids], np.int32)
+    for name, shares in (("train", partition.train), ("test", partition.test)):
+        flat[f"{name}_ids"], flat[f"{name}_sizes"] = shares.ids, shares.sizes.astype(np.int32)
     return flat | {"label_mask": partition.label_mask}
 
 
-def _cut(path, data, name):
-    ids, sizes = data[f"{name}_ids"], data[f"{name}_sizes"].astype(np.int64)
-    if (sizes < 0).any() or sizes.sum() != len(ids):
-        raise BadInput(f"{path}: {name}_sizes must add up to the {len(ids)} ids of {name}_ids. Received: {sizes.sum()}")
-    return tuple(np.split(ids, np.cumsum(sizes)[:-1]))
+def _shares(path, data, name):
+    ids, sizes = data[f"{name}_ids"], data[f"{name}_sizes"]
+    total = int(sizes.sum(dtype=np.int64))
+    if (sizes < 0).any() or total != len(ids):
+        raise BadInput(f"{path}: {name}_sizes must add up to the {len(ids)} ids of {name}_ids. Received: {total}")
+    return Shares.from_sizes(ids, sizes)
 
 
 def _spread(values):

@@ -24,7 +24,6 @@ _KERNEL = Want("str", choices=INITIALIZERS)
 # A bias has no fan-in, so only constants can start it.
 _BIAS = Want("str", choices=("zeros", "ones"))
 _EPSILON = Want("float", above=0.0, high=1.0)
-_SHARE = Want("float", low=0.0, below=1.0)
 _SLOPE = Want("float", low=0.0, high=1000.0)
 
 _COMMON = {"use_bias": _FLAG, "activation": _ACTIVATION, "bias_initializer": _BIAS}
@@ -39,7 +38,6 @@ KERAS_LAYERS = {
     "Dense": {"units": _SIZE, "kernel_initializer": _KERNEL, **_COMMON},
     "DepthwiseConv2D": {"kernel_size": _WINDOW, "strides": _WINDOW, "padding": _PADDING,
                         "depthwise_initializer": _KERNEL, **_COMMON},
-    "Dropout": {"rate": _SHARE},
     "ELU": {"alpha": _SLOPE},
     "Flatten": {},
     "GlobalAveragePooling2D": {},
@@ -51,13 +49,12 @@ KERAS_LAYERS = {
     "LeakyReLU": {"negative_slope": _SLOPE},
     "MaxPooling2D": _POOL,
     "ReLU": {"max_value": Want("float", optional=True, low=0.0), "negative_slope": _SLOPE, "threshold": _SLOPE},
-    "SpatialDropout2D": {"rate": _SHARE},
     "UpSampling2D": {"size": _WINDOW, "interpolation": Want("str", choices=("nearest", "bilinear"))},
     "ZeroPadding2D": {"padding": _EDGE},
 }
 REQUIRED = {
     "Activation": {"activation"}, "AveragePooling2D": {"pool_size"}, "Conv2D": {"filters", "kernel_size"},
-    "Dense": {"units"}, "DepthwiseConv2D": {"kernel_size"}, "Dropout": {"rate"}, "SpatialDropout2D": {"rate"},
+    "Dense": {"units"}, "DepthwiseConv2D": {"kernel_size"},
 }
 ADVICE = {
     "BatchNormalization": "a round drops its moving averages, so clients would be tested with stale ones; "

@@ -54,6 +54,19 @@ def test_batches_are_a_pure_function_of_the_key_in_eager_and_graph(case):
             np.testing.assert_array_equal(one, other)
 
 
+def test_a_stack_of_batches_is_each_clients_own_batch(case):
+    build, stored, classes = case
+    rows, keys = np.asarray([[0, 3, 3], [5, 1, 2]]), np.asarray([[1, 2, 3], [1, 2, 4]], np.int32)
+    for options in ({}, {"augment": "crop_flip"}) if stored is IMAGES else ({},):
+        source = build("float32", **options)
+        for training in (False, True):
+            stack = batch(source, stored, all_labels(classes), rows, keys, training)
+            for client in range(2):
+                alone = batch(source, stored, all_labels(classes), rows[client], keys[client], training)
+                for one, other in zip(stack, alone, strict=True):
+                    assert one[client].numpy().tobytes() == other.numpy().tobytes()
+
+
 def test_targets_are_in_the_clients_own_labels(case):
     build, stored, classes = case
     table = tf.constant(RNG.permutation(classes), tf.int32)

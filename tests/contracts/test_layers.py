@@ -19,10 +19,12 @@ RNG = np.random.default_rng(0)
 PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))
 # Arguments without a default, and inputs that differ from images; a new layer with such needs a line here.
 GIVEN = {
+    "Dropout": ({"rate": 0.3}, VECTORS),
     "MaskedTokenEmbedding": ({"classes": 9, "positions": 7, "width": 8}, WORDS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
     "PreActivationBlock": ({"filters": 6, "stride": 2}, PIXELS),
     "SelfAttention": ({"heads": 2, "head_width": 3}, VECTORS),
+    "SpatialDropout2D": ({"rate": 0.3}, PIXELS),
     "TransformerBlock": ({"heads": 2, "head_width": 3, "hidden": 7}, VECTORS),
 }
 

@@ -9,6 +9,7 @@ from hetero_tf import registry
 from hetero_tf.errors import BadInput
 from hetero_tf.partitions import iid
 from hetero_tf.partitions.partition import Partition
+from hetero_tf.partitions.shares import Shares
 
 CLIENTS, CLASSES = 20, 10
 TRAIN = np.random.default_rng(0).integers(0, CLASSES, 1000).astype(np.int32)
@@ -44,7 +45,8 @@ def test_every_client_gets_examples_of_its_labels(way):
     assert isinstance(found, Partition)
     assert found.label_mask.shape == (CLIENTS, CLASSES)
     for ids, labels in ((found.train, TRAIN), (found.test, TEST)):
-        everything = np.concatenate(ids)
+        assert isinstance(ids, Shares)
+        everything = ids.ids
         assert everything.max() < len(labels)
         assert len(np.unique(everything)) == len(everything)
     for client, own in enumerate(found.train):

@@ -3,7 +3,7 @@
 NORMS = {"bn": "sbn"}
 
 
-def recipe_text(meta, precision, label_cut):
+def recipe_text(meta, precision, engine, label_cut):
     """A complete recipe; `meta` as in the file, `label_cut` on or off."""
     levels = list(dict.fromkeys([meta["global_level"], *meta["levels"]]))
     widths = ", ".join(f"{level}: {float(meta['level_rate'][level])}" for level in levels)
@@ -28,6 +28,7 @@ client:
 optimizer: {{learning_rate: {meta['lr']}, momentum: {meta['momentum']}, weight_decay: {meta['weight_decay']}, clip_norm: {clip}}}
 rounds: 1
 evaluate: {{best: {'global_perplexity' if meta['model'] == 'transformer' else 'global_accuracy'}}}
+engine: {engine}
 precision: {precision}
 """
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Replays vectors of the HeteroFL authors' code through hetero_tf and compares every stage.
 
-    python tests/parity/replay.py DIR [--precision float64]
+    python tests/parity/replay.py DIR [--precision float64] [--engine slots]
 
-DIR holds npz files as `tests/parity/README.md` describes them. For each file and precision one line tells the
+DIR holds npz files as `tests/parity/README.md` describes them. For each file, precision and engine one line tells the
 largest difference of each stage; the exit code is 1 if one is beyond its tolerance.
 """
 
@@ -26,10 +26,11 @@ from recipes import recipe_text  # noqa: E402
 from vectors import Vectors  # noqa: E402
 
 from hetero_tf import cut as cuts  # noqa: E402
-from hetero_tf import calibration, evaluation, plans, recipe, rounds  # noqa: E402
+from hetero_tf import calibration, evaluation, plans, recipe, rounds, stack_round  # noqa: E402
 from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
 from hetero_tf.inputs import masked_text  # noqa: E402
 from hetero_tf.partitions.partition import Partition  # noqa: E402
+from hetero_tf.partitions.shares import Shares  # noqa: E402
 from hetero_tf.process import State, learning_process  # noqa: E402
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
@@ -40,6 +41,7 @@ TOLERANCES = {
                 "sbn": 1e-5, "global": 1e-5, "local": 1e-5},
 }
 BIT_EQUAL = ("cut", "kept")
+ENGINES = ("slots", "cohort")
 FLIPPED = 1e-3
 
 
@@ -59,9 +61,9 @@ class Differences(dict):
 class Replay:
     """One file in one precision, set up as a learning process."""
 
-    def __init__(self, vectors, label_cut):
+    def __init__(self, vectors, engine, label_cut):
         self.vectors = vectors
-        self.recipe = recipe.loads(recipe_text(vectors.meta, vectors.precision, label_cut), vectors.name)
+        self.recipe = recipe.loads(recipe_text(vectors.meta, vectors.precision, engine, label_cut), vectors.name)
         self.levels = [self.recipe.levels.names.index(level) for level in vectors.meta["levels"]]
         self.dataset, self.plans = _text_data(vectors) if vectors.text else _image_data(vectors)
         self.plans = [self._with_levels(plan) for plan in self.plans]
@@ -85,8 +87,8 @@ class Replay:
         for client, labels in enumerate(split):
             mask[client, labels] = True
         rows = [self.vectors.arrays.get(f"eval/local{client}/rows", []) for client in range(len(split))]
-        test = tuple(np.asarray(ids, np.int32) for ids in rows)
-        return Partition(train=tuple(np.zeros(0, np.int32) for _ in split), test=test, label_mask=mask)
+        test = Shares.from_lists(np.asarray(ids, np.int32) for ids in rows)
+        return Partition(train=Shares.empty(len(split)), test=test, label_mask=mask)
 
 
 def _image_data(vectors):
@@ -158,15 +160,17 @@ def _with_given_masks(vectors, planned):
     table[-1, 0, 0, :mask.shape[0], :mask.shape[1]] = mask
 
     def given(key, shape):
-        # Training keys are (seed, round, client, step), those of the test (seed, row, start).
-        mask = tf.constant(table)[key[1], key[2], key[3]] if key.shape[0] == 4 else tf.constant(table)[-1, 0, 0]
-        return 1.0 - mask[:shape[0], :shape[1]]
+        # Training keys are (seed, round, client, step), one for each client of a stack; those of the test are
+        # (seed, row, start).
+        mask = tf.gather_nd(table, key[..., 1:]) if key.shape[-1] == 4 else tf.constant(table)[-1, 0, 0]
+        return 1.0 - mask[..., :shape[0], :shape[1]]
 
     source = masked_text.build(vectors.precision, segment=bptt, uniform=given)
 
-    def batch(x, y, rows, start, key, labels, training):
-        length = tf.gather(lengths, rows[0]) if training else x.shape[1]
-        return source.batch(x[:, :length], y, rows, start, key, labels, training)
+    def batch(x, y, rows, start, key, labels, training, length=None):
+        # The clients that idle in a tick read row 0, which is not shorter than the rows of the others.
+        most = tf.reduce_min(tf.gather(lengths, rows[..., 0])) if training else x.shape[1]
+        return source.batch(x[:, :most], y, rows, start, key, labels, training)
 
     return dataclasses.replace(source, batch=batch)
 
@@ -181,8 +185,7 @@ def compare_clients(replay, differences):
         for slot, (client, level) in enumerate(zip(plan.clients.tolist(), plan.levels.tolist())):
             place = f"round{number}/client{client}"
             _note_cut(replay, level, weights, client, number, differences)
-            work = [tf.constant(array[slot]) for array in (plan.steps, plan.rows, plan.starts)]
-            trained, losses, norms = training[level](weights, tf.constant(client), tf.constant(number), *work)
+            trained, losses, norms = training[level](weights, client, number, plan, slot)
             differences.note("loss", losses, vectors.result(f"{place}/loss"))
             differences.note("norm", norms, vectors.result(f"{place}/grad_norm"), relative=True)
             after = vectors.parameters(f"{place}/after", [tuple(value.shape) for value in trained])
@@ -200,15 +203,24 @@ def compare_clients(replay, differences):
 
 
 def _training(replay, level):
-    """Local training at a level as one compiled function, traced once for all clients that have the level."""
-    rate = tf.constant(replay.vectors.meta["lr"], replay.vectors.precision)
+    """Local training of one client at a level, alone in its stack; compiled once for all clients of the level."""
+    parts, rate = replay.process.parts, tf.constant(replay.vectors.meta["lr"], replay.vectors.precision)
+    stack = parts.engine.stacks[level]
 
-    @tf.function(autograph=False)
-    def train(weights, client, number, *work):
-        update = rounds.train_client(replay.process.parts, level, weights, client, number, tf.constant(0), work, rate)
-        return update.local.weights, update.local.losses, update.local.gradient_norms
+    @tf.function(autograph=False, reduce_retracing=True)
+    def train(weights, clients, number, *work):
+        update = stack_round.train_stack(parts, level, weights, clients, number, tf.constant(0), work, rate)
+        return stack.unpack(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
-    return train
+    def alone(weights, client, number, plan, slot):
+        steps = plan.steps[slot]
+        empty = [(0, stack.clients - 1), (0, 0), (0, 0)]
+        clients = np.pad([client], empty[:1], constant_values=-1).astype(np.int32)
+        rows = np.pad(plan.rows[slot:slot + 1, :steps], empty, constant_values=-1)
+        return train(weights, tf.constant(clients), tf.constant(number), tf.constant(steps), tf.constant(rows),
+                     tf.constant(plan.starts[slot, :steps]))
+
+    return alone
 
 
 def _note_cut(replay, level, weights, client, number, differences):
@@ -303,14 +315,14 @@ def _compare_local(replay, logits, differences):
             first += len(ids)
 
 
-def replay_file(path, precision):
+def replay_file(path, precision, engine):
     """All stages of one file: `Differences`."""
     vectors = Vectors(path, precision)
     differences = Differences()
-    whole = Replay(vectors, label_cut=False)
+    whole = Replay(vectors, engine, label_cut=False)
     compare_clients(whole, differences)
     state = compare_rounds(whole, differences)
-    compare_rounds(Replay(vectors, label_cut=True), differences)
+    compare_rounds(Replay(vectors, engine, label_cut=True), differences)
     compare_evaluation(whole, state, differences)
     return differences
 
@@ -328,26 +340,31 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--precision", choices=("float64", "float32"), action="append")
+    parser.add_argument("--engine", choices=ENGINES, action="append")
     args = parser.parse_args(argv)
     files = sorted(args.folder.glob("*.npz"))
     if not files:
         print(f"{args.folder}: no .npz file")
         return 2
-    failed = 0
-    for path in files:
-        passes = False
-        for precision in args.precision or ("float64", "float32"):
-            if not Vectors(path, precision).has_results:
-                continue
-            differences = replay_file(path, precision)
-            beyond = within(precision, differences, passes and _may_flip(path))
-            passes = precision == "float64" and not beyond
-            failed += bool(beyond)
-            told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in differences.items())
-            print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision}  {told}"
-                  + (f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""), flush=True)
+    failed = sum(not _report(path, engine, args.precision or ("float64", "float32"))
+                 for path in files for engine in args.engine or ENGINES)
     print(f"{len(files)} files, {failed} failed")
     return int(failed > 0)
+
+
+def _report(path, engine, precisions):
+    """Replays one file with one engine, prints a line for each precision, and says whether all is within."""
+    passes, good = False, True
+    for precision in precisions:
+        if not Vectors(path, precision).has_results:
+            continue
+        differences = replay_file(path, precision, engine)
+        beyond = within(precision, differences, passes and _may_flip(path))
+        passes, good = precision == "float64" and not beyond, good and not beyond
+        told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in differences.items())
+        print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {told}"
+              + (f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""), flush=True)
+    return good
 
 
 def _may_flip(path):

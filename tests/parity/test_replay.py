@@ -10,16 +10,18 @@ SMALL = Path(__file__).parent / "small"
 IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"}
 
 
-def test_image_vectors_agree_in_both_precisions():
+@pytest.mark.parametrize("engine", replay.ENGINES)
+def test_image_vectors_agree_in_both_precisions(engine):
     for precision, missing in (("float64", {"cut"}), ("float32", set())):
-        found = replay.replay_file(SMALL / "conv_bn.npz", precision)
+        found = replay.replay_file(SMALL / "conv_bn.npz", precision, engine)
         assert set(found) == IMAGE_STAGES - missing
         assert replay.within(precision, found, double_passes=False) == []
         assert found["kept"] == 0.0
 
 
-def test_text_vectors_agree_in_float64():
-    found = replay.replay_file(SMALL / "transformer.npz", "float64")
+@pytest.mark.parametrize("engine", replay.ENGINES)
+def test_text_vectors_agree_in_float64(engine):
+    found = replay.replay_file(SMALL / "transformer.npz", "float64", engine)
     assert set(found) == IMAGE_STAGES - {"cut", "sbn", "local"}
     assert max(found.values()) < 1e-12
     assert found["kept"] == 0.0
@@ -30,7 +32,7 @@ def test_one_changed_value_is_reported_and_gives_exit_code_1(tmp_path, capsys):
         changed = {name: arrays[name] for name in arrays.files}
     changed["f64/round0/global_after/blocks.5.weight"][0, 0, 1, 1] += 1e-3
     np.savez(tmp_path / "changed.npz", **changed)
-    assert replay.main([str(tmp_path), "--precision", "float64"]) == 1
+    assert replay.main([str(tmp_path), "--precision", "float64", "--engine", "cohort"]) == 1
     told = capsys.readouterr().out
     assert told.startswith("FAIL changed.npz")
     assert "merge 1.0e-03" in told

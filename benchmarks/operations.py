@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Tells where the milliseconds of a client's step go: processor time of each kind of operation.
+
+    benchmarks/operations.py --recipe mnist --levels e --steps 50 [--engine slots] [--json]
+
+The round runs with one stack in flight, so that operations do not disturb each other; what no operation accounts for is
+TensorFlow's own work between them. It reads TensorFlow's profile (a private format, written against 2.21).
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+from round import balanced_cohort, shortened, timed  # noqa: E402
+
+from hetero_tf import hardware  # noqa: E402
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="digits")
+    parser.add_argument("--levels", default="a")
+    parser.add_argument("--steps", type=int, default=50, help="at most so many steps of each client")
+    parser.add_argument("--engine", choices=("auto", "slots", "cohort"), default="auto")
+    parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
+    parser.add_argument("--data_dir", type=Path)
+    parser.add_argument("--rows", type=int, default=15, help="operations to print")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def measure(args):
+    """Milliseconds of a step, in all and by operation."""
+    import tensorflow as tf
+
+    from hetero_tf import data, learning_process, recipe
+
+    loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", f"engine={args.engine}",
+                                       *args.set])
+    dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
+    # The engine is chosen for all cores; then one of them is used.
+    process = learning_process(loaded, dataset=dataset, parallel=hardware.cores())
+    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, parallel=1))
+    plan = shortened(process.plan(0, balanced_cohort(process)), args.steps)
+    state, steps = process.initialize(), int(plan.steps.sum())
+    process.run(state, [plan])
+    seconds, _ = timed(lambda: process.run(state, [plan]))
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.profiler.experimental.Profile(folder):
+            process.run(state, [plan])
+        spent, calls = operations(Path(folder))
+    found = {"recipe": loaded.name, "levels": args.levels,
+             "at_once": process.parts.engine.summary(loaded.levels.names), "ms_per_step": 1000 * seconds / steps}
+    rows = [{"operation": name, "ms_per_step": value / steps, "calls_per_step": calls[name] / steps}
+            for name, value in spent.most_common()]
+    return {**found, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}
+
+
+def operations(folder):
+    """Milliseconds and calls of every kind of operation in a profile."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space, spent, calls = xplane_pb2.XSpace(), collections.Counter(), collections.Counter()
+    for path in folder.rglob("*.xplane.pb"):
+        space.ParseFromString(path.read_bytes())
+        for plane in space.planes:
+            for event in (event for line in plane.lines for event in line.events):
+                # Operations are called "name of the node:kind"; what encloses them has no kind.
+                node, colon, kind = plane.event_metadata[event.metadata_id].name.rpartition(":")
+                if colon and "/" in node:
+                    spent[kind.removeprefix("_Mkl").removeprefix("Native")] += event.duration_ps / 1e9
+                    calls[kind.removeprefix("_Mkl").removeprefix("Native")] += 1
+    return spent, calls
+
+
+def main():
+    """Measures and prints."""
+    args = parse()
+    hardware.import_quietly()
+    hardware.prepare(1)
+    found = measure(args)
+    if args.json:
+        print(json.dumps(found))
+        return
+    print(f"{found['recipe']} {found['levels']} {found['at_once']}: {found['ms_per_step']:.3f} ms of one core a step, "
+          f"{found['in_operations']:.3f} in operations (profiled)")
+    for row in found["operations"][:args.rows]:
+        print(f"{row['ms_per_step']:9.4f} ms {row['calls_per_step']:7.2f} calls  {row['operation']}")
+
+
+if __name__ == "__main__":
+    main()

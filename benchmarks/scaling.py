@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Cost of a round against registered clients, active clients and width, on generated 4 x 4 images.
+
+    benchmarks/scaling.py [--population 100 10000 1000000] [--active 10 20 100] [--levels a c e] [--json]
+
+Every combination runs in a process of its own, so that its memory is its own, and every client has equally many
+examples. Times are medians. What a larger population may cost are its ids, labels and images: set-up and memory, and
+nothing in a round.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from memory import resident_mb  # noqa: E402
+from round import timed  # noqa: E402
+
+from hetero_tf import hardware  # noqa: E402
+
+SIZE, CLASSES = 4, 10
+COLUMNS = ("population", "active", "levels", "set_up_s", "first_round_s", "plan_ms", "round_s", "steps", "ms_per_step",
+           "rss_mb")
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--population", type=int, nargs="+", default=[100, 10000, 1000000], help="registered clients")
+    parser.add_argument("--active", type=int, nargs="+", default=[10, 20, 100], help="clients of a round")
+    parser.add_argument("--levels", nargs="+", default=["a", "c", "e"], help="mixes: a, e, a-e, a-b-c-d-e...")
+    parser.add_argument("--recipe", default="digits", help="recipe of the model and the training")
+    parser.add_argument("--examples", type=int, default=2, help="training images of each client")
+    parser.add_argument("--repeats", type=int, default=5, help="timed rounds after the first")
+    parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
+    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
+    return parser.parse_args()
+
+
+def images(examples):
+    """A `Dataset` of noise with so many training images."""
+    import numpy as np
+
+    from hetero_tf.data.dataset import Dataset, Split
+
+    def split(count, seed):
+        x = np.random.default_rng(seed).integers(0, 256, (count, SIZE, SIZE, 1), np.uint8)
+        return Split(x, np.arange(count, dtype=np.int32) % CLASSES)
+
+    return Dataset(split(examples, 0), split(CLASSES, 1), CLASSES, "noise")
+
+
+def measure(args, population, active, levels):
+    """One row of the table, as a dict."""
+    hardware.import_quietly()
+    from hetero_tf import learning_process, load_recipe
+
+    recipe = load_recipe(args.recipe, [f"partition={{name: iid, clients: {population}}}", f"round.clients={active}",
+                                       f"levels.mix={levels}", "levels.assignment=dynamic", *args.set])
+    dataset = images(population * args.examples)
+    set_up, process = timed(lambda: learning_process(recipe, dataset=dataset, parallel=args.threads))
+    state = process.initialize()
+    first, (state, _) = timed(lambda: process.next(state))
+    planning, rounds, steps = [], [], []
+    for number in range(1, args.repeats + 1):
+        seconds, plan = timed(lambda number=number: process.plan(number))
+        planning.append(seconds)
+        seconds, (state, _) = timed(lambda plan=plan, state=state: process.run(state, [plan]))
+        rounds.append(seconds)
+        steps.append(int(plan.steps.sum()))
+    seconds, steps = statistics.median(rounds), statistics.median(steps)
+    values = (population, active, levels, set_up, first, 1000 * statistics.median(planning), seconds, steps,
+              1000 * seconds / steps, resident_mb())
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def rows(args):
+    """The rows of all combinations, each as soon as it is there."""
+    # Forked processes would share TensorFlow's threads with this one.
+    context = multiprocessing.get_context("spawn")
+    for population, active, levels in itertools.product(args.population, args.active, args.levels):
+        if active <= population:
+            with context.Pool(1) as pool:
+                yield pool.apply(measure, (args, population, active, levels))
+
+
+def main():
+    """Measures and prints."""
+    args = parse()
+    if args.json:
+        print(json.dumps({"recipe": args.recipe, "threads": args.threads, "examples": args.examples,
+                          "rows": list(rows(args))}))
+        return
+    print("".join(f"{name:>14}" for name in COLUMNS))
+    for row in rows(args):
+        print("".join(f"{format(value, ',.2f') if isinstance(value, float) else value:>14}" for value in row.values()),
+              flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Chooses how the clients of each level are computed: one by one in slots, or several at once in a stack."""
+
+from dataclasses import dataclass
+
+from hetero_tf.stacks import CannotStack, build_stack, slot
+
+# More clients side by side gain nothing: the operations are long enough then.
+LARGEST = 8
+# Multiply-adds of one product (convolution, matrix product) over a batch, on average over a forward pass, up to which
+# a CPU step is bound by the number of its operations more than by their arithmetic. Measured, see BUILD.md: stacks are
+# 1.1 to 2.3 times as fast below, equally fast here, and slower from three times as much on.
+NARROW = 5_000_000
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What was chosen.
+
+    Attributes:
+        stacks: `stacks.Stack` of each level of the mix.
+        compiled: Whether XLA compiles the local training.
+        reasons: One sentence for each level that could have been stacked and is not.
+    """
+
+    stacks: tuple
+    compiled: bool
+    reasons: tuple
+
+    def summary(self, levels):
+        """`{level: clients computed at once}`."""
+        return {name: stack.clients for name, stack in zip(levels, self.stacks)}
+
+
+def choose(recipe, models, build, device, parallel, product_cost):
+    """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
+
+    Args:
+        recipe: `recipe.schema.Recipe`; its `engine` is "auto", "slots" or "cohort".
+        models: Ordinary Keras models, one per level of the mix.
+        build: `(level name, clients) -> keras.Model`.
+        device: "cpu" or "gpu".
+        parallel: Stacks in flight at once.
+        product_cost: `level name -> multiply-adds` of a product over a batch, on average over a forward pass.
+
+    Returns:
+        `Engine`.
+    """
+    total = sum(share for _, share in recipe.levels.mix)
+    stacks, reasons = [], []
+    for (name, share), model in zip(recipe.levels.mix, models):
+        expected = recipe.round.clients * share / total
+        clients = _clients(recipe.engine, expected, device, parallel, lambda: product_cost(name))
+        stack = slot(model)
+        if clients > 1:
+            try:
+                stack = build_stack(model, lambda clients: build(name, clients), clients)
+            except CannotStack as problem:
+                reasons.append(f"level {name} is computed client by client: {problem}")
+        stacks.append(stack)
+    return Engine(tuple(stacks), device == "gpu", tuple(reasons))
+
+
+def _clients(engine, expected, device, parallel, cost):
+    """How many clients of a level to compute at once, given how many of them a round has on average."""
+    if engine == "slots":
+        return 1
+    if device == "gpu":
+        return min(LARGEST, max(1 if engine == "auto" else 2, round(expected)))
+    # As many stacks as run at once; a larger stack would leave a core idle.
+    clients = min(LARGEST, -int(-expected // parallel))
+    if engine == "cohort":
+        return max(2, clients)
+    return clients if clients > 1 and cost() <= NARROW else 1

@@ -1,0 +1,37 @@
+"""StackedFlatten: one vector for each example of each of K clients."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.stacked.forms import is_leading, leading_shape, to_leading
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class StackedFlatten(keras.layers.Layer):
+    """Flattens all axes behind the batch, each client's channels by themselves.
+
+    Args:
+        clients: Clients computed at once.
+
+    Input shape: either form of a stack, only the batch unknown. Output shape: `(clients, batch, values)`.
+    """
+
+    def __init__(self, clients: int, **kwargs):
+        super().__init__(**kwargs)
+        self.clients = clients
+
+    def build(self, input_shape):
+        self.leading = is_leading(input_shape, self.clients)
+
+    def call(self, inputs):
+        inputs = inputs if self.leading else to_leading(inputs, self.clients)
+        return tf.reshape(inputs, [self.clients, -1, math.prod(inputs.shape[2:])])
+
+    def compute_output_shape(self, input_shape):
+        clients, batch, *sizes = leading_shape(input_shape, self.clients)
+        return (clients, batch, math.prod(sizes))
+
+    def get_config(self):
+        return {**super().get_config(), "clients": self.clients}

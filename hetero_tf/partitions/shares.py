@@ -1,0 +1,87 @@
+"""The examples of every client in two arrays, so that a million clients are not a million objects."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """A sequence with one int32 array of example ids for each client, checked when made.
+
+    `len`, iteration and `shares[client]` work as on a tuple of arrays; what comes back are views of `ids`.
+
+    Args:
+        ids: int32 `[total]`, the clients' example ids one client after the other.
+        starts: int64 `[clients + 1]`, where each client begins in `ids`; the last one is `total`.
+
+    Raises:
+        BadInput: An array has a wrong dtype or shape, the starts do not divide the ids, or an id is negative.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+
+    def __post_init__(self):
+        for name, array, dtype in (("ids", self.ids, np.int32), ("starts", self.starts, np.int64)):
+            if array.dtype != dtype or array.ndim != 1:
+                raise BadInput(f"`{name}` must be {np.dtype(dtype)} with one axis. "
+                               f"Received: {array.dtype} {array.shape}")
+        if not self.starts.size or self.starts[0] or self.starts[-1] != len(self.ids) or (self.sizes < 0).any():
+            raise BadInput(f"`starts` must ascend from 0 to the number of ids, {len(self.ids)}. "
+                           f"Received: {self.starts[:3].tolist()} to {self.starts[-1:].tolist()}")
+        if self.ids.size and self.ids.min() < 0:
+            place = int(np.argmax(self.ids < 0))
+            client = int(np.searchsorted(self.starts, place, side="right")) - 1
+            raise BadInput(f"`ids` must be example ids from 0. Received: {self.ids[place]} of client {client}")
+
+    @classmethod
+    def from_sizes(cls, ids, sizes):
+        """Cuts int32 `[total]` ids into clients with so many examples each; sizes: int `[clients]`."""
+        starts = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(np.asarray(sizes, np.int64), out=starts[1:])
+        return cls(ids, starts)
+
+    @classmethod
+    def from_lists(cls, lists):
+        """The same from one int32 `[examples]` array for each client, for few clients.
+
+        Raises:
+            BadInput: An array has another dtype or shape, or an id is negative.
+        """
+        lists = [np.asarray(own) for own in lists]
+        for client, own in enumerate(lists):
+            if own.dtype != np.int32 or own.ndim != 1:
+                raise BadInput("`lists` must hold int32 [examples] for each client. "
+                               f"Received: {own.dtype} {own.shape} of client {client}")
+        return cls.from_sizes(np.concatenate([np.zeros(0, np.int32), *lists]), [len(own) for own in lists])
+
+    @classmethod
+    def empty(cls, clients):
+        """`clients` clients without examples."""
+        return cls(np.zeros(0, np.int32), np.zeros(clients + 1, np.int64))
+
+    @property
+    def sizes(self):
+        """How many examples each client has: int64 `[clients]`."""
+        return np.diff(self.starts)
+
+    @property
+    def owners(self):
+        """The client of each of `ids`: int32 `[total]`."""
+        return np.repeat(np.arange(len(self), dtype=np.int32), self.sizes)
+
+    def __len__(self):
+        return len(self.starts) - 1
+
+    def __getitem__(self, client):
+        # A slice of `ids` beyond its end would be a client without examples instead of an error.
+        if not -len(self) <= client < len(self):
+            raise IndexError(f"`client` must be in 0..{len(self) - 1}. Received: client={client}")
+        client = client % len(self)
+        return self.ids[self.starts[client]:self.starts[client + 1]]
+
+    def __iter__(self):
+        return (self.ids[first:end] for first, end in zip(self.starts[:-1], self.starts[1:]))

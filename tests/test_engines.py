@@ -1,0 +1,240 @@
+"""Both engines against the plain loop of `oracle`, which of them is chosen, and what keeps their clients parallel."""
+
+import dataclasses
+import functools
+from types import SimpleNamespace
+
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+import tiny
+from tensorflow.python.framework import op_def_registry
+
+from hetero_tf import engines, parts
+from hetero_tf.packing import pack
+from hetero_tf.plans import Plan
+from hetero_tf.rounds import build_round
+from hetero_tf.stacks import CannotStack
+
+ENGINES = ("slots", "cohort")
+COHORTS = ("drawn", "everyone")
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+# Recipe, sub-model, precision, other overrides. Every sub-model meets every kind of data.
+CASES = [
+    ("IMAGES", "random", "float64", ()),
+    ("IMAGES", "rolling", "float32", ()),
+    ("DROPOUT_IMAGES", "prefix", "float64", ()),
+    ("TEXT", "random", "float64", ()),
+    ("TEXT", "rolling", "float32", ()),
+    ("DROPOUT_TEXT", "prefix", "float64", ()),
+    ("DENSE", "random", "float64", ()),
+    ("DENSE", "rolling", "float64", ()),
+    ("DENSE", "prefix", "float32", ()),
+    ("DENSE", "random", "float64", ("client.label_cut=false",)),
+    ("DENSE", "rolling", "float64", ("client.loss=cross_entropy", "optimizer.clip_norm=null")),
+]
+CUT = ("TEXT", "random", "float64", ())
+WHOLE = ("TEXT", "random", "float64", ("client.label_cut=false",))
+# Without a stacked form in the package.
+ODD = tiny.DENSE.replace("GlobalAveragePooling2D,", "Conv2D: {filters: !w 8, kernel_size: 3}, ReLU, DepthwiseConv2D: "
+                         "{kernel_size: 3}, GlobalAveragePooling2D,")
+
+
+@functools.cache
+def built(case, engine, **options):
+    """The process of a case; the fifth client has no examples."""
+    base, submodel, precision, overrides = case
+    return tiny.shared(getattr(tiny, base, base), f"round.submodel={submodel}", f"precision={precision}",
+                       f"engine={engine}", *overrides, idle=True, **options)
+
+
+def planned(process, cohort):
+    """Plans of several rounds, drawn or with everyone: first all at one level, then at levels that are fixed."""
+    if cohort == "drawn":
+        return tiny.plans(process, 3)
+    levels = dataclasses.replace(process.recipe.levels, assignment="fix")
+    fixed = dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
+    first, second = tiny.plans(fixed, 2, cohort=range(5))
+    first = Plan(*(array[np.lexsort((first.clients, -first.steps))] for array in first.arrays()))
+    return [dataclasses.replace(first, levels=np.ones_like(first.levels)), second]
+
+
+@functools.cache
+def played(case, cohort):
+    """The first weights, and what the plain loop makes of them; it knows no engine."""
+    process = built(case, "slots")
+    old = tiny.arrays(process.initialize())
+    return old, *oracle.play(process, old, planned(process, cohort))
+
+
+def check(process, case, cohort):
+    """A compiled call of several rounds beside the plain loop."""
+    state, rows = process.run(process.initialize(), planned(process, cohort))
+    old, expected, metrics = played(case, cohort)
+    found, tolerance = tiny.arrays(state), TOLERANCE[case[2]]
+    assert tiny.gap(found, expected) < tolerance
+    told = [(row["loss"], row["gradient_norm"]) for row in rows]
+    np.testing.assert_allclose(told, metrics, rtol=10 * tolerance)
+    assert [row["lost"] for row in rows] == [0] * len(rows)
+    for path, value in expected.items():
+        kept = value == old[path]
+        assert found[path][kept].tobytes() == old[path][kept].tobytes()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([*case[:3], *case[3]]))
+def test_compiled_rounds_equal_the_plain_loop(case, engine):
+    process = built(case, engine)
+    masked = process.recipe.client.loss.name == "masked_cross_entropy"
+    # The compiled round cuts labels where it may, the plain loop never does.
+    assert (process.parts.labels is not None) == (masked and process.recipe.client.label_cut)
+    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "slots" else 2}
+    for cohort in COHORTS:
+        check(process, case, cohort)
+
+
+def test_stacks_of_different_sizes_equal_the_plain_loop():
+    case = ("DENSE", "random", "float64", ("levels.mix=a1-c4", "partition.clients=5", "round.clients=5"))
+    process = built(case, "cohort", parallel=1)
+    assert process.parts.engine.summary("ac") == {"a": 2, "c": 4}
+    for cohort in COHORTS:
+        check(process, case, cohort)
+
+
+def kinds_of(process):
+    return parts.batch_kinds(process.recipe, process.dataset, process.partition, process.input)
+
+
+def test_the_kinds_of_batches_are_those_that_plans_have():
+    assert kinds_of(built(("DENSE", "random", "float64", ()), "slots")) == ((4, 1), (3, 1), (1, 1))
+    process = built(CUT, "slots")
+    plan = process.plan(0, range(5))
+    counts = (plan.rows >= 0).sum(-1)
+    read = {(int(count), min(4, 10 - int(start))) for count, start in zip(counts[counts > 0], plan.starts[counts > 0])}
+    assert kinds_of(process) == tuple(sorted(read, reverse=True)) == ((2, 4), (2, 2), (1, 4), (1, 2))
+
+
+def test_training_compiled_by_xla_equals_the_plain_loop():
+    case = ("DENSE", "random", "float64", ())
+    process = built(case, "cohort")
+    kinds = kinds_of(process)
+    compiled = dataclasses.replace(process.parts.engine, compiled=True)
+    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=compiled, kinds=kinds))
+    check(process, case, "everyone")
+    assert stateful(process._round) == set()
+
+
+def test_plans_of_the_comparison_hold_what_stacks_may_meet():
+    seen = set()
+    for base in ("IMAGES", "TEXT"):
+        process = built((base, "random", "float64", ()), "cohort")
+        rounds = [plan for kind in COHORTS for plan in planned(process, kind)]
+        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.parts.models)))
+        batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]
+        assert {(row < 0).any() for row in batches} == {True, False}  # short ones
+        assert any((plan.steps == 0).any() for plan in rounds)
+        for plan in rounds:
+            packed = pack([plan], [2] * len(process.parts.models))
+            for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
+                idle = ~(rows[:, :ticks] >= 0).any(-1).all()
+                seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
+    assert seen == {(base, kind) for base in ("IMAGES", "TEXT") for kind in ("empty", "idle", "all active")}
+
+
+def test_cutting_the_label_axis_changes_nothing():
+    cut, whole = built(CUT, "cohort"), built(WHOLE, "cohort")
+    assert cut.parts.labels.shape[1] < whole.parts.present.shape[1] == cut.dataset.classes
+    check(whole, CUT, "drawn")
+
+
+def test_a_model_without_a_stacked_form_runs_in_slots_and_says_why():
+    case = (ODD, "random", "float64", ())
+    process = built(case, "cohort")
+    assert process.parts.engine.summary("abc") == dict.fromkeys("abc", 1)
+    assert process.parts.engine.reasons == tuple(
+        f"level {level} is computed client by client: the variable 0_0_conv2d/kernel has shape (3, 3, 4, {width}), "
+        f"which is not that of 2 clients with (3, 3, 2, {width}) each" for level, width in zip("abc", (8, 4, 2)))
+    check(process, case, "drawn")
+
+
+# Levels with these shares of ten active clients, two stacks in flight; cost of a product on a CPU.
+CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
+
+
+@pytest.mark.parametrize(("engine", "device", "cost", "expected"), [
+    ("slots", "cpu", CHEAP, (1, 1, 1, 1)),
+    ("slots", "gpu", CHEAP, (1, 1, 1, 1)),
+    ("auto", "cpu", CHEAP, (1, 2, 4, 8)),
+    ("auto", "cpu", DEAR, (1, 1, 1, 1)),
+    ("cohort", "cpu", CHEAP, (2, 2, 4, 8)),
+    ("cohort", "cpu", DEAR, (2, 2, 4, 8)),
+    ("auto", "gpu", DEAR, (1, 3, 8, 8)),
+    ("cohort", "gpu", DEAR, (2, 3, 8, 8)),
+])
+def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
+    monkeypatch.setattr(engines, "slot", lambda model: SimpleNamespace(clients=1))
+    monkeypatch.setattr(engines, "build_stack", lambda model, build, clients: SimpleNamespace(clients=build(clients)))
+    mix = (("a", 1), ("b", 3), ("c", 8), ("d", 88))
+    given = SimpleNamespace(engine=engine, levels=SimpleNamespace(mix=mix), round=SimpleNamespace(clients=100))
+    chosen = engines.choose(given, "abcd", lambda name, clients: clients, device, 2, lambda name: cost)
+    assert tuple(stack.clients for stack in chosen.stacks) == expected
+    assert max(expected) <= engines.LARGEST
+    assert chosen.compiled == (device == "gpu")
+    assert chosen.reasons == ()
+
+
+def test_the_cost_of_a_level_is_counted_only_where_it_matters(monkeypatch):
+    monkeypatch.setattr(engines, "slot", lambda model: SimpleNamespace(clients=1))
+    monkeypatch.setattr(engines, "build_stack", lambda model, build, clients: SimpleNamespace(clients=clients))
+    asked, mix = [], (("a", 1), ("b", 4))
+    for engine, device in (("auto", "cpu"), ("slots", "cpu"), ("cohort", "cpu"), ("auto", "gpu")):
+        given = SimpleNamespace(engine=engine, levels=SimpleNamespace(mix=mix), round=SimpleNamespace(clients=10))
+        engines.choose(given, "ab", None, device, 2, lambda name: asked.append(name) or 0)
+    assert asked == ["b"]  # level a has two clients a round, one for each stack in flight
+
+
+def test_levels_that_cannot_be_stacked_have_a_reason_and_the_others_are(monkeypatch):
+    def refuse(model, build, clients):
+        if model == "b":
+            raise CannotStack("too odd")
+        return SimpleNamespace(clients=clients)
+
+    monkeypatch.setattr(engines, "slot", lambda model: SimpleNamespace(clients=1))
+    monkeypatch.setattr(engines, "build_stack", refuse)
+    given = SimpleNamespace(engine="auto", levels=SimpleNamespace(mix=(("a", 1), ("b", 1), ("c", 1))),
+                            round=SimpleNamespace(clients=18))
+    chosen = engines.choose(given, "abc", None, "cpu", 2, lambda name: 0)
+    assert chosen.summary("abc") == {"a": 3, "b": 1, "c": 3}
+    assert chosen.reasons == ("level b is computed client by client: too odd",)
+
+
+def stateful(function):
+    """The stateful operations of a tf.function with one signature, as (graph, type) pairs.
+
+    TensorFlow runs such operations of a graph in the order in which they stand there, and a loop or branch that holds
+    one is stateful itself: a single one in a client's graph makes all clients run one after the other.
+    """
+    graph = function.get_concrete_function().graph.as_graph_def()
+    bodies = [("", graph.node), *((own.signature.name, own.node_def) for own in graph.library.function)]
+    assert sum(len(nodes) for _, nodes in bodies) > 200
+    return {(name, node.op) for name, nodes in bodies for node in nodes
+            if not op_def_registry.get(node.op) or op_def_registry.get(node.op).is_stateful}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([*case[:3], *case[3]]))
+def test_nothing_in_the_graph_of_a_round_makes_clients_wait_for_each_other(case, engine):
+    process = built(case, engine)
+    assert stateful(process._round) == set()
+    assert process._round.experimental_get_tracing_count() == 1
+
+
+def test_a_loss_with_an_assertion_inside_would_be_found():
+    def checked(logits, targets, present, outside):
+        tf.debugging.assert_less(targets, 100)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+
+    process = built(CASES[-1], "cohort")
+    found = stateful(build_round(dataclasses.replace(process.parts, objective=checked)))
+    assert {"Assert", "While", "Case"} <= {kind for _, kind in found}

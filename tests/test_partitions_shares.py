@@ -1,0 +1,91 @@
+"""The clients' examples in two arrays: a sequence of arrays to read, and its checks."""
+
+import numpy as np
+import pytest
+
+from hetero_tf.errors import BadInput
+from hetero_tf.partitions.shares import Shares
+
+LISTS = [[4, 1], [], [7], [0, 9, 2]]
+
+
+def shares(lists=LISTS):
+    return Shares.from_lists(np.array(own, np.int32) for own in lists)
+
+
+def test_it_reads_like_a_tuple_of_arrays():
+    found = shares()
+    assert len(found) == 4
+    assert [own.tolist() for own in found] == LISTS
+    assert [found[client].tolist() for client in range(4)] == LISTS
+    assert [found[client].tolist() for client in range(-4, 0)] == LISTS
+    assert found[np.int32(3)].tolist() == LISTS[3]
+    assert {own.dtype for own in found} == {found[0].dtype} == {np.dtype(np.int32)}
+    assert np.concatenate(found).tolist() == found.ids.tolist() == [4, 1, 7, 0, 9, 2]
+
+
+def test_views_share_the_memory():
+    found = shares()
+    assert all(np.shares_memory(own, found.ids) for own in found if own.size)
+
+
+@pytest.mark.parametrize("client", [4, -5, 10**9])
+def test_there_are_no_other_clients(client):
+    with pytest.raises(IndexError, match=f"`client` must be in 0..3. Received: client={client}"):
+        shares()[client]
+
+
+def test_sizes_and_owners():
+    found = shares()
+    assert found.sizes.tolist() == [2, 0, 1, 3]
+    assert found.owners.tolist() == [0, 0, 2, 3, 3, 3]
+    assert found.owners.dtype == np.int32
+    again = Shares.from_sizes(found.ids, found.sizes)
+    assert again.starts.tolist() == found.starts.tolist() == [0, 2, 2, 3, 6]
+
+
+def test_clients_may_have_nothing():
+    for found in (Shares.empty(3), shares([[], [], []]), Shares.from_sizes(np.zeros(0, np.int32), [0] * 3)):
+        assert [own.tolist() for own in found] == [[], [], []]
+        assert found.owners.size == 0
+    assert len(Shares.empty(0)) == len(Shares.from_lists([])) == len(Shares.from_sizes(np.zeros(0, np.int32), [])) == 0
+
+
+IDS = np.arange(4, dtype=np.int32)
+
+
+@pytest.mark.parametrize(("ids", "starts", "told"), [
+    (IDS.astype(np.int64), [0, 4], r"`ids` must be int32 with one axis. Received: int64 \(4,\)"),
+    (IDS.reshape(2, 2), [0, 2], r"`ids` must be int32 with one axis. Received: int32 \(2, 2\)"),
+    (IDS, [[0, 4]], r"`starts` must be int64 with one axis. Received: int64 \(1, 2\)"),
+    (IDS, [0.0, 4.0], r"`starts` must be int64 with one axis. Received: float64 \(2,\)"),
+    (IDS, [0, 3], r"`starts` must ascend from 0 to the number of ids, 4. Received: \[0, 3\] to \[3\]"),
+    (IDS, [1, 4], r"`starts` must ascend from 0 .* Received: \[1, 4\] to \[4\]"),
+    (IDS, [0, 3, 2, 4], r"`starts` must ascend from 0 .* Received: \[0, 3, 2\] to \[4\]"),
+    (IDS, np.zeros(0, np.int64), r"`starts` must ascend from 0 .* Received: \[\] to \[\]"),
+    (IDS - 2, [0, 0, 1, 4], "`ids` must be example ids from 0. Received: -2 of client 1"),
+    (IDS[::-1] - 2, [0, 1, 1, 4], "`ids` must be example ids from 0. Received: -1 of client 2"),
+])
+def test_arrays_that_are_no_shares_are_refused(ids, starts, told):
+    with pytest.raises(BadInput, match=told):
+        Shares(ids, np.asarray(starts))
+
+
+@pytest.mark.parametrize(("lists", "told"), [
+    ((IDS, np.array([1])), r"`lists` must hold int32 \[examples\] for each client. Received: int64 \(1,\) of client 1"),
+    ((IDS.reshape(2, 2),), r"Received: int32 \(2, 2\) of client 0"),
+    ((IDS, IDS - 1), "`ids` must be example ids from 0. Received: -1 of client 1"),
+])
+def test_lists_of_other_arrays_are_refused(lists, told):
+    with pytest.raises(BadInput, match=told):
+        Shares.from_lists(lists)
+
+
+def test_sizes_that_do_not_fit_the_ids_are_refused():
+    with pytest.raises(BadInput, match="to the number of ids, 4. Received: .* to .5."):
+        Shares.from_sizes(IDS, [2, 3])
+    with pytest.raises(BadInput, match="`starts` must ascend from 0"):
+        Shares.from_sizes(IDS, [6, -2])
+    # In int32 these would add up to 4.
+    with pytest.raises(BadInput, match="to the number of ids, 4. Received: .* to .4294967300."):
+        Shares.from_sizes(IDS, np.array([2**30] * 4 + [4], np.int32))

@@ -1,0 +1,79 @@
+"""The engine for a GPU, compiled by XLA on this CPU: against the oracle, and taken out of TensorFlow as StableHLO."""
+
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+import tiny
+from tensorflow.compiler.tf2xla.python import xla
+
+from hetero_tf.portable import portable_round
+
+# Few shapes of batches: each of them is compiled at each level.
+EVEN = tiny.images(sizes=(6, 3, 6, 6))
+SEGMENTS = tiny.text(rows=(2, 2, 2, 2), length=8)
+CASES = {
+    "images": (tiny.IMAGES, EVEN, ()),
+    "images, random": (tiny.IMAGES, EVEN, ("round.submodel=random",)),
+    "text": (tiny.TEXT, SEGMENTS, ()),
+    "dense, short batches": (tiny.DENSE, tiny.images(), ("engine=slots",)),
+}
+
+
+def compiled(base, data, *overrides):
+    return tiny.process(base, "levels.mix=a-c", "round.clients=4", *overrides, data=data, device="gpu")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
+    base, data, overrides = CASES[name]
+    process = compiled(base, data, "precision=float64", *overrides)
+    assert process.parts.engine.compiled
+    assert {stack.clients for stack in process.parts.engine.stacks} == ({1} if "engine=slots" in overrides else {2})
+    planned = tiny.plans(process, 2)
+    state = process.initialize()
+    expected, _ = oracle.play(process, tiny.arrays(state), planned)
+    found, rows = process.run(state, planned)
+    assert tiny.gap(tiny.arrays(found), expected) < 1e-10
+    assert [row["lost"] for row in rows] == [0, 0]
+
+
+def test_kinds_are_the_shapes_that_clients_really_read():
+    assert compiled(tiny.IMAGES, EVEN).parts.kinds == ((3, 1),)
+    # 7, 5, 9 and 4 examples in batches of 4.
+    assert compiled(tiny.DENSE, tiny.images()).parts.kinds == ((4, 1), (3, 1), (1, 1))
+    # 1, 3, 2 and 1 rows in batches of 2; ten words in segments of 4.
+    assert compiled(tiny.TEXT, tiny.text()).parts.kinds == ((2, 4), (2, 2), (1, 4), (1, 2))
+    assert tiny.process(tiny.DENSE).parts.kinds == (None,)
+
+
+def test_the_exported_round_gives_the_result_of_the_native_one():
+    process, native = compiled(tiny.DENSE, EVEN), tiny.process(
+        tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN)
+    state, planned = native.initialize(), tiny.plans(native, 2)
+    module, arguments = portable_round(process, state, planned)
+    expected, rows = native.run(state, planned)
+    shapes = [list(value.shape) for value in state.weights.values()]
+    found = xla.call_module(
+        arguments, version=9, module=module, platforms=["CPU"], Sout=[*shapes, *[[2, 4]] * 3],
+        Tout=[tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32])
+    assert tiny.gap(tiny.arrays(expected), dict(zip(state.weights, found))) < 1e-6
+    finite, _, losses = found[len(shapes):]
+    assert np.all(finite)
+    np.testing.assert_allclose(np.mean(losses, axis=1), [row["loss"] for row in rows], rtol=1e-5)
+
+
+def test_data_and_weights_are_arguments_and_not_written_into_the_program():
+    data = tiny.images(sizes=(600, 600, 600, 600))
+    process = compiled(tiny.DENSE, data, "client.batch_size=600")
+    module, arguments = portable_round(process, process.initialize(), tiny.plans(process, 1))
+    examples = next(value for value in arguments if value.dtype == tf.uint8)
+    assert np.array_equal(examples, data[0].train.x)
+    assert len(module) < examples.shape.num_elements()
+    assert np.asarray(data[0].train.x).tobytes()[:2000] not in module
+
+
+def test_the_cpu_engine_cannot_be_exported():
+    process = tiny.process(tiny.DENSE)
+    with pytest.raises(ValueError, match=r'must be built with device="gpu". Received: device="cpu"'):
+        portable_round(process, process.initialize(), tiny.plans(process, 1))

@@ -1,0 +1,211 @@
+"""`precision: mixed_bfloat16`: bfloat16 products in local training, float32 everything else."""
+
+import functools
+
+import keras
+import numpy as np
+import programs
+import pytest
+import runs
+import tensorflow as tf
+import tiny
+from runs import train  # noqa: F401
+
+from hetero_tf import accounting, recipe, registry, stacks
+from hetero_tf.errors import BadInput
+from hetero_tf.layers.stacked import MIXED
+from hetero_tf.models import all_layers, build_model, layer_class
+
+BASES = {"images": tiny.IMAGES, "text": tiny.TEXT, "dense": tiny.DENSE}
+PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
+RNG = np.random.default_rng(0)
+PIXELS, VECTORS = RNG.normal(size=(40, 8, 8, 6)), RNG.normal(size=(300, 20, 8))
+# Layers with products: arguments and an input whose many rows a sum in bfloat16 could not take.
+LAYERS = {
+    "Conv2D": ({"filters": 6, "kernel_size": 3}, PIXELS),
+    "Dense": ({"units": 5, "activation": "tanh"}, VECTORS),
+    "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
+    "PreActivationBlock": ({"filters": 6}, PIXELS),
+    "SelfAttention": ({"heads": 2, "head_width": 4, "scale": 0.5}, VECTORS),
+    "TransformerBlock": ({"heads": 2, "head_width": 4, "hidden": 6, "scale": 0.5}, VECTORS),
+}
+
+
+@functools.cache
+def built(base, engine, precision):
+    return tiny.process(BASES[base], f"engine={engine}", f"precision={precision}")
+
+
+@functools.cache
+def trained(base, engine, precision):
+    process = built(base, engine, precision)
+    state, rows = process.run(process.initialize(), tiny.plans(process, 3))
+    return tiny.arrays(state), rows
+
+
+def length(values):
+    return float(np.sqrt(sum(np.sum(np.square(np.asarray(value, np.float64))) for value in values)))
+
+
+def distance(found, wanted):
+    """The length of the difference of two lists of arrays by that of the second."""
+    return length([one - other for one, other in zip(found, wanted, strict=True)]) / length(wanted)
+
+
+def nodes(function):
+    """All operations of a traced function and of the functions that it calls."""
+    graph = function.get_concrete_function().graph.as_graph_def()
+    return [*graph.node, *(node for called in graph.library.function for node in called.node_def)]
+
+
+def model_of(kind, precision):
+    """A model of one layer."""
+    arguments, inputs = LAYERS[kind]
+    symbol = keras.Input(inputs.shape[1:])
+    layer = layer_class(kind, mixed=precision != "float32")(**arguments, dtype=precision)
+    return keras.Model(symbol, layer(symbol))
+
+
+def slopes(model, inputs, values, factors):
+    """Outputs, and the gradients of sum(outputs * factors) for the trainable values and the inputs."""
+    state = [tf.convert_to_tensor(variable) for variable in model.non_trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch([inputs, *values])
+        outputs = tf.cast(model.stateless_call(values, state, inputs)[0], tf.float32)
+        total = tf.reduce_sum(outputs * factors)
+    return outputs.numpy(), [gradient.numpy() for gradient in tape.gradient(total, [inputs, *values])]
+
+
+def test_every_layer_with_products_is_compared():
+    ours = {name for name in registry.names("layers") if getattr(layer_class(name), "HAS_PRODUCTS", False)}
+    assert set(LAYERS) == ours | set(MIXED)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
+    plain, mixed = (model_of(kind, precision) for precision in ("float32", "mixed_bfloat16"))
+    inputs = tf.constant(LAYERS[kind][1], tf.float32)
+    factors = RNG.uniform(size=plain(inputs).shape)
+    values = [tf.constant(RNG.normal(0, 0.3, v.shape), tf.float32) for v in plain.trainable_variables]
+    outputs, gradients = slopes(mixed, inputs, values, factors)
+    wanted, slope = slopes(plain, inputs, values, factors)
+    assert {v.dtype for v in mixed.trainable_variables} == {str(g.dtype) for g in gradients} == {"float32"}
+    assert 1e-5 < distance([outputs], [wanted]) < 1e-2
+    whole = length(slope[1:]) / 100  # a bias before a norm has no gradient but rounding
+    for variable, found, expected in zip((None, *mixed.trainable_variables), gradients, slope):
+        assert length([found - expected]) < 2e-2 * max(length([expected]), whole), variable
+
+
+@pytest.mark.parametrize("engine", ["slots", "cohort"])
+@pytest.mark.parametrize("base", BASES)
+def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
+    process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
+    assert tiny.same(tiny.arrays(process.initialize()), start)
+    assert process.parts.engine.reasons == ()
+    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "slots" else 2}
+    (found, rows), (wanted, others) = trained(base, engine, "mixed_bfloat16"), trained(base, engine, "float32")
+    assert {value.dtype for value in found.values()} == {np.dtype(np.float32)}
+    moved = [[value - start[path] for path, value in weights.items()] for weights in (found, wanted)]
+    assert 1e-5 < distance(*moved) < 5e-2
+    for name in ("loss", "gradient_norm"):
+        np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in others], rtol=1e-2)
+
+
+@pytest.mark.parametrize("engine", ["slots", "cohort"])
+def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not(engine):
+    for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
+        found = nodes(built("images", engine, precision)._round)
+        assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in PRODUCTS} == types
+        assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("BiasAddGrad", "Rsqrt", "Sqrt")} == {
+            tf.float32}
+    found = nodes(built("text", engine, "mixed_bfloat16")._round)
+    assert any(node.op == "BatchMatMulV2" and node.attr["T"].type == tf.bfloat16 for node in found)
+    assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("Softmax", "Erf")} == {tf.float32}
+
+
+def test_only_layers_with_products_get_the_mixed_policy():
+    model = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0, dtype="mixed_bfloat16")
+    found = {(type(layer).__name__, layer.compute_dtype) for layer in all_layers(model)}
+    with_products = {"MixedDense", "PaddedConv2D", "PreActivationBlock"}
+    others = {"InputLayer", "Scaler", "Norm", "StaticBatchNormalization", "ReLU", "GlobalAveragePooling2D"}
+    assert found == {(name, "bfloat16") for name in with_products} | {(name, "float32") for name in others}
+    assert {variable.dtype for variable in model.variables} == {"float32"}
+    plain = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0)
+    for one, other in zip(model.variables, plain.variables, strict=True):
+        assert one.path == other.path and one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
+    text = tiny.DENSE.replace("{units: !classes,", "{units: !classes, use_bias: false,")
+    assert text != tiny.DENSE
+    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=slots").parts.engine.stacks[0]
+    assert stack.model.outputs[0].dtype == "bfloat16"
+    matrix, key = tf.ones([1, sum(stack.sizes)]), tf.zeros([1, 3], tf.int32)
+    assert stack.call(matrix, stack.fresh_state(key), tf.ones([1, 2, 5, 5, 2])).dtype == tf.float32
+
+
+@pytest.mark.parametrize("base", ["images", "text"])
+def test_what_is_measured_and_served_is_the_float32_model(base):
+    mixed, plain = (built(base, "slots", precision) for precision in ("mixed_bfloat16", "float32"))
+    state, _ = mixed.next(mixed.initialize())
+    (found, statistics), (wanted, others) = mixed.evaluate(state), plain.evaluate(state)
+    assert found == wanted
+    assert tiny.same(statistics, others)
+    model = mixed.model(state, "c")
+    assert {layer.compute_dtype for layer in all_layers(model)} == {"float32"}
+    inputs = np.ones((2, 4), np.int32) if base == "text" else np.ones((2, 5, 5, 2), np.float32)
+    assert model(inputs).numpy().tobytes() == plain.model(state, "c")(inputs).numpy().tobytes()
+
+
+def test_costs_count_float32_weights():
+    levels = [accounting.describe_recipe(recipe.loads(tiny.IMAGES, "tiny", [f"precision={name}"]), (5, 5, 2), 9).levels
+              for name in ("float32", "mixed_bfloat16")]
+    assert levels[0] == levels[1]
+
+
+def test_a_stopped_mixed_run_goes_on_bit_for_bit(train, tmp_path):  # noqa: F811
+    mixed = "precision=mixed_bfloat16"
+    train(tmp_path / "whole", programs.RECIPE, mixed)
+    with pytest.raises(runs.Stopped):
+        train(tmp_path / "parts", programs.RECIPE, mixed, console=runs.StoppingConsole(2))
+    _, said = train(tmp_path / "parts", programs.RECIPE, mixed)
+    assert "after round 2" in said
+    found = runs.arrays(tmp_path / "parts/checkpoints")
+    assert found == runs.arrays(tmp_path / "whole/checkpoints")
+    assert runs.rows(tmp_path / "parts") == runs.rows(tmp_path / "whole")
+    train(tmp_path / "plain", programs.RECIPE)
+    assert runs.arrays(tmp_path / "plain/checkpoints") != found
+    with pytest.raises(BadInput, match="precision: 'float32' -> 'mixed_bfloat16'"):
+        train(tmp_path / "plain", programs.RECIPE, mixed)
+
+
+def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
+    model = recipe.loads(tiny.TEXT).model
+    make = functools.partial(build_model, model, (None,), 0.5, 0.5, 13, "mixed_bfloat16")
+    assert stacks.build_stack(make(), lambda clients: make(clients=clients), 2).clients == 2
+
+    def wrong(clients):
+        twin = make(clients=clients)
+        next(layer for layer in all_layers(twin) if layer.name == "norm1").epsilon = 0.5
+        return twin
+
+    with pytest.raises(stacks.CannotStack, match="several clients at once give other numbers than one by one"):
+        stacks.build_stack(make(), wrong, 2)
+
+
+def test_other_names_are_refused():
+    with pytest.raises(BadInput) as refusal:
+        recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
+    assert str(refusal.value) == ("--set precision=bfloat16: precision: unknown value; must be one of float32, float64, "
+                                  "mixed_bfloat16. Received: 'bfloat16'")
+    assert recipe.loads(tiny.DENSE).float_type == "float32"
+    assert recipe.loads(tiny.DENSE, "tiny", ["precision=float64"]).float_type == "float64"
+
+
+def test_keras_layers_of_a_mixed_model_are_saved_and_loaded(tmp_path):
+    inputs = keras.Input((8, 8, 6))
+    hidden = MIXED["Conv2D"](4, 3, dtype="mixed_bfloat16")(inputs)
+    model = keras.Model(inputs, MIXED["Dense"](3, dtype="mixed_bfloat16")(hidden))
+    model.save(tmp_path / "mixed.keras")
+    again = keras.models.load_model(tmp_path / "mixed.keras")
+    assert again(PIXELS).numpy().tobytes() == model(PIXELS).numpy().tobytes()

@@ -1,0 +1,172 @@
+"""K clients in one layer or model compute what K ordinary ones do: outputs, gradients, dropout draws."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf import errors, recipe
+from hetero_tf.layers import padded_conv2d
+from hetero_tf.layers.stacked import STACKED
+from hetero_tf.layers.stacked.forms import leading_shape
+from hetero_tf.models import build_model, is_seed, layer_class
+
+K = 3
+IMAGE, VECTOR, ROWS, TOKENS = (5, 6, 6, 8), (5, 8), (4, 5, 8), (4, 5)
+ANY = [(IMAGE, False), (IMAGE, True), (VECTOR, False), (VECTOR, True), (ROWS, True)]
+# (layer, arguments, shape of one client's input, whether the clients lead).
+CASES = [
+    *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "in", "gn", "ln", "none")],
+    *[("PaddedConv2D", {"filters": 6, "kernel_size": size, "stride": stride, "use_bias": size == 3}, IMAGE, False)
+      for size in (1, 3) for stride in (1, 2)],
+    *[("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
+      for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))],
+    ("GroupNormalization", {"groups": 2}, IMAGE, False),
+    ("GroupNormalization", {"groups": -1, "center": False}, IMAGE, False),
+    ("SpatialDropout2D", {"rate": 0.4}, IMAGE, False),
+    *[("Dropout", {"rate": 0.4}, *form) for form in (*ANY, ((4, 5, 7), True), ((4, 5, 5, 7), False))],
+    *[("Flatten", {}, *form) for form in ANY],
+    *[("LayerNormalization", {}, *form) for form in ANY],
+    ("LayerNormalization", {"center": False, "epsilon": 0.1}, ROWS, True),
+    ("LayerNormalization", {"scale": False}, IMAGE, False),
+    *[("Dense", {"units": 7, "activation": "tanh"}, *form) for form in ANY],
+    ("Dense", {"units": 7, "use_bias": False}, ROWS, True),
+    ("SelfAttention", {"heads": 2, "head_width": 3, "scale": 0.5}, ROWS, True),
+    ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "dropout": 0.3, "scale": 0.5}, ROWS, True),
+    ("MaskedTokenEmbedding", {"classes": 9, "positions": 7, "width": 6, "dropout": 0.3, "scale": 0.5}, TOKENS, True),
+]
+
+
+def together(values, rank):
+    """K clients' arrays as a twin of so many axes has them: channels side by side, or clients first."""
+    values = np.stack(values)
+    if rank == values.ndim - 1:
+        return np.moveaxis(values, 0, -2).reshape(*values.shape[1:-1], -1)
+    return values.reshape(K, *[1] * (rank - values.ndim), *values.shape[1:])
+
+
+def run(model, values, state, inputs, factors):
+    """Outputs of a training step, and the gradients of sum(outputs * factors) for trainable values and inputs."""
+    inputs, values = tf.constant(inputs), [tf.constant(value) for value in values]
+    state = [tf.constant(value, variable.dtype) for value, variable in zip(state, model.non_trainable_variables)]
+    watched = [*values, inputs] if inputs.dtype.is_floating else values
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        outputs, _ = model.stateless_call(values, state, inputs, training=True)
+        loss = tf.reduce_sum(outputs * factors)
+    gradients = tape.gradient(loss, watched)
+    return outputs.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+
+
+def compare(one, twin, inputs):
+    """Runs `one` for every client and `twin` once, on random values and keys; all outputs and gradients must agree."""
+    rng = np.random.default_rng(0)
+    values = [[rng.normal(size=v.shape) for v in one.trainable_variables] for _ in range(K)]
+    states = [[rng.integers(0, 2**31, v.shape) if is_seed(v) else np.zeros(v.shape)
+               for v in one.non_trainable_variables] for _ in range(K)]
+    factors = rng.normal(size=(K, *one.compute_output_shape(inputs[0].shape)))
+    apart = [run(one, *given) for given in zip(values, states, inputs, factors)]
+
+    def joined(parts, variables):
+        return [together([part[place] for part in parts], len(v.shape)) for place, v in enumerate(variables)]
+
+    outputs, gradients = run(twin, joined(values, twin.trainable_variables),
+                             joined(states, twin.non_trainable_variables), together(inputs, len(twin.input_shape)),
+                             together(factors, len(twin.output_shape)))
+    np.testing.assert_allclose(outputs, together([found for found, _ in apart], outputs.ndim), atol=1e-10)
+    for place, gradient in enumerate(gradients):
+        expected = together([found[place] for _, found in apart], gradient.ndim)
+        np.testing.assert_allclose(gradient, expected, atol=1e-10, err_msg=str(place))
+    assert len(gradients) == len(apart[0][1])
+
+
+def model_of(kind, arguments, shape, clients=1):
+    """A model of one layer for inputs of a shape with the batch."""
+    inputs = keras.Input(batch_shape=shape, dtype="int32" if kind == "MaskedTokenEmbedding" else "float64")
+    given = {"clients": clients} if clients > 1 and kind not in STACKED else {}
+    return keras.Model(inputs, layer_class(kind, clients)(**arguments, **given, dtype="float64")(inputs))
+
+
+@pytest.mark.parametrize(("kind", "arguments", "shape", "leads"), CASES)
+def test_a_layer_of_k_clients_equals_k_layers(kind, arguments, shape, leads):
+    rng = np.random.default_rng(2)
+    inputs = rng.integers(0, 10, (K, *shape)) if shape == TOKENS else rng.normal(size=(K, *shape))
+    stacked = (K, None, *shape[1:]) if leads else (None, *shape[1:-1], K * shape[-1])
+    one, twin = model_of(kind, arguments, (None, *shape[1:])), model_of(kind, arguments, stacked, K)
+    assert [v.path.split("/")[-1] for v in one.variables] == [v.path.split("/")[-1] for v in twin.variables]
+    compare(one, twin, list(inputs.astype(np.int32) if shape == TOKENS else inputs))
+
+
+MODELS = {
+    "mnist": ([], (8, 8, 1), 0.0625, 10),
+    "cifar10": (["model.settings.blocks=[1,1,1,2]"], (8, 8, 3), 0.0625, 10),
+    "wikitext2": ([], (None,), 0.0625, 30),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_recipes_model_of_k_clients_equals_k_models(name):
+    overrides, shape, width, classes = MODELS[name]
+    model, rng = recipe.load(name, overrides).model, np.random.default_rng(3)
+    one, twin = (build_model(model, shape, width, width, classes, "float64", clients=clients) for clients in (1, K))
+    assert [v.path for v in one.variables] == [v.path for v in twin.variables]
+    if shape == (None,):
+        assert twin.input_shape == (K, None, None)
+        inputs = rng.integers(0, classes + 1, (K, 2, 20)).astype(np.int32)
+    else:
+        assert twin.input_shape == (None, 8, 8, K * shape[-1])
+        inputs = rng.normal(size=(K, 4, *shape))
+    compare(one, twin, list(inputs))
+
+
+def test_a_batch_of_as_many_examples_as_clients_is_no_leading_form():
+    one, twin = (build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 0.5, 0.5, 9, "float64", clients=clients)
+                 for clients in (1, K))
+    compare(one, twin, list(np.random.default_rng(4).normal(size=(K, K, 5, 5, 2))))
+
+
+def test_without_the_gradient_of_groups_convolutions_run_client_by_client(monkeypatch):
+    rng = np.random.default_rng(5)
+    x, kernel = (tf.constant(rng.normal(size=size), tf.float32) for size in ((2, 5, 5, 6), (3, 3, 2, 12)))
+    found = {}
+    for works in (False, True):
+        monkeypatch.setattr(padded_conv2d, "groups_work", lambda dtype: works)
+        found[works] = padded_conv2d.grouped_conv2d(x, kernel, 1, "SAME", 3)
+    np.testing.assert_allclose(found[True], found[False], atol=1e-5)
+
+
+def test_channels_that_are_not_those_of_all_clients_are_refused():
+    assert leading_shape((None, 4, 6), 3) == (3, None, 4, 2)
+    assert leading_shape((3, None, 8), 3) == (3, None, 8)
+    message = r"the last axis must hold the channels of 3 clients. Received: shape=\(None, 8\)"
+    with pytest.raises(ValueError, match=message):
+        layer_class("Dense", K)(4).build((None, 8))
+    with pytest.raises(ValueError, match=message):
+        leading_shape((None, 8), 3)
+
+
+def test_a_layer_that_knows_nothing_of_clients_gets_variables_of_another_shape():
+    """Nobody can take such a twin for a stack: neither the last axis alone grows nor do the clients lead."""
+    for kind, arguments in (("Conv2D", {"filters": 4, "kernel_size": 3}), ("DepthwiseConv2D", {"kernel_size": 3})):
+        one, twin = (keras.Model(inputs, layer_class(kind, K)(**arguments)(inputs))
+                     for inputs in (keras.Input((6, 6, 2)), keras.Input((6, 6, 2 * K))))
+        assert twin.trainable_variables[0].shape[:-1] != one.trainable_variables[0].shape[:-1]
+        assert len(twin.trainable_variables[0].shape) == len(one.trainable_variables[0].shape)
+
+
+def test_stacked_layers_are_made_again_from_their_config():
+    for kind, arguments in (("Dense", {"units": 4, "activation": "relu"}), ("Flatten", {}),
+                            ("LayerNormalization", {"epsilon": 0.1, "center": False})):
+        layer = layer_class(kind, K)(**arguments)
+        again = type(layer).from_config(layer.get_config())
+        assert again.get_config() == layer.get_config()
+        assert tuple(again.compute_output_shape((K, 2, 8))) == tuple(again(np.ones((K, 2, 8))).shape)
+
+
+def test_no_recipe_can_set_the_number_of_clients():
+    for layer in ("Dropout: {rate: 0.1, clients: 2}", "Dense: {units: 4, clients: 2}"):
+        text = tiny.DENSE.replace("Scaler, ReLU", f"{layer}, ReLU")
+        assert text != tiny.DENSE
+        with pytest.raises(errors.BadInput, match="unknown key 'clients'"):
+            recipe.loads(text)

@@ -1,0 +1,174 @@
+"""Stacks: several clients' models computed at once give what each client's own model gives, or are refused."""
+
+import keras
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf import parts
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.stacks import CannotStack, build_stack, slot
+
+KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
+
+
+@pytest.fixture(scope="module", params=["DROPOUT_IMAGES", "DROPOUT_TEXT"])
+def both(request):
+    """A level as a slot and as a stack of three clients."""
+    process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
+
+    def build(clients):
+        return parts.build_level(process.recipe, process.input, process.dataset, "a", 7, clients)
+
+    model = build(1)
+    return slot(model), build_stack(model, build, 3)
+
+
+def inputs_of(stack, examples=4):
+    spec, rng = stack.model.inputs[0], np.random.default_rng(1)
+    if spec.dtype.startswith("int"):
+        return tf.constant(rng.integers(0, 7, (3, examples, 3)), spec.dtype)
+    return tf.constant(rng.normal(size=(3, examples, *spec.shape[1:])), spec.dtype)
+
+
+def test_a_row_holds_a_clients_values_in_model_order(both):
+    alone, stack = both
+    assert stack.shapes == alone.shapes == tuple(tuple(v.shape) for v in alone.model.trainable_variables)
+    assert stack.sizes == [int(np.prod(shape)) for shape in stack.shapes]
+    rng = np.random.default_rng(0)
+    clients = [[tf.constant(rng.normal(size=shape)) for shape in stack.shapes] for _ in range(3)]
+    matrix = stack.pack(clients)
+    assert matrix.shape == (3, sum(stack.sizes))
+    for row, values in zip(matrix, clients):
+        for found, value in zip(stack.unpack(row), values, strict=True):
+            assert (found.numpy() == value.numpy()).all() and found.shape == value.shape
+
+
+def test_each_client_of_a_stack_gets_its_own_logits_and_gradients(both):
+    alone, stack = both
+    inputs, key = inputs_of(alone), tf.constant(KEY)
+    matrix = tf.constant(np.random.default_rng(2).normal(0, 0.2, (3, sum(stack.sizes))))
+    weight = tf.constant(np.random.default_rng(3).normal(size=stack.call(matrix, stack.fresh_state(key), inputs).shape))
+
+    def slope(stack, chosen):
+        chosen = tf.constant(chosen)
+        matrix_, weight_, inputs_, key_ = (tf.gather(value, chosen) for value in (matrix, weight, inputs, key))
+        with tf.GradientTape() as tape:
+            tape.watch(matrix_)
+            logits = stack.call(matrix_, stack.fresh_state(key_), inputs_)
+            total = tf.reduce_sum(weight_ * tf.tanh(logits))
+        return logits.numpy(), tape.gradient(total, matrix_).numpy()
+
+    logits, gradients = slope(stack, [0, 1, 2])
+    for client in range(3):
+        own = slope(alone, [client])
+        np.testing.assert_allclose(logits[client], own[0][0], atol=1e-12)
+        np.testing.assert_allclose(gradients[client], own[1][0], atol=1e-12)
+        assert np.abs(own[1]).max() > 1e-3
+
+
+def test_seeds_of_dropout_belong_to_key_and_layer_and_nothing_else_is_kept(both):
+    alone, stack = both
+    state = [value.numpy() for value in stack.fresh_state(tf.constant(KEY))]
+    paths = [variable.path for variable in stack.model.non_trainable_variables]
+    seeds = [place for place, path in enumerate(paths) if path.endswith("seed_generator_state")]
+    assert seeds
+    for place, value in enumerate(state):
+        assert value.shape == stack.model.non_trainable_variables[place].shape
+        if place not in seeds:
+            assert not value.any()
+    for client, key in enumerate(KEY):
+        own = alone.fresh_state(tf.constant([key]))
+        for place in seeds:
+            expected = (oracle.hashed([*key, place], 2) >> np.uint32(1)).tolist()
+            assert state[place][client].tolist() == own[place].numpy().tolist() == expected
+    assert len({tuple(state[place][client]) for place in seeds for client in range(3)}) == 3 * len(seeds)
+
+
+def sequential(*make, shape=(6, 6, 4)):
+    """`clients -> model` of layers that `make` gives for so many clients."""
+    def build(clients):
+        inputs = outputs = keras.Input((*shape[:-1], clients * shape[-1]))
+        for one in make:
+            outputs = one(clients)(outputs)
+        return keras.Model(inputs, outputs)
+
+    return build
+
+
+def conv(clients):
+    return PaddedConv2D(8, clients=clients, name="conv")
+
+
+def pool(clients):
+    return keras.layers.GlobalAveragePooling2D()
+
+
+def head(clients):
+    return keras_layer("Dense", clients)(5)
+
+
+def test_a_model_of_known_layers_is_stacked():
+    build = sequential(conv, lambda clients: keras.layers.ReLU(), pool, head)
+    assert build_stack(build(1), build, 4).clients == 4
+
+
+@pytest.mark.parametrize(("layer", "sentence"), [
+    (lambda clients: keras.layers.Conv2D(8, 3, name="plain"),
+     r"the variable plain/kernel has shape \(3, 3, 8, 8\), which is not that of 2 clients with \(3, 3, 4, 8\) each"),
+    (lambda clients: keras.layers.DepthwiseConv2D(3, name="deep"),
+     r"the variable deep/kernel has shape \(3, 3, 8, 1\), which is not that of 2 clients with \(3, 3, 4, 1\) each"),
+])
+def test_a_keras_layer_without_a_stacked_form_is_refused_by_its_shapes(layer, sentence):
+    build = sequential(layer, pool, head)
+    with pytest.raises(CannotStack, match=f"^{sentence}$"):
+        build_stack(build(1), build, 2)
+
+
+class Centred(keras.layers.Layer):
+    """Mixes the channels and has no variables: nothing about its shapes tells."""
+
+    def call(self, inputs):
+        return inputs - tf.reduce_mean(inputs, -1, keepdims=True)
+
+
+class Reversed(keras.layers.Layer):
+    """Gives the right values and a gradient that goes to the wrong client."""
+
+    def call(self, inputs):
+        return inputs + (tf.reverse(inputs, [-1]) - tf.stop_gradient(tf.reverse(inputs, [-1])))
+
+
+@pytest.mark.parametrize("layer", [Centred, Reversed])
+def test_a_layer_that_mixes_clients_is_refused_by_the_probe(layer):
+    build = sequential(conv, lambda clients: layer(), pool, head)
+    with pytest.raises(CannotStack, match="^several clients at once give other numbers than one by one$"):
+        build_stack(build(1), build, 2)
+
+
+def test_a_model_whose_variables_differ_in_number_is_refused():
+    build = sequential(conv, pool, head)
+    more = sequential(conv, pool, head, lambda clients: keras.layers.Dense(5))
+    with pytest.raises(CannotStack, match=r"shorter|longer"):
+        build_stack(build(1), more, 2)
+
+
+def test_what_a_layer_says_while_it_is_built_is_the_reason():
+    def odd(clients):
+        if clients > 1:
+            raise ValueError("`clients` must be odd. Received: clients=2\nand more")
+        return keras.layers.ReLU()
+
+    build = sequential(conv, odd, pool, head)
+    with pytest.raises(CannotStack, match="^`clients` must be odd. Received: clients=2$"):
+        build_stack(build(1), build, 2)
+
+
+def test_a_model_that_ends_in_channels_gives_the_logits_of_each_client():
+    build = sequential(conv, pool)
+    stack = build_stack(build(1), build, 3)
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(3, 2, 6, 6, 4)), "float32")
+    assert stack.call(tf.zeros([3, sum(stack.sizes)]), [], inputs).shape == (3, 2, 8)
