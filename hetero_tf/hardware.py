@@ -1,7 +1,9 @@
 """Prepares TensorFlow for this machine: start-up noise, threads, devices."""
 
 import contextlib
+import gc
 import os
+import sys
 
 # At a batch of 10 a kernel is too small to split.
 KERNEL_THREADS = 1
@@ -14,7 +16,8 @@ def import_quietly():
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
-        import tensorflow as tf
+        with _no_collection():
+            import tensorflow as tf
 
         # The first look at the devices prints too.
         tf.config.list_physical_devices()
@@ -22,6 +25,23 @@ def import_quietly():
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """Switches the garbage collector off for the first import of TensorFlow, and lets it forget what that has made.
+
+    None of it is garbage; looking through it again and again costs half a second of a start, and as much at the end.
+    """
+    if "tensorflow" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def cores():

@@ -75,7 +75,8 @@ def round_parts(recipe, dataset, partition, source, global_model, parallel, devi
                             lambda level: product_cost(recipe, build(level), example, most))
     kinds = batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,)
     return RoundParts(
-        models=models, engine=engine, kinds=kinds, cut=cuts.build_cut(global_model, models, label_axes, dataset.classes),
+        models=models, engine=engine, kinds=kinds,
+        cut=cuts.build_cut(global_model, models, label_axes, dataset.classes),
         keep=registry.find("submodels", recipe.round.submodel.name).keep,
         objective=functools.partial(objective.loss, **recipe.client.loss.options),
         optimizer=recipe.optimizer,

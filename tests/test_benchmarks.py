@@ -36,8 +36,8 @@ def test_operations_of_a_step_add_up_to_about_its_time():
 
 def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     # Three clients cannot have five active ones, so one combination of two is left.
-    command = [sys.executable, "benchmarks/scaling.py", "--recipe", "tiny/digits", "--population", "3", "30", "--active",
-               "5", "--levels", "c", "--examples", "4", "--repeats", "1", "--set", "client.epochs=2", "--json"]
+    command = [sys.executable, "benchmarks/scaling.py", "--recipe", "tiny/digits", "--population", "3", "30",
+               "--active", "5", "--levels", "c", "--examples", "4", "--repeats", "1", "--set", "client.epochs=2", "--json"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -11,6 +11,8 @@ import tiny
 from hetero_tf import calibration, evaluation, parts, seeds
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models import all_layers
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.partitions.shares import Shares
 
 SIZES = (7, 5, 9, 4)
 
@@ -127,13 +129,32 @@ def test_local_metrics_of_an_unmasked_loss_see_all_logits():
     assert metrics["local_accuracy"] == pytest.approx(metrics["global_accuracy"])
 
 
-def test_a_client_may_have_no_test_example():
-    dataset, partition = tiny.images(test=3)
+def test_every_client_is_tested_on_its_own_examples_under_its_own_labels():
+    _, partition = tiny.images(test=3)
     found = evaluation.local_test(partition)
-    assert [len(ids) for ids in partition.test] == [1, 1, 1, 0]
+    assert partition.test.sizes.tolist() == [1, 1, 1, 0]  # the last client has no test example
     assert found.examples.tolist() == [0, 1, 2]
-    assert found.clients.tolist() == [0, 1, 2]
-    assert found.present is partition.label_mask
+    assert (found.present == partition.label_mask[[0, 1, 2]]).all()
+
+
+class Whole(Shares):
+    """Shares that cannot be visited one by one: a loop over a million clients takes seconds."""
+
+    def __getitem__(self, client):
+        raise AssertionError(f"client {client} was visited alone")
+
+    def __iter__(self):
+        return iter([self[0]])
+
+
+def test_local_tests_are_found_without_a_loop_over_the_clients():
+    mask = np.asarray([[True, True], [False, True], [True, False]])
+    test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
+    with pytest.raises(AssertionError, match="client 0 was visited alone"):
+        list(test)
+    found = evaluation.local_test(Partition(Shares.empty(3), test, mask))
+    assert found.examples.tolist() == [5, 6, 7]
+    assert found.present.tolist() == [[True, True], [True, False], [True, False]]
 
 
 def test_perplexity_is_the_row_weighted_mean_of_exponentials():
@@ -155,6 +176,26 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
     np.testing.assert_allclose(metrics["global_perplexity"], np.average(np.exp(losses), weights=rows), rtol=1e-12)
     assert metrics["global_perplexity"] > np.exp(metrics["global_loss"])
     assert process.evaluate(state)[0] == metrics  # masked positions are the same at every call
+
+
+@pytest.mark.parametrize("logits", [1, 40])
+@pytest.mark.parametrize("last", ["Dense", "Scaler"])
+def test_perplexity_does_not_depend_on_how_many_logits_exist_at_once(monkeypatch, logits, last):
+    # Only a last Dense is taken out of the model. A Scaler does nothing in a test.
+    base = tiny.TEXT if last == "Dense" else tiny.TEXT.replace("partition:", "    - Scaler\npartition:")
+    monkeypatch.setattr(evaluation, "LOGITS", logits)
+    process = tiny.process(base, "precision=float64", data=tiny.text())
+    found = process.evaluate(process.initialize())[0]
+    assert process.global_model.layers[-1].__class__.__name__ == last
+    monkeypatch.undo()
+    assert found == pytest.approx(whole_text(), rel=1e-13)
+
+
+@functools.cache
+def whole_text():
+    """Metrics of the text recipe, all logits of a batch at once."""
+    process = tiny.process(tiny.TEXT, "precision=float64")
+    return process.evaluate(process.initialize())[0]
 
 
 def test_scalers_are_off_when_a_narrow_level_is_evaluated():

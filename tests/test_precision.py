@@ -196,8 +196,8 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
 def test_other_names_are_refused():
     with pytest.raises(BadInput) as refusal:
         recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
-    assert str(refusal.value) == ("--set precision=bfloat16: precision: unknown value; must be one of float32, float64, "
-                                  "mixed_bfloat16. Received: 'bfloat16'")
+    assert str(refusal.value) == ("--set precision=bfloat16: precision: unknown value; must be one of float32, "
+                                  "float64, mixed_bfloat16. Received: 'bfloat16'")
     assert recipe.loads(tiny.DENSE).float_type == "float32"
     assert recipe.loads(tiny.DENSE, "tiny", ["precision=float64"]).float_type == "float64"
 

@@ -179,8 +179,8 @@ class Recipe:
     rounds: int = key("rounds of the run", required=True, low=1)
     evaluate: Evaluate = key("when and how the global model is measured", Evaluate())
     checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
-    engine: str = key("how clients are computed: slots, one by one; cohort, several of a level at once; auto, what suits "
-                      "the level and the machine", "auto", choices=("auto", "slots", "cohort"))
+    engine: str = key("how clients are computed: slots, one by one; cohort, several of a level at once; auto, what "
+                      "suits the level and the machine", "auto", choices=("auto", "slots", "cohort"))
     precision: str = key("float type of weights and computation; mixed_bfloat16: bfloat16 products in local training, "
                          "all else float32; pays only where the processor has bf16 units (AVX512_BF16, AMX) or on a "
                          "GPU", "float32", choices=("float32", "float64", "mixed_bfloat16"))

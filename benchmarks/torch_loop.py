@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Times the same local steps as a plain PyTorch loop, client after client: the yardstick for benchmarks/round.py.
+
+    benchmarks/torch_loop.py --model mnist --levels a-e [--steps 300] [--repeats 3] [--json]
+
+The networks, widths, batches of 10, loss and SGD are those of the recipes mnist and cifar10: batch norm without running
+averages, Scaler, absent labels as logit 0, clipping to norm 1, momentum, weight decay. Denormal numbers are flushed to
+zero, as TensorFlow does; without that PyTorch can be several times slower. Examples are random pixels of the right
+shape, since only time is measured; cutting sub-models, merging and augmentation are not part of it. Times are medians
+of whole rounds on a quiet machine.
+
+PyTorch is no requirement of hetero_tf. Give it an environment of its own.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hetero_tf import hardware  # noqa: E402
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    print("torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
+          "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
+          "torch_env/bin/python benchmarks/torch_loop.py", file=sys.stderr)
+    sys.exit(2)
+
+CLASSES, BATCH = 10, 10
+WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
+# Shape of an image, examples of a client, and learning rate, by model.
+SETTINGS = {"mnist": ((1, 28, 28), 600, 0.01), "cifar10": ((3, 32, 32), 500, 0.1)}
+
+
+class Scaler(nn.Module):
+    """Divides by the relative width while training."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, inputs):
+        """Any shape, the same."""
+        return inputs / self.scale if self.training else inputs
+
+
+class PreActivationBlock(nn.Module):
+    """Two 3x3 convolutions behind Scaler, norm and ReLU, added to a shortcut; see `hetero_tf/layers`."""
+
+    def __init__(self, before, after, stride, scale):
+        super().__init__()
+        self.first = activation(before, scale)
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.second = activation(after, scale)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        same = stride == 1 and before == after
+        self.shortcut = None if same else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, inputs):
+        """[batch, before, height, width] -> [batch, after, height / stride, width / stride]."""
+        hidden = self.first(inputs)
+        shortcut = inputs if self.shortcut is None else self.shortcut(hidden)
+        return self.conv2(self.second(self.conv1(hidden))) + shortcut
+
+
+def activation(channels, scale):
+    """Scaler, batch norm of the batch's own moments, ReLU."""
+    return nn.Sequential(Scaler(scale), nn.BatchNorm2d(channels, track_running_stats=False), nn.ReLU())
+
+
+def build(model, width):
+    """The network at a width: convolutions of 64 to 512 channels, or the PreResNet18 of blocks [2, 2, 2, 2]."""
+    sizes = [math.ceil(size * width) for size in (64, 128, 256, 512)]
+    layers, channels = [], SETTINGS[model][0][0]
+    if model == "cifar10":
+        layers, channels = [nn.Conv2d(channels, sizes[0], 3, 1, 1, bias=False)], sizes[0]
+    for stage, size in enumerate(sizes):
+        if model == "mnist":
+            layers += [nn.Conv2d(channels, size, 3, 1, 1), activation(size, width)]
+            layers += [nn.MaxPool2d(2)] if stage < 3 else []
+        else:
+            layers += [PreActivationBlock(channels, size, 1 if stage == 0 else 2, width),
+                       PreActivationBlock(size, size, 1, width)]
+        channels = size
+    layers += [activation(channels, width)] if model == "cifar10" else []
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
+
+
+def train(network, pixels, labels, present, learning_rate, steps):
+    """Local training of one client, epoch after epoch in a new order; gives the sum of losses."""
+    network.train()
+    optimizer = torch.optim.SGD(network.parameters(), learning_rate, momentum=0.9, weight_decay=5e-4)
+    total, order = 0.0, []
+    for _ in range(steps):
+        order = order if len(order) else torch.randperm(len(pixels)).split(BATCH)
+        rows, order = order[0], order[1:]
+        inputs = (pixels[rows].float() / 255 - 0.1307) / 0.3081
+        optimizer.zero_grad()
+        logits = network(inputs).masked_fill(~present, 0)
+        loss = nn.functional.cross_entropy(logits, labels[rows])
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        total += loss.item()
+    return total
+
+
+def play_round(args, levels, pixels, labels):
+    """One round: every client trains a network of its level; gives the sum of losses."""
+    present = torch.ones(CLASSES, dtype=torch.bool)
+    rate = SETTINGS[args.model][2]
+    return sum(train(build(args.model, WIDTHS[levels[client % len(levels)]]), pixels, labels, present, rate, args.steps)
+               for client in range(args.clients))
+
+
+def timed(work):
+    """Seconds that `work()` takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def peak_flops(size=2048, repeats=5):
+    """Float32 operations per second of a matrix product, the best of some runs."""
+    value = torch.randn(size, size)
+    return 2 * size**3 / min(timed(lambda: value @ value) for _ in range(repeats))
+
+
+def measure(args):
+    """Everything that is printed, as a dict."""
+    torch.set_num_threads(args.threads)
+    torch.set_flush_denormal(True)
+    torch.manual_seed(0)
+    shape, examples, _ = SETTINGS[args.model]
+    pixels = torch.randint(0, 256, (examples, *shape), dtype=torch.uint8)
+    labels = torch.randint(0, CLASSES, (examples,))
+    levels = args.levels.split("-")
+    first = timed(lambda: play_round(args, levels, pixels, labels))
+    seconds = statistics.median(timed(lambda: play_round(args, levels, pixels, labels)) for _ in range(args.repeats))
+    steps = args.clients * args.steps
+    return {"model": args.model, "levels": args.levels, "torch": torch.__version__, "threads": args.threads,
+            "clients": args.clients, "steps": steps, "first_round_s": first, "round_s": seconds,
+            "ms_per_step": 1000 * seconds / steps, "examples_per_s": steps * BATCH / seconds,
+            "peak_gflops": peak_flops() / 1e9}
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=sorted(SETTINGS), default="mnist")
+    parser.add_argument("--levels", default="a", help="a, e, a-e, a-b-c-d-e...: levels in turn")
+    parser.add_argument("--clients", type=int, default=10, help="clients of a round")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each client")
+    parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
+    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
+    args = parser.parse_args()
+    for name in ("clients", "steps", "repeats", "threads"):
+        if getattr(args, name) < 1:
+            parser.error(f"`--{name}` must be at least 1. Received: {name}={getattr(args, name)}")
+    if not set(args.levels.split("-")) <= set(WIDTHS):
+        parser.error(f"`--levels` must name levels of {', '.join(WIDTHS)}. Received: levels={args.levels}")
+    return args
+
+
+def main():
+    """Measures and prints."""
+    args = parse()
+    found = measure(args)
+    if args.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:18} {value if not isinstance(value, float) else format(value, ',.3f')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Preparation of TensorFlow, with a stand-in that says what was done to it; and the report of how clients are computed."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import programs
+import pytest
+
+from hetero_tf import hardware
+from hetero_tf.engines import Engine
+
+# It writes to the descriptor itself, as a library in C does, and counts as TensorFlow from its name.
+TENSORFLOW = """
+import gc, os
+os.write(2, b"noise of the start")
+collected = gc.isenabled()
+class config:
+    def list_physical_devices(kind=None):
+        os.write(2, b"noise of the devices")
+        return []
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`lines of Python -> what they print` in a process that finds the stand-in."""
+    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
+    path = f"{tmp_path}:{programs.ROOT}"
+
+    def start(*lines):
+        script = "\n".join(["import gc, os, sys", "from hetero_tf import hardware", *lines])
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+                              env=programs.environment(PYTHONPATH=path))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split(), done.stderr
+
+    return start
+
+
+def test_the_import_is_quiet_and_standard_error_works_again(run):
+    assert run("hardware.import_quietly()", "os.write(2, b'mine')") == ([], "mine")
+
+
+def test_nothing_is_collected_during_the_import_and_what_it_made_is_left_alone(run):
+    found, _ = run("hardware.import_quietly()", "import tensorflow", "first = gc.get_freeze_count()",
+                   "hardware.import_quietly()", "print(tensorflow.collected, gc.isenabled(), first > 0, "
+                   "gc.get_freeze_count() == first)")
+    assert found == ["False", "True", "True", "True"]
+
+
+def test_a_collector_that_was_off_stays_off(run):
+    found, _ = run("gc.disable()", "hardware.import_quietly()", "print(gc.isenabled(), gc.get_freeze_count())")
+    assert found == ["False", "0"]
+
+
+def test_an_import_that_fails_leaves_everything_as_it_was(run, tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no such processor')")
+    found, err = run("try:", "    hardware.import_quietly()", "except ImportError as error:",
+                     "    print(str(error).replace(' ', '_'), gc.isenabled(), gc.get_freeze_count())",
+                     "os.write(2, b'mine')")
+    assert found == ["no_such_processor", "True", "0"] and err == "mine"
+
+
+def test_the_report_is_plain_and_names_every_level():
+    stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
+    recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e")), precision="float64")
+    process = SimpleNamespace(parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",))), recipe=recipe,
+                              parallel=3)
+    assert hardware.report(process) == {
+        "clients_at_once": {"a": 1, "e": 5}, "reasons": ["level a: why"], "compiled": False, "parallel": 3,
+        "threads": 1, "precision": "float64", "device": hardware.devices()}
