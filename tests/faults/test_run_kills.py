@@ -73,8 +73,9 @@ def test_killed_again_and_again_ends_with_the_same_bits(start, unbroken, tmp_pat
         codes.append(interrupt(start(folder, *more), folder, rng, number))
     last = start(folder, *more)
     assert last.wait() == 0, last.err
-    # The faults fired: at most one of them may have come after the end.
-    assert sum(code != 0 for code in codes) >= 5 and set(codes) <= {-9, 130, 143, 0}, codes
+    # The faults fired: at most one of them may have come after the end. One that comes before the program handles
+    # signals (a loaded machine starts slowly) ends it like any other.
+    assert sum(code != 0 for code in codes) >= 5 and set(codes) <= {-9, -2, -15, 130, 143, 0}, codes
     assert programs.contents(folder) == unbroken[more]
     assert "resumed" in last.out and "skipped" not in last.out and "note:" not in last.out
     assert not sealing(folder)
