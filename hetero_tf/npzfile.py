@@ -1,5 +1,6 @@
 """Reading .npz files that may come from anyone: no pickle, and no header is believed before it is checked."""
 
+import contextlib
 import math
 import os
 import stat
@@ -25,16 +26,28 @@ def read(path, names):
         MemoryProblem: The arrays need more than the memory of this machine.
         DiskProblem: The operating system refused to read.
     """
+    with _opened(path) as (archive, members):
+        for name in names:
+            if name not in members:
+                received = ", ".join(sorted(members)) or "none"
+                raise BadInput(f"{path}: expected an array '{name}'. Received: {received}")
+        check_memory(path, sum(archive.getinfo(members[name]).file_size for name in names))
+        return {name: _member(path, archive, members[name]) for name in names}
+
+
+def array_names(path):
+    """Sorted names of the arrays of a .npz file; raises what `read` raises."""
+    with _opened(path) as (_, members):
+        return sorted(members)
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """The archive and {array name: member name}; whatever goes wrong inside becomes a sentence."""
     check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {name.removesuffix(".npy"): name for name in archive.namelist()}
-            for name in names:
-                if name not in members:
-                    received = ", ".join(sorted(members)) or "none"
-                    raise BadInput(f"{path}: expected an array '{name}'. Received: {received}")
-            check_memory(path, sum(archive.getinfo(members[name]).file_size for name in names))
-            return {name: _member(path, archive, members[name]) for name in names}
+            yield archive, {name.removesuffix(".npy"): name for name in archive.namelist()}
     except (Refusal, MemoryError):
         raise
     except OSError as error:

@@ -1,6 +1,7 @@
 """From a recipe and its data to the parts of a round: input, partition, models, cut and plug-ins."""
 
 import functools
+import inspect
 import itertools
 
 import numpy as np
@@ -24,7 +25,10 @@ def split(recipe, dataset):
     test_labels = dataset.test.x if dataset.test.y is None else dataset.test.y
     splitter = registry.find("partitions", recipe.partition.name).split
     rng = seeds.rng(recipe.seed, "partition")
-    return splitter(labels, test_labels, dataset.classes, rng, **recipe.partition.options)
+    owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
+    asked = inspect.signature(splitter).parameters
+    return splitter(labels, test_labels, dataset.classes, rng, **recipe.partition.options,
+                    **{name: given for name, given in owners.items() if name in asked})
 
 
 def find_objective(recipe):

@@ -24,6 +24,8 @@ EXPORTS = {
     "merges": "merge",
     "servers": "apply",
     "schedules": "multiplier",
+    "couplings": "couple",
+    "corrections": "correct",
 }
 KINDS = (*EXPORTS, "layers")
 FROM_LEVEL = ("scale", "clients")

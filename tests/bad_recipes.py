@@ -320,9 +320,9 @@ EDITS = (
      "random_normal, random_uniform, truncated_normal, zeros. Received: 'he'"),
     ("unknown norm",
      "norm: sbn",
-     "norm: bn",
-     "r.yaml:7:20: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, in, gn, ln, none. Received: "
-     "'bn'"),
+     "norm: batch",
+     "r.yaml:7:20: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, bn, in, gn, ln, none. Received: "
+     "'batch'"),
     ("no such setting",
      "!setting norm",
      "!setting nrom",
@@ -427,6 +427,31 @@ EDITS = (
      "    - GlobalAveragePooling2D\n    - MaxPooling2D\n",
      "r.yaml:12:7: model.layers[3]: MaxPooling2D needs rows and columns, but the layers before it leave one "
      "vector; put it before the pooling or Flatten"),
+    ("map of a row of tokens",
+     "    - GlobalAveragePooling2D\n",
+     "    - PatchEmbedding: {patch: 2, width: 4}\n    - AttentionGate\n",
+     "r.yaml:12:7: model.layers[3]: AttentionGate needs rows and columns, but the layers before it leave a row of "
+     "tokens; put it before PatchEmbedding"),
+    ("tokens needed",
+     "    - GlobalAveragePooling2D\n",
+     "    - ClassTokenReadout\n",
+     "r.yaml:11:7: model.layers[2]: ClassTokenReadout needs a row of tokens, but the layers before it leave a map; "
+     "put PatchEmbedding somewhere before it"),
+    ("tokens of a vector",
+     "    - GlobalAveragePooling2D\n",
+     "    - GlobalAveragePooling2D\n    - SelfAttention: {heads: 2, head_width: 4}\n",
+     "r.yaml:12:22: model.layers[3].SelfAttention: SelfAttention needs a row of tokens, but the layers before it leave "
+     "one vector; put PatchEmbedding somewhere before it"),
+    ("ends in tokens",
+     "    - GlobalAveragePooling2D\n",
+     "    - PatchEmbedding: {patch: 2, width: 4}\n",
+     "r.yaml:12:14: model.layers[3].Dense: the model ends in a row of tokens; put ClassTokenReadout before the last "
+     "layer"),
+    ("patch of a level",
+     "    - GlobalAveragePooling2D\n",
+     "    - PatchEmbedding: {patch: !w 2, width: 4}\n    - ClassTokenReadout\n",
+     "r.yaml:11:31: model.layers[2].PatchEmbedding.patch: wrong type; must be a whole number from 1 to 999. Received: "
+     "!w 2"),
     ("groups",
      "norm: sbn",
      "norm: gn",
@@ -564,9 +589,9 @@ OVERRIDES = (
      "it is 'Scaler'"),
     ("data=synthetic2",
      "--set data=synthetic2: data.name: unknown name 'synthetic2'; did you mean 'synthetic'?"),
-    ("model.settings.norm=bn",
-     "--set model.settings.norm=bn: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, in, gn, ln, "
-     "none. Received: 'bn'"),
+    ("model.settings.norm=batch",
+     "--set model.settings.norm=batch: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, bn, in, gn, "
+     "ln, none. Received: 'batch'"),
     ("model.settings.blocks.1=-1",
      "--set model.settings.blocks.1=-1: model.layers[1].Repeat.times: too small; must be a whole number from 0 to "
      "1000. Received: -1"),

@@ -49,7 +49,7 @@ def coordinates(process, size, kept, number, client):
     if process.recipe.round.submodel.name == "prefix":
         return np.arange(kept)
     if process.recipe.round.submodel.name == "rolling":
-        return (np.arange(kept) + number) % size
+        return (np.arange(kept) - number) % size
     draws = uniform([int(process._seed), number, client, size], [size])
     return np.sort(np.argsort(draws, kind="stable")[:kept])
 

@@ -199,7 +199,7 @@ def test_describe_reads_shapes_and_labels_of_the_process():
     assert (found.example, found.classes, found.source) == ((4, 4, 1), 10, "synthetic images (seed 0)")
     own = process.partition.label_mask.sum(1)
     assert list(found.labels) == list(own) and own.min() < own.max() == 5
-    assert found.split == process.partition.summary()
+    assert found.split == process.partition.summary(process.dataset.train.labels)
     # The process pads all clients to the most labels; what must travel is the mean of what they have.
     held = sum(math.prod(v.shape) for v in process.parts.models[1].trainable_variables)
     assert found.levels["b"].bytes_down == round(4 * (held - 3 * (5 - own.mean())))

@@ -45,6 +45,35 @@ def test_what_does_not_fit_is_refused(train, test, classes, told):
         Dataset(train, test, classes, "s")
 
 
+@pytest.mark.parametrize(("owners", "told"), [
+    (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
+    (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
+    (np.array([0, 1, -2, 0], np.int32), "every owner must be a number from 0. Received: -2 at position 2"),
+])
+def test_owners_that_do_not_fit_are_refused(owners, told):
+    with pytest.raises(BadInput, match=told):
+        Dataset(Split(images().x, images().y, owners), images(2), 2, "s")
+    with pytest.raises(BadInput, match=told.replace("train", "test")):
+        Dataset(images(), Split(images().x, images().y, owners), 2, "s")
+
+
+def test_owners_belong_to_the_digest():
+    def digest(train=None, test=None, top=1):
+        given = [None if owners is None else np.array(owners, np.int32) for owners in (train, test)]
+        splits = [dataclasses.replace(images(top=top), owners=owners) for owners in given]
+        return Dataset(*splits, 2, "s").sha256
+
+    assert digest() == Dataset(images(), images(), 2, "s").sha256
+    assert digest([5, 5, 0, 7]) == digest([5, 5, 0, 7])
+    assert len({digest(), digest([5, 5, 0, 7]), digest([5, 0, 5, 7]), digest(None, [5, 5, 0, 7]),
+                digest([5, 5, 0, 7], [5, 5, 0, 7])}) == 5
+
+
+def test_labels_are_what_is_predicted():
+    assert images().labels.tolist() == [0, 1, 0, 1]
+    assert text().labels.tolist() == [[4] * 5] * 2
+
+
 @pytest.mark.parametrize("name", ["vocabulary", "class_names"])
 def test_names_must_be_as_many_as_the_classes(name):
     with pytest.raises(BadInput, match=f"`{name}` must have one entry per class. Received: 2 entries, classes=5"):

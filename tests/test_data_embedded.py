@@ -78,6 +78,15 @@ def test_synthetic_images_can_be_learnt_and_depend_on_the_seed_only():
     assert other.test.x.shape == (7, 5, 5, 3)
 
 
+def test_synthetic_images_have_owners_in_turn_where_they_are_asked_for():
+    found, plain = synthetic.load(None, examples=30, test_examples=7, owners=4), synthetic.load(None, examples=30)
+    assert found.train.owners.tolist() == [number % 4 for number in range(30)]
+    assert found.test.owners.tolist() == [0, 1, 2, 3, 0, 1, 2]
+    assert plain.train.owners is None and (plain.train.x == found.train.x).all()
+    with pytest.raises(BadInput, match="`owners` must be in 1..30. Received: owners=31"):
+        synthetic.load(None, examples=30, owners=31)
+
+
 def test_synthetic_text_can_be_learnt_from_the_word_before():
     found = synthetic.load(None, kind="text", length=500)
     assert found.train.x.shape == (10, 500)

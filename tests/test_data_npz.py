@@ -77,3 +77,21 @@ def test_a_missing_file_names_the_places(tmp_path):
     with pytest.raises(NotAvailable, match=f"`path` must name an existing file. Received: path='no.npz'; there is no "
                                            f"{tmp_path}/no.npz or "):
         npz.load(tmp_path, path="no.npz")
+
+
+def test_owners_are_taken_where_the_file_has_them(tmp_path):
+    assert load(tmp_path).train.owners is None
+    found = load(tmp_path, train_owners=np.array([4, 0, 0, 2, 4, 4], np.int64))
+    assert found.train.owners.dtype == np.int32 and found.train.owners.tolist() == [4, 0, 0, 2, 4, 4]
+    assert found.test.owners is None
+    assert load(tmp_path, test_owners=np.array([1, 0])).test.owners.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("owners", "told"), [
+    (np.arange(5), r"expected owners int32 \[6\], one per example. Received: int32 \(5,\)"),
+    (np.zeros(6), r"train_owners must be integers of shape \[n\]. Received: float64 \(6,\)"),
+    (np.array([0, 1, -2, 0, 0, 0]), r"train_owners must count from 0. Received: owner -2"),
+])
+def test_owners_that_do_not_fit_are_refused(tmp_path, owners, told):
+    with pytest.raises(BadInput, match=told):
+        load(tmp_path, train_owners=owners)

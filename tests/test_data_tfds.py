@@ -100,6 +100,14 @@ def test_images_of_different_sizes_need_a_size(prepared):
         loader.load(prepared, dataset="tiny", size=0)
 
 
+def test_images_that_lie_on_their_side_are_turned(prepared):
+    plain, turned = (loader.load(prepared, dataset="tiny", transpose=value) for value in (False, True))
+    assert turned.train.x.shape == (TRAIN, 5, 6, 3) and turned.train.x.flags.c_contiguous
+    for one, other in ((plain.train, turned.train), (plain.test, turned.test)):
+        np.testing.assert_array_equal(other.x, np.swapaxes(one.x, 1, 2))
+        np.testing.assert_array_equal(other.y, one.y)
+
+
 @pytest.mark.parametrize(("options", "told"), [
     ({"image": "picture"}, "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'"),
     ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),

@@ -120,6 +120,15 @@ def test_image_metrics_equal_a_loop_over_examples_and_clients():
     np.testing.assert_allclose(metrics["local_loss"], np.mean(losses))
     assert metrics["local_accuracy"] == pytest.approx(100 * np.mean(hits))
     assert metrics["local_loss"] != pytest.approx(metrics["global_loss"])
+    own = np.split(np.asarray(hits, float), np.cumsum(process.partition.test.sizes)[:-1])
+    accuracies = [100 * each.mean() for each in own]
+    assert len(set(accuracies)) > 1
+    assert metrics["local_mean"] == pytest.approx(np.mean(accuracies))
+    assert metrics["local_worst_decile"] == pytest.approx(min(accuracies))
+    assert metrics["local_std"] == pytest.approx(np.std(accuracies))
+    found = process._test(list(state.weights.values()), list(statistics.values()))
+    np.testing.assert_allclose(found["client_accuracy"], accuracies)
+    assert "client_accuracy" not in metrics
 
 
 def test_local_metrics_of_an_unmasked_loss_see_all_logits():

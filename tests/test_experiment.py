@@ -30,7 +30,8 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):  # noqa: F811
     found = runs.rows(tmp_path / "run")
     assert [row["round"] for row in found] == [1, 2, 3, 4]
     assert set(found[0]) == {"round", "loss", "gradient_norm", "lost", "levels", "learning_rate", "global_loss",
-                             "global_accuracy", "local_loss", "local_accuracy"}
+                             "global_accuracy", "local_loss", "local_accuracy", "local_mean", "local_worst_decile",
+                             "local_std", "local_std_noise"}
     assert summary["rounds"] == 4 and summary["data"] == "synthetic images (seed 0)" and summary["stand_in_for"] is None
     assert {name: found[3][name] for name in summary["last"]} == summary["last"]
     assert said.startswith(

@@ -34,6 +34,14 @@ def test_reads_what_numpy_wrote(tmp_path):
         np.testing.assert_array_equal(found[name], array)
 
 
+def test_names_are_listed_without_reading_the_arrays(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"b/kernel": np.ones(2), "a": np.zeros(1, object)})
+    assert npzfile.array_names(tmp_path / "a.npz") == ["a", "b/kernel"]
+    (tmp_path / "b.npz").write_bytes(b"no archive")
+    with pytest.raises(BadInput, match="b.npz: cannot be read as an .npz file, it is damaged or something else"):
+        npzfile.array_names(tmp_path / "b.npz")
+
+
 @pytest.mark.parametrize(("shape", "claim"), [((2**40,), str(2**40)), ((2**35, 2**35), str(2**70)), ((3,), "3"), ((1,), "1")])
 def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
     path = zipped(tmp_path / "a.npz", header(shape) + b"12")

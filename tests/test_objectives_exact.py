@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.objectives import cross_entropy, masked_cross_entropy
+from hetero_tf.objectives import batch_masked_cross_entropy, cross_entropy, masked_cross_entropy
 from hetero_tf.objectives.masked_cross_entropy import masked
 
 CLASSES, OUTSIDE = 7, 4
@@ -120,3 +120,32 @@ def test_cross_entropy_is_the_log_of_the_softmax(shape):
     logits, targets = examples(4.0, shape=shape)
     loss = cross_entropy.loss(logits, targets, None, 0)
     np.testing.assert_allclose(loss, plain(logits, targets.numpy(), True, 0)[0].astype(float), rtol=1e-14)
+
+
+@pytest.mark.parametrize("positions", [(), (3,)], ids=["images", "text"])
+def test_what_no_target_of_a_clients_batch_is_counts_as_logit_0(positions):
+    logits, targets = examples(2.0, shape=(4, 2, *positions))
+    present = np.broadcast_to(PRESENT, (4, *[1] * (1 + len(positions)), CLASSES))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = batch_masked_cross_entropy.loss(logits, targets, present, OUTSIDE)
+    slope = tape.gradient(loss, logits).numpy()
+    absent = 0
+    for client in range(4):
+        seen = np.isin(np.arange(CLASSES), targets[client])
+        expected, rise = plain(logits[client], targets[client].numpy(), seen, OUTSIDE)
+        np.testing.assert_allclose(loss[client], expected.astype(float), rtol=1e-14)
+        np.testing.assert_allclose(slope[client], rise.astype(float), atol=1e-15)
+        assert (slope[client][..., ~seen] == 0).all()
+        alone = batch_masked_cross_entropy.loss(logits[client], targets[client], PRESENT, OUTSIDE)
+        np.testing.assert_allclose(alone, loss[client], rtol=1e-14)
+        absent += (PRESENT & ~seen).sum()
+    assert absent > 0, "no batch lacked a label of its client"
+
+
+def test_a_batch_with_all_labels_of_the_client_has_the_masked_loss():
+    logits, _ = examples(2.0, shape=(6,))
+    targets = tf.constant([0, 2, 3, 5, 6, 0])
+    both_losses = [module.loss(logits, targets, PRESENT, OUTSIDE).numpy()
+                   for module in (batch_masked_cross_entropy, masked_cross_entropy)]
+    assert both_losses[0].tobytes() == both_losses[1].tobytes()

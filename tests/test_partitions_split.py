@@ -141,9 +141,10 @@ def test_many_clients_are_a_matter_of_moments():
     train = np.arange(1_000_000, dtype=np.int32) % 10
     began = time.process_time()
     found = labels.split(train, train[:1000], 10, np.random.default_rng(0), clients=250_000, per_client=2)
-    assert found.summary()["train_examples"] == {"min": 2, "mean": pytest.approx(3.8, abs=0.02), "max": 4}
+    sizes = found.summary()["train_examples"]
+    assert (sizes["min"], sizes["mean"], sizes["max"]) == (2, pytest.approx(3.8, abs=0.02), 4)
     found = iid.split(train, train[:1000], 10, np.random.default_rng(0), clients=500_000)
-    assert found.summary()["train_examples"] == {"min": 2, "mean": 2, "max": 2}
+    assert found.summary()["train_examples"] == {"min": 2, "mean": 2, "std": 0, "max": 2}
     # It takes about one second; the bound only catches what grows faster than the data.
     assert time.process_time() - began < 10
 
@@ -211,9 +212,13 @@ def test_partitions_are_checked_when_made(train, test, mask, told):
 def test_summary_in_numbers():
     found = Partition(ids([4, 5, 6], [1]), ids([], [2, 3]), MASK)
     assert json.loads(json.dumps(found.summary())) == {
-        "clients": 2, "train_examples": {"min": 1, "mean": 2.0, "max": 3},
-        "test_examples": {"min": 0, "mean": 1.0, "max": 2},
-        "labels": {"min": 1, "mean": 1.5, "max": 2}, "one_label_clients": 1, "train_used": 4, "test_used": 2}
+        "clients": 2, "train_examples": {"min": 1, "mean": 2.0, "std": 1.0, "max": 3},
+        "test_examples": {"min": 0, "mean": 1.0, "std": 1.0, "max": 2},
+        "labels": {"min": 1, "mean": 1.5, "std": 0.5, "max": 2},
+        "one_label_clients": 1, "train_used": 4, "test_used": 2}
+    # All together have label 0 in 1 of 4 examples; client 0 in 1 of 3, client 1 in none.
+    distance = found.summary(np.array([9, 1, 9, 9, 0, 1, 1]))["label_distance"]
+    assert distance == pytest.approx({"min": 1 / 12, "mean": 1 / 6, "std": 1 / 12, "max": 1 / 4})
 
 
 def test_digest_tells_partitions_apart():

@@ -25,10 +25,16 @@ LAYERS = {
     "Conv2D": ({"filters": 6, "kernel_size": 3}, PIXELS),
     "Dense": ({"units": 5, "activation": "tanh"}, VECTORS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
+    "PatchEmbedding": ({"patch": 2, "width": 5}, PIXELS),
+    "PostActivationBlock": ({"filters": 6}, PIXELS),
     "PreActivationBlock": ({"filters": 6}, PIXELS),
+    "SeparableBlock": ({"filters": 6}, PIXELS),
     "SelfAttention": ({"heads": 2, "head_width": 4, "scale": 0.5}, VECTORS),
     "TransformerBlock": ({"heads": 2, "head_width": 4, "hidden": 6, "scale": 0.5}, VECTORS),
 }
+
+# With several products one after the other more ReLUs change sides.
+DEEP = ("PostActivationBlock", "SeparableBlock")
 
 
 @functools.cache
@@ -92,8 +98,9 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
     assert {v.dtype for v in mixed.trainable_variables} == {str(g.dtype) for g in gradients} == {"float32"}
     assert 1e-5 < distance([outputs], [wanted]) < 1e-2
     whole = length(slope[1:]) / 100  # a bias before a norm has no gradient but rounding
+    share = 5e-2 if kind in DEEP else 2e-2
     for variable, found, expected in zip((None, *mixed.trainable_variables), gradients, slope):
-        assert length([found - expected]) < 2e-2 * max(length([expected]), whole), variable
+        assert length([found - expected]) < share * max(length([expected]), whole), variable
 
 
 @pytest.mark.parametrize("engine", ["slots", "cohort"])

@@ -11,7 +11,7 @@ from hetero_tf import recipe
 from hetero_tf.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.schema import Width
-from hetero_tf.recipe.shapes import needs_map
+from hetero_tf.recipe.shapes import needs_map, needs_tokens
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
 
@@ -110,6 +110,12 @@ def test_every_layer_loads_with_its_required_arguments(kind):
     args = ", ".join(f"{name}: {values.get(name, 8)}" for name in sorted(required))
     if "classes" in wants:
         assert recipe.loads(TEXT).model.layers[0].kind == kind
+    elif needs_tokens(kind) or kind == "PatchEmbedding":
+        before = ["PatchEmbedding: {patch: 8, width: 8}"] if needs_tokens(kind) else []
+        behind = [] if kind == "ClassTokenReadout" else ["ClassTokenReadout"]
+        items = [*before, f"{kind}: {{{args}}}", *behind]
+        text = "  layers:\n" + "".join(f"    - {item}\n" for item in (*items, "Dense: {units: !classes}"))
+        assert kind in [spec.kind for spec in recipe.loads(re.sub(MODEL, text, BASE)).model.layers]
     elif kind not in ("Flatten", "GlobalAveragePooling2D", "GlobalMaxPooling2D"):
         assert layers("PaddedConv2D: {filters: 32}", f"{kind}: {{{args}}}")[1].kind == kind
 
@@ -129,7 +135,9 @@ def test_table_agrees_with_keras():
 
 def test_layers_that_need_a_map():
     assert needs_map("Conv2D") and needs_map("PaddedConv2D") and needs_map("PreActivationBlock")
+    assert needs_map("AttentionGate") and needs_map("PatchEmbedding") and needs_map("SeparableBlock")
     assert not needs_map("Dense") and not needs_map("TransformerBlock")
+    assert needs_tokens("TransformerBlock") and needs_tokens("ClassTokenReadout") and not needs_tokens("Dense")
 
 
 def test_sizes_that_only_together_are_too_large():

@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import errors, recipe
+from hetero_tf import errors, recipe, registry
 from hetero_tf.layers import padded_conv2d
-from hetero_tf.layers.stacked import STACKED
 from hetero_tf.layers.stacked.forms import leading_shape
 from hetero_tf.models import build_model, is_seed, layer_class
 
@@ -17,11 +16,20 @@ IMAGE, VECTOR, ROWS, TOKENS = (5, 6, 6, 8), (5, 8), (4, 5, 8), (4, 5)
 ANY = [(IMAGE, False), (IMAGE, True), (VECTOR, False), (VECTOR, True), (ROWS, True)]
 # (layer, arguments, shape of one client's input, whether the clients lead).
 CASES = [
-    *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "in", "gn", "ln", "none")],
+    *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "bn", "in", "gn", "ln", "none")],
     *[("PaddedConv2D", {"filters": 6, "kernel_size": size, "stride": stride, "use_bias": size == 3}, IMAGE, False)
       for size in (1, 3) for stride in (1, 2)],
     *[("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
       for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))],
+    *[("PreActivationBlock", {"filters": filters, "residual": "activated", "scaler_at": "products", "scale": 0.5}, IMAGE,
+       False) for filters in (6, 8)],
+    *[("PostActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
+      for filters, stride, norm in ((8, 1, "bn"), (8, 2, "gn"))],
+    *[("PaddedDepthwiseConv2D", {"stride": stride}, IMAGE, False) for stride in (1, 2)],
+    ("SeparableBlock", {"filters": 6, "norm": "bn", "scale": 0.5}, IMAGE, False),
+    ("AttentionGate", {"norm": "in", "scale": 0.5}, IMAGE, False),
+    ("PatchEmbedding", {"patch": 3, "width": 7, "scale": 0.5}, IMAGE, False),
+    ("ClassTokenReadout", {}, ROWS, True),
     ("GroupNormalization", {"groups": 2}, IMAGE, False),
     ("GroupNormalization", {"groups": -1, "center": False}, IMAGE, False),
     ("SpatialDropout2D", {"rate": 0.4}, IMAGE, False),
@@ -34,6 +42,7 @@ CASES = [
     ("Dense", {"units": 7, "use_bias": False}, ROWS, True),
     ("SelfAttention", {"heads": 2, "head_width": 3, "scale": 0.5}, ROWS, True),
     ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "dropout": 0.3, "scale": 0.5}, ROWS, True),
+    ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "norm_first": True, "epsilon": 0.1}, ROWS, True),
     ("MaskedTokenEmbedding", {"classes": 9, "positions": 7, "width": 6, "dropout": 0.3, "scale": 0.5}, TOKENS, True),
 ]
 
@@ -84,7 +93,7 @@ def compare(one, twin, inputs):
 def model_of(kind, arguments, shape, clients=1):
     """A model of one layer for inputs of a shape with the batch."""
     inputs = keras.Input(batch_shape=shape, dtype="int32" if kind == "MaskedTokenEmbedding" else "float64")
-    given = {"clients": clients} if clients > 1 and kind not in STACKED else {}
+    given = {"clients": clients} if clients > 1 and "clients" in registry.level_arguments(kind) else {}
     return keras.Model(inputs, layer_class(kind, clients)(**arguments, **given, dtype="float64")(inputs))
 
 

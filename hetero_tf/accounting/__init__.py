@@ -83,7 +83,7 @@ def describe(process):
     dataset, partition = process.dataset, process.partition
     return describe_recipe(
         process.recipe, process.example_shape, dataset.classes, partition.label_mask.sum(axis=1),
-        int(partition.train.sizes.max()), split=partition.summary(), source=dataset.source,
+        int(partition.train.sizes.max()), split=partition.summary(dataset.train.labels), source=dataset.source,
         stand_in_for=dataset.stand_in_for, engine=hardware.report(process))
 
 

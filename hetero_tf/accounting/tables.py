@@ -83,10 +83,13 @@ def _notes(description):
 
 
 def _split(summary):
-    rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "most")]
+    rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
     for name in ("train_examples", "test_examples", "labels"):
         spread = summary[name]
-        rows.append((name.replace("_", " "), f"{spread['min']:,}", f"{spread['mean']:,.1f}", f"{spread['max']:,}"))
+        rows.append((name.replace("_", " "), f"{spread['min']:,}", f"{spread['mean']:,.1f}", f"{spread['std']:,.1f}",
+                     f"{spread['max']:,}"))
+    distance = summary["label_distance"]
+    rows.append(("label distance", *(f"{distance[name]:.3f}" for name in ("min", "mean", "std", "max"))))
     return table(rows)
 
 

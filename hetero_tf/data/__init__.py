@@ -15,8 +15,8 @@ from hetero_tf.errors import BadInput, did_you_mean
 STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
 # Shapes of well-known image sets, which cannot be read from a set that is not there.
 SHAPES = {
-    "mnist": (28, 1), "fashion_mnist": (28, 1), "kmnist": (28, 1), "emnist": (28, 1),
-    "cifar10": (32, 3), "cifar100": (32, 3), "svhn_cropped": (32, 3),
+    "mnist": (28, 1), "fashion_mnist": (28, 1), "kmnist": (28, 1), "emnist": (28, 1), "femnist": (28, 1),
+    "cifar10": (32, 3), "cifar100": (32, 3), "svhn_cropped": (32, 3), "tiny_imagenet": (64, 3),
 }
 
 

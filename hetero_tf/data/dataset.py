@@ -21,10 +21,17 @@ class Split:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are, or text
             int32 `[rows, length]` of word numbers.
         y: Labels int32 `[n]` of images; None for text.
+        owners: Whose example each is (such as the writer's number), int32 `[n]` from 0, where known.
     """
 
     x: np.ndarray
     y: np.ndarray | None = None
+    owners: np.ndarray | None = None
+
+    @property
+    def labels(self):
+        """What is predicted: labels int32 `[n]` of images, words int32 `[rows, length]` of text."""
+        return self.x if self.y is None else self.y
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Dataset:
         check = _check_images if self.kind == "images" else _check_text
         for name, split in (("train", self.train), ("test", self.test)):
             check(f"{self.source}, {name} split", split, self.classes)
+            _check_owners(f"{self.source}, {name} split", split)
         if self.kind == "images" and self.train.x.shape[1:] != self.test.x.shape[1:]:
             raise BadInput(f"{self.source}: train and test images must have one shape. "
                            f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}")
@@ -76,12 +84,16 @@ class Dataset:
 
     @functools.cached_property
     def sha256(self):
-        """Hex digest of the content: arrays with dtype and shape, classes and words; not of `source`."""
+        """Hex digest of the content: arrays with dtype and shape, owners, classes and words; not of `source`."""
         digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
         for array in (self.train.x, self.train.y, self.test.x, self.test.y):
             if array is not None:
                 digest.update(f"{array.dtype.str}{array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).data)
+        for name, split in (("train", self.train), ("test", self.test)):
+            if split.owners is not None:
+                digest.update(f"owners of {name} {split.owners.shape}".encode())
+                digest.update(np.ascontiguousarray(split.owners).data)
         return digest.hexdigest()
 
 
@@ -104,6 +116,18 @@ def _check_text(where, split, classes):
         raise BadInput(f"{where}: expected words int32 [rows, length], none of them 0. "
                        f"Received: {split.x.dtype} {split.x.shape}")
     _check_range(where, "word number", split.x, classes)
+
+
+def _check_owners(where, split):
+    owners = split.owners
+    if owners is None:
+        return
+    if owners.dtype != np.int32 or owners.shape != split.x.shape[:1]:
+        raise BadInput(f"{where}: expected owners int32 [{len(split.x)}], one per example. "
+                       f"Received: {owners.dtype} {owners.shape}")
+    if owners.min() < 0:
+        raise BadInput(f"{where}: every owner must be a number from 0. "
+                       f"Received: {owners.min()} at position {owners.argmin()}")
 
 
 def _check_range(where, what, values, classes):

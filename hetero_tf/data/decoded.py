@@ -21,7 +21,7 @@ from hetero_tf.errors import Refusal
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets are read in less than a second, and larger ones would take much of a disk.
-SMALLEST, LARGEST = 10_000, 2**30
+SMALLEST, LARGEST = 10_000, 2**31
 # What a killed process left behind is swept after so many seconds.
 STALE = 3600
 

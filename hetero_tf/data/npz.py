@@ -8,13 +8,16 @@ from hetero_tf.data.files import find
 from hetero_tf.errors import BadInput
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+OWNERS = ("train_owners", "test_owners")
 
 
 def load(data_dir, *, path: str, classes: int | None = None):
     """Loads images and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of
-    them are in [0, 1], and become round(255 * x). Labels are integers `[n]`.
+    them are in [0, 1], and become round(255 * x). Labels are integers `[n]`. Where examples come from natural clients,
+    such as writers, the arrays train_owners and test_owners, integers `[n]` from 0, say from which; either may be left
+    out.
 
     Args:
         data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
@@ -27,14 +30,20 @@ def load(data_dir, *, path: str, classes: int | None = None):
         MemoryProblem: The arrays do not fit into memory.
     """
     file = find(data_dir, path, "path")
-    data = npzfile.read(file, NAMES)
-    train, test = (Split(_images(file, f"x_{part}", data[f"x_{part}"]), _labels(file, f"y_{part}", data[f"y_{part}"]))
-                   for part in ("train", "test"))
+    data = npzfile.read(file, [*NAMES, *(set(OWNERS) & set(npzfile.array_names(file)))])
+    train, test = (_split(file, data, part) for part in ("train", "test"))
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.y):
             raise BadInput(f"{file}: x_{part} and y_{part} must have one entry per image. "
                            f"Received: {len(split.x)} images, {len(split.y)} labels")
     return Dataset(train, test, _count(file, train.y) if classes is None else classes, f"images ({file})")
+
+
+def _split(file, data, part):
+    owners = data.get(f"{part}_owners")
+    if owners is not None:
+        owners = _labels(file, f"{part}_owners", owners)
+    return Split(_images(file, f"x_{part}", data[f"x_{part}"]), _labels(file, f"y_{part}", data[f"y_{part}"]), owners)
 
 
 def _images(file, name, x):
@@ -61,7 +70,7 @@ def _labels(file, name, y):
         raise BadInput(f"{file}: {name} must be integers of shape [n]. Received: {y.dtype} {y.shape}")
     if y.min() < 0 or y.max() >= 2**31 - 1:
         wrong = y.min() if y.min() < 0 else y.max()
-        raise BadInput(f"{file}: {name} must count from 0. Received: label {wrong}")
+        raise BadInput(f"{file}: {name} must count from 0. Received: {'label' if name in NAMES else 'owner'} {wrong}")
     return y.astype(np.int32)
 
 

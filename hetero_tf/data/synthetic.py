@@ -10,7 +10,7 @@ from hetero_tf.seeds import rng
 
 def load(data_dir, *, kind: str = "images", examples: int = 200, test_examples: int = 100, size: int = 8,
          channels: int = 1, classes: int = 10, rows: int = 10, test_rows: int = 2, length: int = 200,
-         vocabulary: int = 50, seed: int = 0):
+         vocabulary: int = 50, owners: int | None = None, seed: int = 0):
     """Generates images or text; equal options give equal data.
 
     Args:
@@ -25,6 +25,7 @@ def load(data_dir, *, kind: str = "images", examples: int = 200, test_examples: 
         test_rows: rows of test text
         length: words of a row
         vocabulary: number of words, `<ukn>` and `<eos>` included
+        owners: natural clients that the images come from, in turn; null: none are named
         seed: another seed gives other patterns and other examples
 
     Raises:
@@ -34,7 +35,9 @@ def load(data_dir, *, kind: str = "images", examples: int = 200, test_examples: 
         for name, value, high in (("size", size, 512), ("channels", channels, 16), ("classes", classes, examples)):
             check_count(name, value, 1, high)
         check_count("test_examples", test_examples, 1)
-        return _images(examples, test_examples, (size, size, channels), classes, seed)
+        if owners is not None:
+            check_count("owners", owners, 1, examples)
+        return _images(examples, test_examples, (size, size, channels), classes, owners, seed)
     if kind == "text":
         check_count("vocabulary", vocabulary, 4)
         for name, value in (("rows", rows), ("test_rows", test_rows), ("length", length)):
@@ -43,14 +46,15 @@ def load(data_dir, *, kind: str = "images", examples: int = 200, test_examples: 
     raise BadInput(f"`kind` must be 'images' or 'text'. Received: kind={kind!r}")
 
 
-def _images(examples, test_examples, shape, classes, seed):
+def _images(examples, test_examples, shape, classes, owners, seed):
     patterns = rng(seed, "synthetic patterns").uniform(40, 216, (classes, *shape))
 
     def part(purpose, count):
         generator = rng(seed, purpose)
         labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
         noisy = patterns[labels] + generator.normal(0, 30, (count, *shape))
-        return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels)
+        own = None if owners is None else np.arange(count, dtype=np.int32) % owners
+        return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels, owners=own)
 
     return Dataset(part("synthetic train", examples), part("synthetic test", test_examples), classes,
                    f"synthetic images (seed {seed})")

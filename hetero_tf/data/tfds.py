@@ -20,7 +20,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", train: str = "train",
-         test: str = "test", size: int | None = None, download: bool = True):
+         test: str = "test", size: int | None = None, transpose: bool = False, download: bool = True):
     """Loads an image set that is prepared in the data folder, or fetches and prepares it.
 
     Args:
@@ -31,6 +31,7 @@ def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", 
         train: name of the training split
         test: name of the test split
         size: scale all images to this height and width (bilinear); needed where they differ in size
+        transpose: swap rows and columns; emnist's images lie on their side otherwise
         download: fetch the set if it is not prepared
 
     Returns:
@@ -52,6 +53,9 @@ def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", 
             builder.info.full_name, [image, label, train, test, size], builder.data_path, ARRAYS,
             lambda: dict(zip(ARRAYS, (*_split(builder, train, image, label, shape, size),
                                       *_split(builder, test, image, label, shape, size)))))
+    if transpose:
+        for name in ("x_train", "x_test"):
+            found[name] = np.ascontiguousarray(np.swapaxes(found[name], 1, 2))
     parts = (Split(found["x_train"], found["y_train"]), Split(found["x_test"], found["y_test"]))
     return Dataset(*parts, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
 

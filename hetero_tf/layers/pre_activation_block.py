@@ -7,6 +7,9 @@ from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.scaler import Scaler
 
+RESIDUALS = ("input", "activated")
+SCALER_PLACES = ("norms", "products")
+
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PreActivationBlock(keras.layers.Layer):
@@ -14,30 +17,39 @@ class PreActivationBlock(keras.layers.Layer):
 
     `h = relu(norm1(scaler(x)))`, shortcut = 1x1 convolution of h where stride or channels change, else x itself;
     output = `conv2(relu(norm2(scaler(conv1(h))))) + shortcut`. No convolution has a bias, and nothing scales the
-    sum: the next block's first Scaler does.
+    sum: the next block's first Scaler does. With `scaler_at` products every convolution is scaled instead, that of
+    the shortcut too, and a norm takes what it gets.
 
     Args:
         filters: Output channels.
         stride: Stride of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
+        residual: What is added where no convolution is needed: input, x itself; activated, h.
+        scaler_at: Where the Scalers stand: norms, before each norm; products, behind each convolution.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Clients computed at once, supplied by the model builder.
 
     Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, height / stride, width / stride,
     clients * filters)`.
-    Reference: He et al. 2016 (arXiv 1603.05027), as in the HeteroFL authors' code.
+    Reference: He et al. 2016 (arXiv 1603.05027), as in the HeteroFL authors' code; `residual` activated as in the
+    public code of FeDepth, `scaler_at` products as in that of SplitMix.
     """
 
     HAS_PRODUCTS = True
 
-    def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
-                 clients: int = 1, **kwargs):
+    def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True,
+                 residual: str = "input", scaler_at: str = "norms", scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
+        for name, value, known in (("residual", residual, RESIDUALS), ("scaler_at", scaler_at, SCALER_PLACES)):
+            if value not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {name}={value!r}")
         self.filters = filters
         self.stride = stride
         self.norm = norm
         self.scaler = scaler
+        self.residual = residual
+        self.scaler_at = scaler_at
         self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
@@ -65,12 +77,18 @@ class PreActivationBlock(keras.layers.Layer):
             self.shortcut.build(input_shape)
 
     def call(self, inputs, training=False):
+        def scaled(place, value):
+            return self.scaling(value, training=training) if self.scaler_at == place else value
+
         def activate(norm, value):
-            return tf.nn.relu(norm(self.scaling(value, training=training), training=training))
+            return tf.nn.relu(norm(scaled("norms", value), training=training))
 
         active = activate(self.norm1, inputs)
-        shortcut = inputs if self.shortcut is None else self.shortcut(active)
-        outputs = self.conv2(activate(self.norm2, self.conv1(active)))
+        shortcut = inputs if self.residual == "input" else active
+        if self.shortcut is not None:
+            shortcut = scaled("products", self.shortcut(active))
+        hidden = scaled("products", self.conv1(active))
+        outputs = scaled("products", self.conv2(activate(self.norm2, hidden)))
         return tf.cast(outputs, inputs.dtype) + tf.cast(shortcut, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -78,4 +96,5 @@ class PreActivationBlock(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
-                "scaler": self.scaler, "scale": self.scale, "clients": self.clients}
+                "scaler": self.scaler, "residual": self.residual, "scaler_at": self.scaler_at, "scale": self.scale,
+                "clients": self.clients}

@@ -1,4 +1,4 @@
-"""TransformerBlock: one post-norm encoder layer."""
+"""TransformerBlock: one encoder layer, normalised behind its sums or before its parts."""
 
 import keras
 
@@ -11,40 +11,46 @@ from hetero_tf.layers.stacked import keras_layer
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class TransformerBlock(keras.layers.Layer):
-    """Self-attention and a two-layer network, each added to its input and then normalised.
+    """Self-attention and a two-layer network, each added to its input.
 
     `x = norm1(x + dropout(attention(x)))`, then
-    `x = norm2(x + dropout(scaler(contract(dropout(gelu(scaler(expand(x))))))))`.
+    `x = norm2(x + dropout(scaler(contract(dropout(gelu(scaler(expand(x))))))))`. With `norm_first` the norms stand
+    before the parts instead, `x = x + dropout(attention(norm1(x)))` and likewise, as in a ViT.
 
     Args:
         heads: Number of heads, the same at every level.
         head_width: Size of one head.
         hidden: Units between the two dense layers.
         dropout: Share of activations set to zero while training.
+        norm_first: Whether the norms stand before attention and network instead of behind the sums.
+        epsilon: Positive float, added to the variance by the norms.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Dense kernels start normal with deviation 0.02; layer norm has epsilon 1e-5.
+    Dense kernels start normal with deviation 0.02.
     Input and output shape: `(batch, positions, width)`; several clients lead.
-    Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code.
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code; norms first as in Dosovitskiy
+    et al. 2021 (arXiv 2010.11929).
     """
 
     HAS_PRODUCTS = True
 
-    def __init__(self, heads: int, head_width: int, hidden: int, dropout: float = 0.0, scale: float = 1.0,
-                 clients: int = 1, **kwargs):
+    def __init__(self, heads: int, head_width: int, hidden: int, dropout: float = 0.0, norm_first: bool = False,
+                 epsilon: float = 1e-5, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.heads = heads
         self.head_width = head_width
         self.hidden = hidden
         self.dropout = dropout
+        self.norm_first = norm_first
+        self.epsilon = epsilon
         self.scale = scale
         self.clients = clients
         self.attention = SelfAttention(heads, head_width, scale, clients, name="attention", dtype=self.dtype_policy)
         policy = {"dtype": self.variable_dtype}
         norm = keras_layer("LayerNormalization", clients)
-        self.norm1 = norm(epsilon=1e-5, name="norm1", **policy)
-        self.norm2 = norm(epsilon=1e-5, name="norm2", **policy)
+        self.norm1 = norm(epsilon=epsilon, name="norm1", **policy)
+        self.norm2 = norm(epsilon=epsilon, name="norm2", **policy)
         self.gelu = GELU(name="gelu", **policy)
         self.scaling = Scaler(scale, name="scaler", **policy)
         self.drops = [Dropout(dropout, clients, name=f"dropout{place}", **policy) for place in range(3)]
@@ -69,14 +75,22 @@ class TransformerBlock(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         mode = {"training": training}
-        mixed = self.drops[0](self.attention(inputs, **mode), **mode)
-        inputs = self.norm1(inputs + mixed)
-        hidden = self.drops[1](self.gelu(self.scaling(self.expand(inputs), **mode)), **mode)
-        return self.norm2(inputs + self.drops[2](self.scaling(self.contract(hidden), **mode), **mode))
+
+        def attended(value):
+            return self.drops[0](self.attention(value, **mode), **mode)
+
+        def processed(value):
+            hidden = self.drops[1](self.gelu(self.scaling(self.expand(value), **mode)), **mode)
+            return self.drops[2](self.scaling(self.contract(hidden), **mode), **mode)
+
+        for norm, part in ((self.norm1, attended), (self.norm2, processed)):
+            inputs = inputs + part(norm(inputs)) if self.norm_first else norm(inputs + part(inputs))
+        return inputs
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
         return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "hidden": self.hidden,
-                "dropout": self.dropout, "scale": self.scale, "clients": self.clients}
+                "dropout": self.dropout, "norm_first": self.norm_first, "epsilon": self.epsilon, "scale": self.scale,
+                "clients": self.clients}

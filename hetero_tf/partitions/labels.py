@@ -1,19 +1,20 @@
-"""Few labels for each client (pathological non-IID), as HeteroFL (arXiv 2010.01264) splits its data."""
+"""Few labels for each client in shards (pathological non-IID), as HeteroFL (arXiv 2010.01264) splits its data."""
 
 import numpy as np
 
 from hetero_tf.errors import BadInput
+from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients
 from hetero_tf.partitions.shares import Shares
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2):
+def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2,
+          keep_duplicates: bool = False):
     """Gives every client up to `per_client` labels and one shard of the examples of each.
 
     Every class is cut into `clients * per_client / classes` shards, contiguous in the order of the data. As many
-    copies of every label are shuffled and dealt out in rows of `per_client`; a row that holds a label twice counts
-    it once, so that client has fewer labels and examples, and some shards are used by nobody. The test split is
-    dealt by the same labels, with shards of its own.
+    copies of every label are shuffled and dealt out in rows of `per_client`. The test split is dealt by the same
+    labels, with shards of its own.
 
     Args:
         train_labels: int `[n]`.
@@ -22,6 +23,8 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: 
         rng: NumPy generator.
         clients: number of clients
         per_client: most labels that a client has
+        keep_duplicates: whether a client that was dealt a label twice gets two shards of it (as LG-FedAvg, arXiv
+            2001.01523); false: one (as HeteroFL), so it has fewer examples, and some shards are used by nobody
 
     Returns:
         `Partition`; `label_mask` holds the dealt labels.
@@ -29,15 +32,17 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: 
     Raises:
         BadInput: Text, or numbers that cannot be dealt out evenly.
     """
-    if train_labels.ndim != 1:
-        raise BadInput("the partition `labels` needs one label for each example, which text has not; use `iid`")
+    dealing.check_images("labels", train_labels)
     check_clients(clients, len(train_labels))
     shards = _shards(train_labels, classes, clients, per_client)
     dealt = np.repeat(np.arange(classes), shards)
     rows = rng.permutation(dealt).reshape(clients, per_client)
     mask = np.zeros((clients, classes), bool)
     mask[np.arange(clients)[:, None], rows] = True
-    train, test = (_deal(labels, mask, shards, rng) for labels in (train_labels, test_labels))
+    client, label = np.indices(rows.shape)[0].reshape(-1), rows.reshape(-1)
+    if not keep_duplicates:
+        client, label = np.nonzero(mask)
+    train, test = (_deal(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels))
     return Partition(train, test, mask)
 
 
@@ -57,23 +62,17 @@ def _shards(labels, classes, clients, per_client):
     return shards
 
 
-def _deal(labels, mask, shards, rng):
-    """For each client one random, not yet used shard of each of its labels: `Shares`."""
-    client, label = np.nonzero(mask)
+def _deal(labels, client, label, shape, shards, rng):
+    """For each pair of a client and a label, by client, one random, not yet used shard of the label: `Shares`."""
+    clients, classes = shape
     drawn = np.empty(len(label), np.int64)
-    owners = np.bincount(label, minlength=mask.shape[1])
+    owners = np.bincount(label, minlength=classes)
     drawn[np.argsort(label, kind="stable")] = np.concatenate([rng.permutation(shards)[:many] for many in owners])
-    counts = np.bincount(labels, minlength=mask.shape[1])
+    counts = np.bincount(labels, minlength=classes)
     start, (each, rest) = (np.cumsum(counts) - counts)[label], np.divmod(counts, shards)
     # A shard is a contiguous part of its label's examples, and for the first shards one of the last (count mod shards).
     firsts = np.stack([start + drawn * each[label], start + shards * each[label] + drawn], axis=1)
     lengths = np.stack([each[label], drawn < rest[label]], axis=1)
     order = np.argsort(labels, kind="stable").astype(np.int32)
-    sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=len(mask)).astype(np.int64)
-    return Shares.from_sizes(order[_ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)
-
-
-def _ranges(firsts, lengths):
-    """`first, first + 1, ...` so many times for each first, one after the other: int64 [sum of lengths]."""
-    ends = np.cumsum(lengths)
-    return np.repeat(firsts - ends + lengths, lengths) + np.arange(ends[-1])
+    sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=clients).astype(np.int64)
+    return Shares.from_sizes(order[dealing.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)

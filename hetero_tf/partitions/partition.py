@@ -13,6 +13,7 @@ import numpy as np
 from hetero_tf import npzfile
 from hetero_tf.errors import BadInput, DiskProblem
 from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.statistics import label_distances
 
 NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
 # Labels that `label_mask` looks at at once.
@@ -56,9 +57,20 @@ class Partition:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def summary(self):
-        """Numbers that describe the split, ready for JSON: clients, sizes, and labels of a client."""
-        labels = self.label_mask.sum(axis=1)
+    def summary(self, train_labels=None):
+        """Numbers that describe the split, ready for JSON.
+
+        Args:
+            train_labels: int `[n]` of images, or int `[rows, length]` of text; None: without `label_distance`.
+
+        Returns:
+            {"clients", "train_examples", "test_examples", "labels" of a client, "one_label_clients", "train_used",
+            "test_used", "label_distance"}; examples, labels and distance (`statistics.label_distances`) as
+            {"min", "mean", "std", "max"} over clients.
+        """
+        labels, distance = self.label_mask.sum(axis=1), {}
+        if train_labels is not None:
+            distance["label_distance"] = _spread(label_distances(train_labels, self.train, self.label_mask.shape[1]))
         return {
             "clients": len(self.train),
             "train_examples": _spread(self.train.sizes),
@@ -67,6 +79,7 @@ class Partition:
             "one_label_clients": int((labels == 1).sum()),
             "train_used": len(self.train.ids),
             "test_used": len(self.test.ids),
+            **distance,
         }
 
     def save(self, path):
@@ -75,18 +88,9 @@ class Partition:
         Raises:
             DiskProblem: The operating system refused to write.
         """
-        path, packed = Path(path), io.BytesIO()
+        packed = io.BytesIO()
         np.savez_compressed(packed, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_flat(self))
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with open(draft, "wb") as file:
-                file.write(packed.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise DiskProblem(f"{path}: could not write the partition: {error.strerror}") from error
+        write_whole(path, packed.getbuffer(), "partition")
 
     @classmethod
     def load(cls, path):
@@ -129,6 +133,21 @@ def label_mask(labels, shares, classes):
     return mask
 
 
+def write_whole(path, content, what):
+    """Writes bytes as a file that is whole or not there; `what` it is, for the message of the `DiskProblem`."""
+    path = Path(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise DiskProblem(f"{path}: could not write the {what}: {error.strerror}") from error
+
+
 def check_clients(clients, examples):
     """Refuses a number of clients below 1 or above the number of training examples."""
     if not 1 <= clients <= examples:
@@ -153,4 +172,5 @@ def _shares(path, data, name):
 
 
 def _spread(values):
-    return {"min": int(np.min(values)), "mean": float(np.mean(values)), "max": int(np.max(values))}
+    return {"min": np.min(values).item(), "mean": float(np.mean(values)), "std": float(np.std(values)),
+            "max": np.max(values).item()}

@@ -1,7 +1,7 @@
 """A walk over the layers without TensorFlow: does the model fit together at every level?
 
-Only what can be known without the data is followed: whether a value is still a map (or a row of tokens) and how
-many channels it has.
+Only what can be known without the data is followed: whether a value is a map, a row of tokens or a vector, and how many
+channels it has.
 """
 
 from hetero_tf import registry
@@ -11,7 +11,13 @@ from hetero_tf.recipe.schema import Classes, Width
 
 # Arguments that set the number of output channels, in the order in which they are looked for.
 _CHANNELS = ("filters", "units", "width")
-_TO_VECTOR = ("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten")
+# Layers behind which a value has another form, and those of ours whose arguments do not tell what they need.
+_GIVES = {**dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
+          "PatchEmbedding": "tokens"}
+_OF_MAPS = ("AttentionGate", "PatchEmbedding")
+_OF_TOKENS = ("ClassTokenReadout",)
+_LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
+_BEFORE = {"tokens": "PatchEmbedding", "vector": "the pooling or Flatten"}
 _GROUPS = 4
 MOST_WEIGHTS = 2**31
 
@@ -26,30 +32,45 @@ def check(recipe, paths):
     specs = recipe.model.layers
     text = recipe.input.name == "masked_text"
     _ends(specs, paths, text)
-    channels, is_map = None, recipe.input.name == "images"
+    channels, form = None, "map" if recipe.input.name == "images" else None
     for spec in specs:
         path = paths(spec)
-        if needs_map(spec.kind) and not is_map and not text:
-            raise Wrong(path, f"{spec.kind} needs rows and columns, but the layers before it leave one vector; "
-                              "put it before the pooling or Flatten")
-        if spec.kind == "Flatten" and is_map and isinstance(channels, Width):
+        if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(path, "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
                               "level's weights would not line up; use GlobalAveragePooling2D")
         _groups(spec, path, channels, recipe.levels)
-        is_map = is_map and spec.kind not in _TO_VECTOR
+        form = form and _form(spec, path, form)
         inputs, channels = channels, output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
         if weights > MOST_WEIGHTS and inputs is not channels:
             raise Wrong(path, f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
                               f"{show(channels)} behind {show(inputs)}")
-    if is_map:
+    if form == "map":
         raise Wrong(paths(specs[-1]), "the model ends in a map; put GlobalAveragePooling2D (or Flatten before any "
                                       "`!w`) before the last layer")
+    if form == "tokens":
+        raise Wrong(paths(specs[-1]), "the model ends in a row of tokens; put ClassTokenReadout before the last layer")
+
+
+def _form(spec, path, form):
+    """The form behind a layer of a model for images; refuses a layer that cannot take the form before it."""
+    if needs_map(spec.kind) and form != "map":
+        raise Wrong(path, f"{spec.kind} needs rows and columns, but the layers before it leave {_LEAVE[form]}; "
+                          f"put it before {_BEFORE[form]}")
+    if needs_tokens(spec.kind) and form != "tokens":
+        raise Wrong(path, f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
+                          "put PatchEmbedding somewhere before it")
+    return _GIVES.get(spec.kind, form)
 
 
 def needs_map(kind):
-    """Whether a layer takes (batch, rows, columns, channels): the 2D layers, and ours with `filters`."""
-    return kind.endswith("2D") or "filters" in layer_table.arguments(kind)[0]
+    """Whether a layer takes (batch, rows, columns, channels): the 2D layers, ours with `filters`, and a few more."""
+    return kind.endswith("2D") or kind in _OF_MAPS or "filters" in layer_table.arguments(kind)[0]
+
+
+def needs_tokens(kind):
+    """Whether a layer takes (batch, positions, channels): ours with `heads`, and the read-out of the class token."""
+    return kind in _OF_TOKENS or "heads" in layer_table.arguments(kind)[0]
 
 
 def output_channels(spec, channels):

@@ -66,7 +66,7 @@ _PLURALS = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": 
 # Ranges by name, for options and layer arguments, whose source states only a type.
 RANGES = {
     **dict.fromkeys(("clients", "examples", "test_examples", "rows", "test_rows", "length", "vocabulary", "classes",
-                     "segment"), {"high": 10_000_000}),
+                     "segment", "owners"), {"high": 10_000_000}),
     **dict.fromkeys(("dropout", "rate"), {"low": 0.0, "below": 1.0}),
     **dict.fromkeys(("size", "channels"), {"high": 4096}),
     **dict.fromkeys(("factor", "alpha"), {"above": 0.0}),
@@ -74,12 +74,22 @@ RANGES = {
     "mask_share": {"low": 0.0, "high": 1.0},
     "test_share": {"above": 0.0, "below": 1.0},
     "learning_rate": {"low": 0.0},
+    **dict.fromkeys(("adaptivity", "temperature"), {"above": 0.0}),
+    **dict.fromkeys(("momentum", "beta1", "beta2"), {"low": 0.0, "below": 1.0}),
+    **dict.fromkeys(("mu", "gamma", "weight", "floor"), {"low": 0.0}),
     "augment": {"choices": ("none", "crop_flip")},
 }
-_NORMS = {"choices": ("sbn", "in", "gn", "ln", "none")}
-LAYER_RANGES = {"norm": _NORMS, "kind": _NORMS, "kernel_size": {"high": 999, "odd": True}, "stride": {"high": 999}}
+_NORMS = {"choices": ("sbn", "bn", "in", "gn", "ln", "none")}
+LAYER_RANGES = {
+    "norm": _NORMS, "kind": _NORMS,
+    "residual": {"choices": ("input", "activated")},
+    "scaler_at": {"choices": ("norms", "products")},
+    "momentum": {"above": 0.0},
+    "kernel_size": {"high": 999, "odd": True},
+    **dict.fromkeys(("stride", "patch"), {"high": 999}),
+}
 # What a level must not change: a kernel or stride of another size is another model, not a narrower one.
-SAME_AT_EVERY_LEVEL = ("kernel_size", "stride")
+SAME_AT_EVERY_LEVEL = ("kernel_size", "stride", "patch")
 
 
 def parse_type(text):

@@ -3,6 +3,7 @@
 import inspect
 from pathlib import Path
 
+import folders
 import numpy as np
 import pytest
 
@@ -17,6 +18,8 @@ GIVEN = {
     "npz": {"path": "own.npz"},
     "wikitext2": {"rows": 3, "test_rows": 1, "verify": False},
     "tfds": {"dataset": "mnist", "download": False},
+    "femnist": {"path": "own_femnist"},
+    "tiny_imagenet": {"path": "own_imagenet", "size": 8},
 }
 # Loaders whose data cannot be made here in moments: these go through their stand-in.
 STANDS_IN = {"tfds": "digits"}
@@ -27,6 +30,8 @@ def folder(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     for name in ("own.txt", "wikitext-2/train.txt", "wikitext-2/test.txt"):
         (tmp_path / name).write_text("some words of a small text\n" * 5)
+    folders.write_femnist(tmp_path / "own_femnist")
+    folders.write_tiny_imagenet(tmp_path / "own_imagenet")
     x, y = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8), np.arange(8) % 4
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     return tmp_path

@@ -21,9 +21,14 @@ PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8
 GIVEN = {
     "Dropout": ({"rate": 0.3}, VECTORS),
     "MaskedTokenEmbedding": ({"classes": 9, "positions": 7, "width": 8}, WORDS),
+    "ClassTokenReadout": ({}, VECTORS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
+    "PaddedDepthwiseConv2D": ({"stride": 2}, PIXELS),
+    "PatchEmbedding": ({"patch": 3, "width": 5}, PIXELS),
+    "PostActivationBlock": ({"filters": 6, "stride": 2}, PIXELS),
     "PreActivationBlock": ({"filters": 6, "stride": 2}, PIXELS),
     "SelfAttention": ({"heads": 2, "head_width": 3}, VECTORS),
+    "SeparableBlock": ({"filters": 6}, PIXELS),
     "SpatialDropout2D": ({"rate": 0.3}, PIXELS),
     "TransformerBlock": ({"heads": 2, "head_width": 3, "hidden": 7}, VECTORS),
 }
@@ -201,9 +206,9 @@ def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
 
 def test_norm_none_is_the_identity_and_other_kinds_are_refused():
     assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()
-    assert KINDS == ("sbn", "in", "gn", "ln", "none")
-    with pytest.raises(ValueError, match="`kind` must be one of sbn, in, gn, ln, none. Received: kind='bn'"):
-        Norm("bn")
+    assert KINDS == ("sbn", "bn", "in", "gn", "ln", "none")
+    with pytest.raises(ValueError, match="`kind` must be one of sbn, bn, in, gn, ln, none. Received: kind='batch'"):
+        Norm("batch")
 
 
 def test_a_block_keeps_its_input_as_shortcut_unless_shape_changes():

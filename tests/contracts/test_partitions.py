@@ -14,17 +14,23 @@ from hetero_tf.partitions.shares import Shares
 CLIENTS, CLASSES = 20, 10
 TRAIN = np.random.default_rng(0).integers(0, CLASSES, 1000).astype(np.int32)
 TEST = np.random.default_rng(1).integers(0, CLASSES, 300).astype(np.int32)
+OWNERS = (np.arange(1000, dtype=np.int32) * 7) % (CLIENTS + 2)
+CHOICES = {"test": ("own", "equal", "contiguous"), "sizes": ("equal", "dirichlet")}
+SUPPLIED = {"train_owners", "test_owners"}
 
 
 @pytest.fixture(params=registry.names("partitions"))
 def way(request, tmp_path):
     """`rng -> Partition` of one module; options without a default are given here."""
-    given = {"file": {"path": str(tmp_path / "saved.npz")}}
+    given = {"file": {"path": str(tmp_path / "saved.npz")}, "dirichlet": {"alpha": 0.5},
+             "dirichlet_equal": {"alpha": 0.5}, "dirichlet_turns": {"alpha": 0.5}}
     iid.split(TRAIN, TEST, CLASSES, np.random.default_rng(0), clients=CLIENTS).save(tmp_path / "saved.npz")
     split = registry.find("partitions", request.param).split
 
-    def run(rng, train=TRAIN, test=TEST, clients=CLIENTS):
-        return split(train, test, CLASSES, rng, clients=clients, **given.get(request.param, {}))
+    def run(rng, train=TRAIN, tests=TEST, clients=CLIENTS, **options):
+        owners = {"train_owners": OWNERS[:len(train)], "test_owners": OWNERS[:len(tests)]}
+        asked = {name: given for name, given in owners.items() if name in inspect.signature(split).parameters}
+        return split(train, tests, CLASSES, rng, clients=clients, **given.get(request.param, {}), **asked, **options)
 
     run.name, run.function = request.param, split
     return run
@@ -36,7 +42,8 @@ def test_signature_and_documented_options(way):
         "train_labels", "test_labels", "classes", "rng"]
     options = registry.options("partitions", way.name)
     assert options["clients"].required
-    assert {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY} == set(options)
+    assert {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY} - SUPPLIED == set(options)
+    assert all(parameters[name].annotation is inspect.Parameter.empty for name in SUPPLIED & set(parameters))
     assert all(option.doc and option.type for option in options.values())
 
 
@@ -63,6 +70,40 @@ def test_equal_generators_give_equal_splits_and_inputs_stay(way):
     assert (before[1] == TEST).all()
 
 
+def test_a_saved_split_is_the_same_split(way, tmp_path):
+    found = way(np.random.default_rng(6))
+    found.save(tmp_path / "again.npz")
+    again = registry.find("partitions", "file").split(
+        TRAIN, TEST, CLASSES, None, clients=CLIENTS, path=str(tmp_path / "again.npz"))
+    assert again.sha256 == found.sha256
+    assert again.summary(TRAIN) == found.summary(TRAIN)
+
+
+def test_every_value_of_a_choice_is_taken_and_others_are_refused(way):
+    options = registry.options("partitions", way.name)
+    for name, choices in CHOICES.items():
+        if name not in options:
+            continue
+        with pytest.raises(BadInput, match=rf"`{name}` must be one of .*{choices[0]}.*. Received: {name}='no'"):
+            way(np.random.default_rng(0), **{name: "no"})
+        for choice in choices:
+            found = way(np.random.default_rng(0), **{name: choice})
+            assert len(np.unique(found.test.ids)) == len(found.test.ids) > 0
+
+
+def test_held_out_examples_are_nobodys(way):
+    if "held_out" not in registry.options("partitions", way.name):
+        return
+    whole = way(np.random.default_rng(1), held_out=0.0).train
+    found = way(np.random.default_rng(1), held_out=0.3).train
+    assert found.sizes.tolist() == [size - int(0.3 * size) for size in whole.sizes]
+    for own, all_ in zip(found, whole):
+        assert set(own) <= set(all_)
+    for share in (-0.1, 1.0, np.nan):
+        with pytest.raises(BadInput, match="`held_out` must be at least 0 and below 1. Received: held_out="):
+            way(np.random.default_rng(1), held_out=share)
+
+
 def test_more_clients_than_examples_are_refused(way):
     with pytest.raises(BadInput, match="`clients` must .* Received: clients=1001"):
         way(np.random.default_rng(0), clients=1001)
@@ -71,7 +112,7 @@ def test_more_clients_than_examples_are_refused(way):
 def test_text_is_split_or_refused_in_a_sentence(way):
     rows = np.random.default_rng(4).integers(0, CLASSES, (60, 7)).astype(np.int32)
     try:
-        found = way(np.random.default_rng(5), train=rows, test=rows)
+        found = way(np.random.default_rng(5), train=rows, tests=rows)
     except BadInput as error:
         assert "\n" not in str(error)
         assert len(str(error)) > 30

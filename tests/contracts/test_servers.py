@@ -1,48 +1,208 @@
-"""What every server step keeps, found by listing the package."""
+"""What every server step keeps, found by listing the package; each against a plain loop over several rounds."""
+
+import inspect
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
+from hetero_tf import recipe, registry
+from hetero_tf.errors import BadInput
 
 OPTIONS = {}  # {server: options without a default}
+REGISTERED, SHAPE = 20, (4, 5)
+
+
+def server(name, **options):
+    """`(old, mean, coverage, slots) -> (new, slots)` in NumPy, and the number of slots."""
+    module = registry.find("servers", name)
+
+    def apply(old, mean, coverage, slots):
+        tensors = [tf.constant(value) for value in (old, mean, coverage)]
+        new, slots = module.apply(*tensors, tuple(map(tf.constant, slots)), registered=REGISTERED,
+                                  **OPTIONS.get(name, {}), **options)
+        return new.numpy(), tuple(slot.numpy() for slot in slots)
+
+    return apply, len(module.SLOTS)
 
 
 @pytest.fixture(params=registry.names("servers"))
-def apply(request):
-    function, options = registry.find("servers", request.param).apply, OPTIONS.get(request.param, {})
-    return lambda old, mean, covered: function(old, mean, covered, **options).numpy()
+def name(request):
+    return request.param
+
+
+def rounds(count, dtype="float64", seed=0, shape=SHAPE):
+    """Per round: how many clients cover each entry, and the change of their mean."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield rng.integers(0, 4, shape).astype(dtype), rng.normal(size=shape).astype(dtype)
+
+
+def played(name, changes, dtype="float64", seed=0, **options):
+    """The weights and slots after every round."""
+    apply, many = server(name, **options)
+    weights = np.random.default_rng(seed + 1).normal(size=SHAPE).astype(dtype)
+    slots, found = (np.zeros(SHAPE, dtype),) * many, []
+    for coverage, change in changes:
+        mean = np.where(coverage > 0, weights + change, weights)
+        weights, slots = apply(weights, mean, coverage, slots)
+        found.append((weights, slots))
+    return found
+
+
+def test_signature_slots_and_documented_options(name):
+    module = registry.find("servers", name)
+    parameters = inspect.signature(module.apply).parameters
+    options = registry.options("servers", name)
+    assert list(parameters) == ["old", "mean", "coverage", "slots", "registered", *options]
+    assert all(option.doc for option in options.values())
+    assert isinstance(module.SLOTS, tuple) and len(set(module.SLOTS)) == len(module.SLOTS)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_entries_that_nobody_covers_keep_every_bit_and_the_others_follow_the_mean(apply, dtype):
+def test_entries_that_nobody_covers_keep_every_bit_with_their_slots(name, dtype):
+    apply, many = server(name)
     rng = np.random.default_rng(0)
-    for _ in range(10):
-        covered = rng.random((4, 5)) < 0.5
-        old, client = rng.normal(size=(2, 4, 5)).astype(dtype)
-        mean = np.where(covered, client, old)
-        found = apply(tf.constant(old), tf.constant(mean), tf.constant(covered))
-        assert found.dtype == dtype
-        assert found[~covered].tobytes() == old[~covered].tobytes()
-        assert ((found - old)[covered] * (mean - old)[covered] > 0).all()
+    # Slots of earlier rounds: squares must not be negative.
+    slots = tuple(rng.random(SHAPE).astype(dtype) for _ in range(many))
+    for coverage, change in rounds(10, dtype):
+        old = rng.normal(size=SHAPE).astype(dtype)
+        old[0, 0], coverage[0, 0] = -0.0, 0
+        away = coverage == 0
+        new, after = apply(old, np.where(away, old, old + change), coverage, slots)
+        for one, other in zip((new, *after), (old, *slots), strict=True):
+            assert one.dtype == dtype and one.shape == SHAPE and np.isfinite(one).all()
+            assert one[away].tobytes() == other[away].tobytes()
+            assert (one[~away] != other[~away]).all()
 
 
-def test_covered_may_broadcast(apply):
-    old, mean = np.random.default_rng(1).normal(size=(2, 4, 5))
-    for shape, covered in (((4, 1), [[True]] * 4), ((), True), ((1, 5), [[True] * 5])):
-        found = apply(tf.constant(old), tf.constant(mean), tf.constant(covered, shape=shape))
-        np.testing.assert_array_equal(found, apply(tf.constant(old), tf.constant(mean), tf.ones((4, 5), tf.bool)))
+def test_the_first_round_moves_towards_the_mean(name):
+    ((coverage, change),) = rounds(1)
+    apply, many = server(name)
+    old = np.random.default_rng(1).normal(size=SHAPE)
+    new, _ = apply(old, np.where(coverage > 0, old + change, old), coverage, (np.zeros(SHAPE),) * many)
+    assert (((new - old) * change)[coverage > 0] > 0).all()
+
+
+def test_coverage_may_broadcast(name):
+    apply, many = server(name)
+    rng = np.random.default_rng(1)
+    old, mean, *slots = rng.random((2 + many, *SHAPE))
+    for shape in ((4, 1), (), (1, 5)):
+        coverage = rng.integers(1, 4, shape).astype(float)
+        whole = apply(old, mean, np.broadcast_to(coverage, SHAPE).copy(), slots)
+        found = apply(old, mean, coverage, slots)
+        for one, other in zip((found[0], *found[1]), (whole[0], *whole[1]), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
+    module, given = registry.find("servers", name), OPTIONS.get(name, {})
+    apply, many = server(name)
+    rng = np.random.default_rng(2)
+    old, mean, coverage, *slots = rng.random((3 + many, *SHAPE))
+    graph = tf.function(lambda *values: module.apply(*values[:3], values[3:], registered=REGISTERED, **given))
+    found = graph(*map(tf.constant, (old, mean, coverage, *slots)))
+    expected = apply(old, mean, coverage, slots)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
+    for one, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+    operations = graph.get_concrete_function(*map(tf.constant, (old, mean, coverage, *slots))).graph.get_operations()
+    assert not any(operation.op_def.is_stateful for operation in operations)
+
+
+# The published formulas for one entry: (w, mean, count, slots) -> (w, slots).
+def plain_momentum(w, mean, count, v):
+    v = 0.7 * v + mean - w
+    return w + 0.5 * v, v
+
+
+def plain_dynamic(w, mean, count, h):
+    h = h - 0.2 * count / REGISTERED * (mean - w)
+    return mean - h / 0.2, h
+
+
+def plain_adaptive(squares):
+    def step(w, mean, count, m, v):
+        m = 0.8 * m + 0.2 * (mean - w)
+        v = squares(v, (mean - w) ** 2)
+        return w + 0.3 * m / (v**0.5 + 0.01), m, v
+
+    return step
+
+
+ADAPTIVE = {"learning_rate": 0.3, "beta1": 0.8, "adaptivity": 0.01}
+PLAIN = {
+    "momentum": (plain_momentum, {"learning_rate": 0.5, "momentum": 0.7}),
+    "dynamic": (plain_dynamic, {"alpha": 0.2}),
+    "adam": (plain_adaptive(lambda v, d: 0.9 * v + 0.1 * d), {**ADAPTIVE, "beta2": 0.9}),
+    "yogi": (plain_adaptive(lambda v, d: v + 0.1 * d if d > v else v - 0.1 * d), {**ADAPTIVE, "beta2": 0.9}),
+    "adagrad": (plain_adaptive(lambda v, d: v + d), ADAPTIVE),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_several_rounds_equal_a_loop_over_single_entries(name):
+    step, options = PLAIN[name]
+    changes = list(rounds(8))
+    found = played(name, changes, **options)
+    for place in np.ndindex(SHAPE):
+        state = [np.random.default_rng(1).normal(size=SHAPE)[place], *[0.0] * (len(found[0][1]))]
+        for (coverage, change), (weights, slots) in zip(changes, found, strict=True):
+            if coverage[place] > 0:
+                state = step(state[0], state[0] + change[place], coverage[place], *state[1:])
+            reached = [weights[place], *(slot[place] for slot in slots)]
+            np.testing.assert_allclose(reached, state, rtol=1e-12, atol=1e-14)
+
+
+def test_momentum_0_is_sgd_and_a_full_step_replaces():
+    changes = list(rounds(5))
+    replaced = played("replace", changes)
+    for found in (played("sgd", changes), played("momentum", changes, momentum=0.0)):
+        for (weights, _), (expected, _) in zip(found, replaced, strict=True):
+            np.testing.assert_allclose(weights, expected, atol=1e-15)
+    half = played("sgd", changes, learning_rate=0.5)
+    for (weights, _), (expected, _) in zip(played("momentum", changes, learning_rate=0.5, momentum=0.0), half):
+        assert weights.tobytes() == expected.tobytes()
+
+
+def test_the_first_round_of_yogi_is_that_of_adam_and_later_ones_differ():
+    changes = list(rounds(3))
+    adam, yogi = (played(name, changes) for name in ("adam", "yogi"))
+    np.testing.assert_allclose(yogi[0][0], adam[0][0], rtol=1e-12)
+    assert np.abs(yogi[2][0] - adam[2][0]).max() > 1e-5
 
 
 def test_sgd_goes_a_share_of_the_way():
-    apply = registry.find("servers", "sgd").apply
-    old, mean, covered = tf.constant([1.0, 1.0, 1.0]), tf.constant([3.0, 5.0, 1.0]), tf.constant([True, True, False])
-    assert apply(old, mean, covered, learning_rate=0.25).numpy().tolist() == [1.5, 2.0, 1.0]
-    assert apply(old, mean, covered, learning_rate=0.0).numpy().tolist() == [1.0, 1.0, 1.0]
-    assert apply(old, mean, covered).numpy().tolist() == mean.numpy().tolist()
+    apply, _ = server("sgd", learning_rate=0.25)
+    old, mean, coverage = np.ones(3), np.asarray([3.0, 5.0, 1.0]), np.asarray([2.0, 1.0, 0.0])
+    assert apply(old, mean, coverage, ())[0].tolist() == [1.5, 2.0, 1.0]
+    assert server("sgd", learning_rate=0.0)[0](old, mean, coverage, ())[0].tolist() == old.tolist()
 
 
-def test_replace_returns_the_mean():
+def test_replace_returns_the_mean_itself():
     mean = tf.constant([3.0, 4.0])
-    assert registry.find("servers", "replace").apply(tf.zeros(2), mean, tf.constant([True, False])) is mean
+    assert registry.find("servers", "replace").apply(tf.zeros(2), mean, tf.ones(2), (), registered=3) == (mean, ())
+
+
+def test_dynamic_keeps_a_fixed_point_and_goes_further_the_more_clients_agree():
+    apply, _ = server("dynamic")
+    still = apply(np.ones(3), np.ones(3), np.asarray([1.0, 2.0, 3.0]), (np.zeros(3),))
+    assert still[0].tolist() == [1, 1, 1] and still[1][0].tolist() == [0, 0, 0]
+    # All of the clients cover the entry: from 1 to the mean at 2, and the same way again.
+    new, (drift,) = apply(np.ones(2), np.full(2, 2.0), np.asarray([20.0, 5.0]), (np.zeros(2),))
+    np.testing.assert_allclose(new, [3.0, 2.25])
+    np.testing.assert_allclose(drift, [-0.1, -0.025])
+
+
+@pytest.mark.parametrize(("option", "allowed"), [
+    ("adam, beta1: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
+    ("yogi, beta2: -0.1", "too small; must be a number of at least 0 and below 1. Received: -0.1"),
+    ("adagrad, adaptivity: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
+    ("momentum, momentum: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
+    ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
+])
+def test_options_that_would_divide_by_zero_or_never_forget_are_refused(option, allowed):
+    with pytest.raises(BadInput) as error:
+        recipe.load("tiny/mnist", [f"round.server={{name: {option}}}"])
+    assert str(error.value).endswith(f": {allowed}")

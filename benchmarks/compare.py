@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Compares runs: a Markdown table with the mean and the spread over seeds of what they reached and what it cost.
+
+    benchmarks/compare.py runs/* [--metric global_accuracy local_worst_decile] [--target 95] [--json]
+
+Runs whose recipes differ in nothing but the seed are one row; `--set name=NAME` gives a row its name. Spreads are
+standard deviations over seeds (divided by one less than their number). "last" is the last round that was measured;
+"best" is the best one, chosen on the test set, so it flatters. The target is one of the first metric.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hetero_tf import recipe as recipes  # noqa: E402
+from hetero_tf.errors import BadInput, Refusal  # noqa: E402
+from hetero_tf.store import metrics  # noqa: E402
+from hetero_tf.store.run_folder import RunFolder  # noqa: E402
+
+LOWER_IS_BETTER = ("loss", "perplexity", "std")
+# Heads of the columns, and what their values are divided by.
+HEADS = {"bytes": "MB", "client_bytes": "MB a client and round", "flops": "TFLOP", "target_round": "rounds to target",
+         "target_bytes": "MB to target"}
+UNITS = {"bytes": 1e6, "client_bytes": 1e6, "target_bytes": 1e6, "flops": 1e12}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder.
+
+    Attributes:
+        folder: Its path, as given.
+        recipe: `recipe.schema.Recipe`.
+        alike: The text of the recipe without its seed.
+        rows: Its metrics.
+    """
+
+    folder: str
+    recipe: object
+    alike: str
+    rows: list
+
+
+def parse(arguments=None):
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", help="run folders")
+    parser.add_argument("--metric", nargs="+", default=["global_accuracy"], help="metrics to compare")
+    parser.add_argument("--target", type=float, help="value of the first metric that is to be reached")
+    parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
+    return parser.parse_args(arguments)
+
+
+def read(folder):
+    """The `Run` in a folder.
+
+    Raises:
+        BadInput: It holds no run, or one without a measured round.
+    """
+    place = RunFolder(folder)
+    loaded = recipes.loads(place.read_recipe(), str(place.recipe))
+    rows = metrics.rows(place.metrics)
+    if not rows:
+        raise BadInput(f"{folder}: has no finished round yet. Received: an empty or missing {place.metrics.name}")
+    alike = "\n".join(line for line in loaded.source.splitlines() if not line.startswith("seed:"))
+    return Run(str(folder), loaded, alike, rows)
+
+
+def grouped(runs):
+    """Runs that differ in their seed only, as `{name: [Run]}` in the order given.
+
+    Raises:
+        BadInput: Two of them have one seed, so that they are one run twice.
+    """
+    groups = {}
+    for run in runs:
+        same = groups.setdefault(run.alike, [])
+        for other in same:
+            if other.recipe.seed == run.recipe.seed:
+                raise BadInput(f"{run.folder} and {other.folder} are the same recipe with the same seed, so their "
+                               f"spread would say nothing; name one of them. Received: seed={run.recipe.seed}")
+        same.append(run)
+    names = [group[0].recipe.name for group in groups.values()]
+    return {group[0].recipe.name if names.count(group[0].recipe.name) == 1 else group[0].folder: group
+            for group in groups.values()}
+
+
+def summary(run, metric, target=None):
+    """What one run reached in one metric.
+
+    Returns:
+        {"last", "best": values; "best_round"; and if `target` is given "target_round" and "target_bytes", None where
+        it is not reached}.
+
+    Raises:
+        BadInput: The run does not measure it.
+    """
+    found = [(row["round"], row[metric]) for row in run.rows if isinstance(row.get(metric), (int, float))]
+    if not found:
+        known = sorted({name for row in run.rows for name, value in row.items() if isinstance(value, float)})
+        raise BadInput(f"{run.folder}: does not measure it; known: {', '.join(known)}. Received: metric={metric}")
+    sign = -1 if metric.endswith(LOWER_IS_BETTER) else 1
+    best_round, best = max(found, key=lambda pair: sign * pair[1])
+    values = {"last": found[-1][1], "best": best, "best_round": best_round}
+    if target is not None:
+        reached = [round for round, value in found if sign * value >= sign * target]
+        values["target_round"] = reached[0] if reached else None
+        values["target_bytes"] = cost(run, reached[0])["bytes"] if reached else None
+    return values
+
+
+def cost(run, last=None):
+    """What a run cost up to round `last` (None: all of it): `{"bytes", "client_bytes", "flops"}`.
+
+    "client_bytes" is the mean of an active client in a round. All are None where the metrics do not tell.
+    """
+    rows = [row for row in run.rows if last is None or row["round"] <= last]
+    if not all(name in row for row in rows for name in ("bytes_down", "bytes_up", "flops")):
+        return {"bytes": None, "client_bytes": None, "flops": None}
+    total = sum(row["bytes_down"] + row["bytes_up"] for row in rows)
+    clients = sum(sum(row["levels"].values()) for row in rows)
+    return {"bytes": total, "client_bytes": total / clients, "flops": sum(row["flops"] for row in rows)}
+
+
+def compare(groups, names, target=None):
+    """One row for each group, ready for JSON: each value as {"mean", "spread", "of": runs that have it}."""
+    rows = []
+    for name, runs in groups.items():
+        row = {"name": name, "seeds": [run.recipe.seed for run in runs], "rounds": runs[0].recipe.rounds}
+        for place, metric in enumerate(names):
+            found = [summary(run, metric, None if place else target) for run in runs]
+            row |= {f"{metric} {key}": spread([values[key] for values in found]) for key in found[0]}
+        costs = [cost(run) for run in runs]
+        rows.append(row | {key: spread([values[key] for values in costs]) for key in costs[0]})
+    return rows
+
+
+def spread(values):
+    """The mean of the values that are not None, their standard deviation (None for one), and how many they are."""
+    there = [value for value in values if value is not None]
+    return {"mean": statistics.fmean(there) if there else None,
+            "spread": statistics.stdev(there) if len(there) > 1 else None, "of": len(there)}
+
+
+def table(rows):
+    """The rows as a Markdown table."""
+    keys = [key for key in rows[0] if isinstance(rows[0][key], dict) and not key.endswith("best_round")]
+    heads = ["run", "seeds", "rounds", *(_head(key) for key in keys)]
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows:
+        seeds = len(row["seeds"])
+        lines.append([row["name"], str(seeds), str(row["rounds"]), *(_cell(key, row[key], seeds) for key in keys)])
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _head(key):
+    metric, _, what = key.rpartition(" ")
+    return f"{metric} {HEADS.get(what, what)}".strip()
+
+
+def _cell(key, value, seeds):
+    if value["mean"] is None:
+        return "-"
+    unit = UNITS.get(key.rpartition(" ")[2], 1)
+    text = f"{value['mean'] / unit:,.4g}"
+    if value["spread"] is not None:
+        text += f" ± {value['spread'] / unit:.2g}"
+    return text if value["of"] == seeds else f"{text} ({value['of']} of {seeds})"
+
+
+def unfinished(groups):
+    """A sentence for each run that has not done all its rounds."""
+    return [f"not finished: {run.folder}, {run.rows[-1]['round']} of {run.recipe.rounds} rounds"
+            for runs in groups.values() for run in runs if run.rows[-1]["round"] < run.recipe.rounds]
+
+
+def main(arguments=None):
+    """Reads, compares and prints; the exit code."""
+    args = parse(arguments)
+    try:
+        groups = grouped([read(folder) for folder in args.folders])
+        rows = compare(groups, args.metric, args.target)
+    except Refusal as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return refusal.code
+    print(json.dumps(rows) if args.json else table(rows))
+    for sentence in unfinished(groups):
+        print(sentence, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

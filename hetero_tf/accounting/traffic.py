@@ -1,0 +1,121 @@
+"""What a round costs its clients: bytes in both directions, operations of training; and what a run has cost so far."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+# Forward, gradient of the inputs, gradient of the weights: as many products each.
+TRAINED, PASSED, FROZEN = 3, 2, 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client of one level costs.
+
+    Attributes:
+        bytes_down, bytes_up: Weights that it receives and sends in a round.
+        flops: For each of the level's stages, operations of training on one example.
+    """
+
+    bytes_down: int
+    bytes_up: int
+    flops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """What one round cost each client of its cohort (each network that it trains); all arrays are int64 [cohort].
+
+    Attributes:
+        bytes_down: Weights received, also by clients that return nothing.
+        bytes_up: Weights sent.
+        flops: Operations of the steps that reached the server.
+    """
+
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    flops: np.ndarray
+
+    def metrics(self):
+        """The sums over the cohort as `{"bytes_down", "bytes_up", "flops"}`, ready for a row of metrics."""
+        return {name: int(values.sum()) for name, values in vars(self).items()}
+
+
+def stage_flops(stage, products, exits):
+    """Operations of training on one example in one stage, two for a multiply-add.
+
+    A unit that is trained costs three times its forward pass, one of the frozen first ones once; what stands behind
+    these and is not trained passes the gradient on, which makes two.
+
+    Args:
+        stage: `stages.Stage`; its routes (peers, teachers) add up.
+        products: `width -> {unit: multiply-adds of one example's forward pass}`, as `memory.unit_costs` counts them.
+        exits: `{number: (units of the trunk before it, unit of the branch)}`.
+    """
+    total = 0
+    for route in stage.routes:
+        costs = products(route.width)
+        branches = [exits[number][1] for number in route.exits if number in exits]
+        for place, unit in enumerate((*route.units, *branches)):
+            times = FROZEN if place < route.frozen else TRAINED if unit in stage.trained else PASSED
+            total += 2 * times * costs[unit]
+    return total
+
+
+def work(cost, flops=None):
+    """The `Work` of a level.
+
+    Args:
+        cost: `accounting.LevelCost`. Which coordinates a client has costs no bytes: both sides compute them from the
+            round and the seed.
+        flops: Of each stage, as `stage_flops` gives them; None: one stage, in which the whole sub-model is trained.
+    """
+    return Work(cost.bytes_down, cost.bytes_up,
+                (2 * TRAINED * cost.multiply_adds,) if flops is None else tuple(flops))
+
+
+def round_cost(works, levels, steps, examples, stages):
+    """The `RoundCost` of a round.
+
+    Args:
+        works: `Work` of every level of the mix, in its order.
+        levels: int [cohort], positions in the mix.
+        steps: int [cohort], local steps that reach the server; without one a client sends nothing.
+        examples: [cohort, steps], how many examples each step reads; a segment of text is one example.
+        stages: int [cohort, steps], position of each step's stage among those of the level.
+
+    Raises:
+        ValueError: The arrays are not of the same clients and steps.
+    """
+    levels, steps, examples, stages = (np.asarray(values) for values in (levels, steps, examples, stages))
+    if not levels.shape == steps.shape == examples.shape[:1] or examples.shape != stages.shape:
+        raise ValueError("`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
+                         f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}")
+    flops = np.zeros((len(works), max(len(each.flops) for each in works)))
+    for place, each in enumerate(works):
+        flops[place, :len(each.flops)] = each.flops
+    counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
+    down, up = (np.asarray([getattr(each, name) for each in works], np.int64)[levels]
+                for name in ("bytes_down", "bytes_up"))
+    return RoundCost(down, np.where(steps > 0, up, 0),
+                     np.rint((flops[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64))
+
+
+def totals(rows):
+    """What a run has cost up to its last row: `{"bytes": both directions, "flops"}`.
+
+    Args:
+        rows: Rows of metrics, each with what `RoundCost.metrics` gives.
+    """
+    return {"bytes": sum(row["bytes_down"] + row["bytes_up"] for row in rows),
+            "flops": sum(row["flops"] for row in rows)}
+
+
+def accumulated(rows, spent):
+    """The rows of the next rounds with "bytes", all that the run has cost up to each; `spent`: before the first."""
+    found = []
+    for row in rows:
+        spent += row["bytes_down"] + row["bytes_up"]
+        found.append({**row, "bytes": spent})
+    return found

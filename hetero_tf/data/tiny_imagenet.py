@@ -1,0 +1,130 @@
+"""Tiny ImageNet: 200 kinds of things in folders of JPEG images, as its archive unpacks them."""
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from hetero_tf import npzfile
+from hetero_tf.data import decoded
+from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.files import find
+from hetero_tf.data.words import check_count
+from hetero_tf.errors import BadInput, DiskProblem
+
+ENDING = ".JPEG"
+
+
+def load(data_dir, *, path: str = "tiny-imagenet-200", size: int = 64):
+    """Loads `train/WNID/images/*.JPEG` for training and `val/images/*.JPEG` for testing.
+
+    The classes are the folders of train/ in the order of their names; `val/val_annotations.txt` says the class of each
+    image of val/. The images of test/ have no labels and are not read. Pixels are decoded once and kept, see `decoded`.
+
+    Args:
+        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        path: folder of the unpacked archive
+        size: height and width; images of another size are scaled to it (bilinear)
+
+    Raises:
+        NotAvailable: There is no such folder.
+        BadInput: A folder, list or image is missing or damaged.
+        MemoryProblem: The images do not fit into memory.
+    """
+    check_count("size", size, 1, 4096)
+    try:
+        folder = find(data_dir, path, "path")
+    except NotAvailable as error:
+        raise NotAvailable(f"{error}; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there") from error
+    classes = _classes(folder / "train")
+    train, test = _train(folder / "train", classes), _test(folder / "val", classes)
+    parts = (Split(_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
+             for name, (files, labels) in (("train", train), ("val", test)))
+    return Dataset(*parts, len(classes), f"Tiny ImageNet ({folder})", class_names=tuple(classes))
+
+
+def _classes(folder):
+    """Names of the folders in train/, in order."""
+    found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    if len(found) < 2:
+        raise BadInput(f"{folder}: expected a folder for each class, train/WNID/images. Received: "
+                       f"{', '.join(found) or 'none'}")
+    return found
+
+
+def _train(folder, classes):
+    """(files, labels) of the training split, class by class."""
+    files, labels = [], []
+    for label, name in enumerate(classes):
+        own = sorted((folder / name / "images").glob(f"*{ENDING}"))
+        if not own:
+            raise BadInput(f"{folder / name / 'images'}: expected {ENDING} images. Received: none")
+        files += own
+        labels += [label] * len(own)
+    return files, labels
+
+
+def _test(folder, classes):
+    """(files, labels) of the test split, in the order of its list."""
+    annotations, number = folder / "val_annotations.txt", {name: label for label, name in enumerate(classes)}
+    found = {}
+    for line, text in enumerate(_lines(annotations), 1):
+        name, label, *_ = (*text.split("\t"), "")
+        if label not in number:
+            raise BadInput(f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "
+                           f"between. Received: {text[:80]!r}")
+        if name in found:
+            raise BadInput(f"{annotations}:{line}: the image {name!r} has a line before this one")
+        found[name] = number[label]
+    there = {path.name for path in (folder / "images").glob(f"*{ENDING}")}
+    for names, problem in ((found.keys() - there, "is listed there, but not in images/"),
+                           (there - found.keys(), "is in images/, but not listed there")):
+        if names:
+            raise BadInput(f"{annotations}: {min(names)} {problem}; unpack the archive again. Received: {len(names)} "
+                           "such images")
+    return [folder / "images" / name for name in found], list(found.values())
+
+
+def _lines(path):
+    npzfile.check_regular(path)
+    try:
+        return path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise DiskProblem(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x}") from error
+
+
+def _pixels(name, files, size):
+    """uint8 [files, size, size, 3], from the kept arrays where these files made them."""
+    if not files:
+        raise BadInput(f"{name}: expected {ENDING} images. Received: none")
+    npzfile.check_memory(name, 2 * len(files) * size**2 * 3)
+    stamp = hashlib.sha256()
+    for path in files:
+        about = path.stat()
+        stamp.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
+
+    def read():
+        x = np.empty((len(files), size, size, 3), np.uint8)
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            for place, image in enumerate(workers.map(lambda path: _image(path, size), files)):
+                x[place] = image
+        return {"x": x}
+
+    return decoded.kept(name, [size, stamp.hexdigest()], files[0].parent, ("x",), read)["x"]
+
+
+def _image(path, size):
+    """uint8 [size, size, 3]; a gray image gets three equal channels."""
+    import tensorflow as tf
+
+    try:
+        image = tf.io.decode_jpeg(tf.io.read_file(str(path)), channels=3)
+    except tf.errors.OpError as error:
+        raise BadInput(f"{path}: cannot be read as a JPEG image, it is damaged or something else: "
+                       f"{str(error).splitlines()[0]}") from error
+    if image.shape[:2] != (size, size):
+        image = tf.cast(tf.round(tf.image.resize(image, (size, size))), tf.uint8)
+    return image.numpy()

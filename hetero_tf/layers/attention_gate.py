@@ -1,0 +1,86 @@
+"""AttentionGate: the attention branch with which DepthFL's exits begin."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.separable_block import SeparableBlock
+
+
+def doubling(size):
+    """The bilinear enlargement of half as many values to `size`, as a matrix `[size, ceil(size / 2)]` of float64.
+
+    Values stand in the middle of their pixels; beyond the outer ones the outer value is repeated. An odd size leaves
+    out the last value of the doubled ones.
+    """
+    half, rows = -(-size // 2), np.arange(size)
+    place = np.maximum((rows + 0.5) / 2 - 0.5, 0)
+    below = place.astype(int)
+    matrix = np.zeros((size, half))
+    np.add.at(matrix, (rows, below), 1 - (place - below))
+    np.add.at(matrix, (rows, np.minimum(below + 1, half - 1)), place - below)
+    return matrix
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class AttentionGate(keras.layers.Layer):
+    """Multiplies a map by weights in [0.5, 1) that are computed from it at half its size.
+
+    `x * sigmoid(enlarge(relu(norm(separable(x)))))` with a `SeparableBlock` of stride 2 that keeps the number of
+    channels, and bilinear enlargement by 2.
+
+    Args:
+        norm: Kind of `Norm`.
+        scaler: Whether the Scalers are active.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder.
+
+    Input and output shape: `(batch, height, width, clients * channels)`, height and width known.
+    Reference: DepthFL (Kim et al., ICLR 2023), as in the public code of its first author.
+    """
+
+    HAS_PRODUCTS = True
+
+    def __init__(self, norm: str = "sbn", scaler: bool = True, scale: float = 1.0, clients: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
+        self.clients = clients
+        self.norm3 = Norm(norm, clients, name="norm3", dtype=self.variable_dtype)
+
+    @property
+    def input_dtype(self):
+        """What Keras casts the inputs to: the product with them keeps the float type of the weights."""
+        return self.variable_dtype
+
+    def build(self, input_shape):
+        if None in input_shape[1:3]:
+            raise ValueError("the map that is gated must have a known height and width. "
+                             f"Received: shape={tuple(input_shape)}")
+        self.separable = SeparableBlock(input_shape[-1] // self.clients, 2, self.norm, self.scaler, self.scale,
+                                        self.clients, name="separable", dtype=self.dtype_policy)
+        self.separable.build(input_shape)
+        self.norm3.build(self.separable.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=False):
+        small = self.separable(inputs, training=training)
+        small = tf.nn.relu(self.norm3(small, training=training))
+        return inputs * tf.sigmoid(_enlarge(small, *inputs.shape[1:3]))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "norm": self.norm, "scaler": self.scaler, "scale": self.scale,
+                "clients": self.clients}
+
+
+def _enlarge(small, height, width):
+    """`[batch, ceil(height / 2), ceil(width / 2), channels]` to height and width, rows first."""
+    # Two small products: tf.image.resize gives float32 for float64.
+    rows, columns = (tf.constant(doubling(size), small.dtype) for size in (height, width))
+    half, channels = small.shape[2:]
+    tall = tf.matmul(rows, tf.reshape(small, [-1, small.shape[1], half * channels]))
+    return tf.matmul(columns, tf.reshape(tall, [-1, height, half, channels]))

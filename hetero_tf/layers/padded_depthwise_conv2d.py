@@ -1,0 +1,46 @@
+"""PaddedDepthwiseConv2D: one kernel for each channel, padded as `PaddedConv2D` pads."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class PaddedDepthwiseConv2D(keras.layers.Layer):
+    """2D convolution of every channel with a kernel of its own, (kernel_size - 1) / 2 zeros on every side, no bias.
+
+    Channels never meet, so several clients side by side need nothing else.
+
+    Args:
+        kernel_size: Odd side length of the square kernels.
+        stride: Step in both directions.
+
+    The kernel, `(kernel_size, kernel_size, channels)`, starts uniform in +-1/kernel_size (PyTorch's default).
+    Input shape: `(batch, height, width, channels)`. Output shape: `(batch, ceil(height / stride),
+    ceil(width / stride), channels)`.
+    """
+
+    def __init__(self, kernel_size: int = 3, stride: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
+        self.kernel_size = kernel_size
+        self.stride = stride
+
+    def build(self, input_shape):
+        bound = 1 / self.kernel_size
+        self.kernel = self.add_weight(shape=(self.kernel_size, self.kernel_size, input_shape[-1]),
+                                      initializer=keras.initializers.RandomUniform(-bound, bound), name="kernel")
+
+    def call(self, inputs):
+        stride, side = self.stride, (self.kernel_size - 1) // 2
+        if stride > 1:
+            inputs = tf.pad(inputs, [[0, 0], [side, side], [side, side], [0, 0]])
+        kernel = tf.convert_to_tensor(self.kernel)[..., None]
+        return tf.nn.depthwise_conv2d(inputs, kernel, [1, stride, stride, 1], "SAME" if stride == 1 else "VALID")
+
+    def compute_output_shape(self, input_shape):
+        space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
+        return (input_shape[0], *space, input_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "kernel_size": self.kernel_size, "stride": self.stride}

@@ -1,0 +1,92 @@
+"""PatchEmbedding: an image as a row of tokens, one for each square of pixels."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.errors import BadInput
+from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.stacked.forms import to_leading
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class PatchEmbedding(keras.layers.Layer):
+    """`scaler([class token, projected patches] + positions)`.
+
+    An image is cut into squares, row by row; each becomes a token by one matrix for all. The class token stands
+    before them; every place has an offset of its own.
+
+    Args:
+        patch: Side of a square in pixels; height and width of the image are multiples of it.
+        width: Size of a token.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+
+    The kernel, `(patch, patch, channels, width)`, starts uniform in +-1/sqrt(fan_in), its bias at zero, class token
+    and positions normal with deviation 0.02.
+    Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, patches + 1, width)`; several
+    clients lead, and so they do in the variables.
+    Reference: Dosovitskiy et al. 2021 (arXiv 2010.11929).
+    """
+
+    HAS_PRODUCTS = True
+
+    def __init__(self, patch: int, width: int, scale: float = 1.0, clients: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        self.patch = patch
+        self.width = width
+        self.scale = scale
+        self.clients = clients
+        self.scaling = Scaler(scale, name="scaler", dtype=self.variable_dtype)
+
+    def build(self, input_shape):
+        patch, channels = self.patch, input_shape[-1] // self.clients
+        if None in input_shape[1:3] or input_shape[1] % patch or input_shape[2] % patch:
+            raise BadInput("height and width of the images must be multiples of `patch`. "
+                           f"Received: patch={patch}, height and width {tuple(input_shape[1:3])}")
+        one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
+        bound, normal = (patch**2 * channels) ** -0.5, keras.initializers.RandomNormal(stddev=0.02)
+        uniform = keras.initializers.RandomUniform(-bound, bound)
+        self.kernel = self.add_weight(shape=(*one, patch, patch, channels, self.width), initializer=uniform,
+                                      name="kernel")
+        # Sums keep the float type of the weights under a mixed policy, so what is added is not cast.
+        add = {"autocast": False}
+        self.bias = self.add_weight(shape=(*each, self.width), initializer="zeros", name="bias", **add)
+        self.token = self.add_weight(shape=(*each, 1, self.width), initializer=normal, name="token", **add)
+        places = self._patches(input_shape) + 1
+        self.places = self.add_weight(shape=(*each, places, self.width), initializer=normal, name="places", **add)
+
+    def _patches(self, shape):
+        """How many squares an image of so many pixels has."""
+        return (shape[1] // self.patch) * (shape[2] // self.patch)
+
+    def call(self, inputs, training=False):
+        lead, patches = [] if self.clients == 1 else [self.clients], self._patches(inputs.shape)
+        kernel = tf.convert_to_tensor(self.kernel)
+        rows = tf.reshape(self._squares(inputs), [*lead, -1, inputs.shape[-1] // self.clients * self.patch**2])
+        tokens = tf.matmul(rows, tf.reshape(kernel, [*lead, -1, self.width]))
+        tokens = tf.cast(tokens, self.variable_dtype) + tf.convert_to_tensor(self.bias)
+        tokens = tf.reshape(tokens, [*lead, -1, patches, self.width])
+        # A row of zeros before the patches makes room for the class token, which joins the table of places.
+        token, places = tf.convert_to_tensor(self.token), tf.convert_to_tensor(self.places)
+        places += tf.pad(token, _rows(token.shape.rank, 0, patches))
+        return self.scaling(tf.pad(tokens, _rows(len(lead) + 3, 1, 0)) + places, training=training)
+
+    def _squares(self, inputs):
+        """[all clients' images, patches down, across, patch, patch, channels]."""
+        images = inputs if self.clients == 1 else to_leading(inputs, self.clients)
+        height, width, channels = images.shape[-3:]
+        squares = tf.reshape(images, [-1, height // self.patch, self.patch, width // self.patch, self.patch, channels])
+        return tf.transpose(squares, [0, 1, 3, 2, 4, 5])
+
+    def compute_output_shape(self, input_shape):
+        lead = () if self.clients == 1 else (self.clients,)
+        return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
+
+    def get_config(self):
+        return {**super().get_config(), "patch": self.patch, "width": self.width, "scale": self.scale,
+                "clients": self.clients}
+
+
+def _rows(rank, before, behind):
+    """Paddings of a value of so many axes by rows, on its last axis but one."""
+    return [*[[0, 0]] * (rank - 2), [before, behind], [0, 0]]

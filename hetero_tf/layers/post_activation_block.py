@@ -1,0 +1,82 @@
+"""PostActivationBlock: the residual block of the first ResNet."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.scaler import Scaler
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class PostActivationBlock(keras.layers.Layer):
+    """Two 3x3 convolutions, each followed by Scaler and norm, added to a shortcut; ReLU between and behind.
+
+    `relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut)`; the shortcut is a 1x1 convolution of x with Scaler and norm
+    of its own where stride or channels change, else x itself. No convolution has a bias.
+
+    Args:
+        filters: Output channels.
+        stride: Stride of the first convolution and of the shortcut.
+        norm: Kind of `Norm`.
+        scaler: Whether the Scalers are active.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder.
+
+    Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, ceil(height / stride),
+    ceil(width / stride), clients * filters)`.
+    Reference: He et al. 2015 (arXiv 1512.03385), as in the public code of DepthFL and FjORD.
+    """
+
+    HAS_PRODUCTS = True
+
+    def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
+                 clients: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+        self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
+        self.clients = clients
+        self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
+        self.conv1, self.norm1 = self._convolution("conv1", 3, stride), self._norm("norm1")
+        self.conv2, self.norm2 = self._convolution("conv2", 3, 1), self._norm("norm2")
+        self.shortcut = None
+
+    def _convolution(self, name, size, stride):
+        return PaddedConv2D(self.filters, size, stride, use_bias=False, clients=self.clients, name=name,
+                            dtype=self.dtype_policy)
+
+    def _norm(self, name):
+        return Norm(self.norm, self.clients, name=name, dtype=self.variable_dtype)
+
+    @property
+    def input_dtype(self):
+        """What Keras casts the inputs to: the sum with them keeps the float type of the weights."""
+        return self.variable_dtype
+
+    def build(self, input_shape):
+        hidden = self.compute_output_shape(input_shape)
+        self.conv1.build(input_shape)
+        for layer in (self.norm1, self.conv2, self.norm2):
+            layer.build(hidden)
+        if self.stride != 1 or input_shape[-1] != hidden[-1]:
+            self.shortcut, self.norm3 = self._convolution("shortcut", 1, self.stride), self._norm("norm3")
+            self.shortcut.build(input_shape)
+            self.norm3.build(hidden)
+
+    def call(self, inputs, training=False):
+        def normed(norm, value):
+            return norm(self.scaling(value, training=training), training=training)
+
+        hidden = tf.nn.relu(normed(self.norm1, self.conv1(inputs)))
+        shortcut = inputs if self.shortcut is None else normed(self.norm3, self.shortcut(inputs))
+        return tf.nn.relu(normed(self.norm2, self.conv2(hidden)) + shortcut)
+
+    def compute_output_shape(self, input_shape):
+        return self.conv1.compute_output_shape(input_shape)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
+                "scaler": self.scaler, "scale": self.scale, "clients": self.clients}

@@ -1,0 +1,73 @@
+"""SeparableBlock: the pair of separable convolutions of which DepthFL builds its exits."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.padded_depthwise_conv2d import PaddedDepthwiseConv2D
+from hetero_tf.layers.scaler import Scaler
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class SeparableBlock(keras.layers.Layer):
+    """Two separable 3x3 convolutions, each followed by Scaler, norm and ReLU.
+
+    A separable convolution is a 3x3 one of every channel by itself and a 1x1 one that mixes them. The first has the
+    stride and keeps the number of channels, the second changes it. No convolution has a bias.
+
+    Args:
+        filters: Output channels.
+        stride: Stride of the first convolution.
+        norm: Kind of `Norm`.
+        scaler: Whether the Scalers are active.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder.
+
+    Input shape: `(batch, height, width, clients * channels)`. Output: `(batch, ceil(height / stride),
+    ceil(width / stride), clients * filters)`.
+    Reference: DepthFL (Kim et al., ICLR 2023), as in the public code of its first author.
+    """
+
+    HAS_PRODUCTS = True
+
+    def __init__(self, filters: int, stride: int = 2, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
+                 clients: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+        self.norm = norm
+        self.scaler = scaler
+        self.scale = scale
+        self.clients = clients
+        policy = {"dtype": self.variable_dtype}
+        self.scaling = Scaler(scale, scaler, name="scaler", **policy)
+        self.deep1 = PaddedDepthwiseConv2D(3, stride, name="deep1", **policy)
+        self.norm1 = Norm(norm, clients, name="norm1", **policy)
+        self.deep2 = PaddedDepthwiseConv2D(3, name="deep2", **policy)
+        self.norm2 = Norm(norm, clients, name="norm2", **policy)
+
+    @property
+    def input_dtype(self):
+        """What Keras casts the inputs to: the channels' own convolutions keep the float type of the weights."""
+        return self.variable_dtype
+
+    def build(self, input_shape):
+        common = {"use_bias": False, "clients": self.clients, "dtype": self.dtype_policy}
+        self.mix1 = PaddedConv2D(input_shape[-1] // self.clients, 1, name="mix1", **common)
+        self.mix2 = PaddedConv2D(self.filters, 1, name="mix2", **common)
+        for layer in (self.deep1, self.mix1, self.norm1, self.deep2, self.mix2, self.norm2):
+            layer.build(input_shape)
+            input_shape = layer.compute_output_shape(input_shape)
+
+    def call(self, inputs, training=False):
+        for deep, mix, norm in ((self.deep1, self.mix1, self.norm1), (self.deep2, self.mix2, self.norm2)):
+            inputs = tf.nn.relu(norm(self.scaling(mix(deep(inputs)), training=training), training=training))
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return (*self.deep1.compute_output_shape(input_shape)[:-1], self.clients * self.filters)
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
+                "scaler": self.scaler, "scale": self.scale, "clients": self.clients}

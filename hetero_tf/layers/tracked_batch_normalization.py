@@ -1,0 +1,64 @@
+"""Tracked batch normalisation: running averages of the batch moments, which belong to a client's result."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.static_batch_normalization import normalize
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class TrackedBatchNormalization(keras.layers.Layer):
+    """Batch normalisation with running averages.
+
+    Training normalises with the moments of the batch and moves `moving_mean` and `moving_variance` (of the unbiased
+    variance) a share `momentum` of the way to them. Inference uses what stands there. The two are results of training
+    like the weights: who trains hands them from step to step, and the server merges them.
+
+    Args:
+        epsilon: Positive float, added to the variance.
+        momentum: Weight of the newest batch in a running average, in (0, 1].
+
+    Attributes:
+        TRACKS: Names of the variables that training changes without a gradient.
+
+    Input and output shape: `(batch, ..., channels)`; moments are per channel.
+    Reference: Ioffe and Szegedy 2015 (arXiv 1502.03167); defaults and unbiased variance as in PyTorch.
+    """
+
+    TRACKS = ("moving_mean", "moving_variance")
+
+    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.1, **kwargs):
+        super().__init__(**kwargs)
+        if epsilon <= 0:
+            raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")
+        if not 0 < momentum <= 1:
+            raise ValueError(f"`momentum` must be in (0, 1]. Received: momentum={momentum}")
+        self.epsilon = epsilon
+        self.momentum = momentum
+
+    def build(self, input_shape):
+        shape = (input_shape[-1],)
+        self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
+        self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
+        self.moving_mean = self.add_weight(shape=shape, initializer="zeros", name="moving_mean", trainable=False)
+        self.moving_variance = self.add_weight(shape=shape, initializer="ones", name="moving_variance",
+                                               trainable=False)
+
+    def call(self, inputs, training=False):
+        gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+        if not training:
+            factor = gamma * tf.math.rsqrt(tf.convert_to_tensor(self.moving_variance) + self.epsilon)
+            return inputs * factor + (beta - self.moving_mean * factor)
+        outputs, mean, variance, count = normalize(inputs, gamma, beta, self.epsilon)
+        self._move(self.moving_mean, mean)
+        self._move(self.moving_variance, variance * (count / tf.maximum(count - 1, 1)))
+        return outputs
+
+    def _move(self, variable, newest):
+        variable.assign((1 - self.momentum) * tf.convert_to_tensor(variable) + self.momentum * newest)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon, "momentum": self.momentum}

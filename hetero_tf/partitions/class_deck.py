@@ -1,0 +1,83 @@
+"""A fixed number of labels for each client, dealt from a deck of labels (pathological non-IID)."""
+
+import numpy as np
+
+from hetero_tf.errors import BadInput
+from hetero_tf.partitions import dealing
+from hetero_tf.partitions.partition import Partition, check_clients, label_mask
+
+SIZES = ("equal", "dirichlet")
+TESTS = ("own", "new", "equal", "contiguous")
+
+
+def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2, sizes: str = "equal",
+          least: int = 1, held_out: float = 0.0, test: str = "own", test_least: int = 0):
+    """Deals labels from a shuffled deck, shuffled anew when it is empty, and cuts each label among its clients.
+
+    A client gets the same label twice where two decks meet in its hand: it has fewer labels then, but as many shares,
+    and no example is lost.
+
+    Args:
+        train_labels: int `[n]`.
+        test_labels: int `[n]`.
+        classes: Number of labels; the deck holds those that occur in the training examples.
+        rng: NumPy generator.
+        clients: number of clients
+        per_client: how many labels are dealt to each client
+        sizes: how a label is cut among its clients; equal, or dirichlet (all divisions are equally likely)
+        least: fewest training examples of a share of a label
+        held_out: share of each client's training examples that nobody trains on
+        test: a client's test examples; own (the same deal of labels), new (another deal), equal or contiguous
+        test_least: fewest test examples of a share of a label, for own and new
+
+    Returns:
+        `Partition`; a client's labels are those that occur in its training examples.
+
+    Raises:
+        BadInput: Text, or numbers that cannot be dealt.
+
+    Reference: authors' code of SplitMix (arXiv 2203.09747) and FeDepth, which take a new deal for the test split
+    unless told otherwise.
+    """
+    dealing.check_images("class_deck", train_labels)
+    dealing.check_choice("sizes", sizes, SIZES)
+    dealing.check_choice("test", test, TESTS)
+    check_clients(clients, len(train_labels))
+    deck = np.unique(train_labels)
+    if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
+        raise BadInput(f"`per_client` must be in 1..{len(deck)}, and `clients` times `per_client` more than the "
+                       f"{len(deck)} labels, so that each is dealt. Received: clients={clients}, "
+                       f"per_client={per_client}")
+    hands = _hands(deck, clients, per_client, rng)
+    dealt = dealing.shuffle(_deal(train_labels, hands, sizes, "least", least, rng), rng)
+    dealing.check_all_served(dealt, f"use fewer clients or a larger least. Received: clients={clients}, least={least}")
+    train = dealing.hold_out(dealt, held_out, first=True)
+    if test in dealing.TESTS[1:]:
+        tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    else:
+        hands = hands if test == "own" else _hands(deck, clients, per_client, rng)
+        tests = dealing.shuffle(_deal(test_labels, hands, sizes, "test_least", test_least, rng), rng)
+    return Partition(train, tests, label_mask(train_labels, train, classes))
+
+
+def _hands(deck, clients, per_client, rng):
+    """The labels dealt to each client: int `[clients, per_client]`."""
+    dealt = clients * per_client
+    decks = np.tile(deck, (-(-dealt // len(deck)), 1))
+    return rng.permuted(decks, axis=1).reshape(-1)[:dealt].reshape(clients, per_client)
+
+
+def _deal(labels, hands, sizes, name, least, rng):
+    """`Shares` in which the holders of each label, in their order, have neighbouring parts of its examples."""
+    clients, per_client = hands.shape
+    found, firsts = np.unique(labels, return_index=True)
+    ids, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for label in found[np.argsort(firsts)]:
+        holders = np.flatnonzero(hands == label) // per_client
+        if holders.size:
+            own = np.flatnonzero(labels == label)
+            dealing.check_least(name, least, len(own), len(holders), f"examples of label {label}")
+            parts = rng.dirichlet(np.ones(len(holders))) if sizes == "dirichlet" else None
+            ids.append(own)
+            owners.append(np.repeat(holders, dealing.cut(len(own), len(holders), least, parts, rng)))
+    return dealing.group(np.concatenate(ids), np.concatenate(owners), clients)

@@ -1,0 +1,145 @@
+"""What several ways of splitting have in common: checks, sizes, grouping by client, and test examples."""
+
+import numpy as np
+
+from hetero_tf.errors import BadInput
+from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.statistics import label_counts
+
+TESTS = ("own", "equal", "contiguous")
+
+
+def check_images(name, labels):
+    """Refuses text, which has no label for each example, in the partition of that name."""
+    if labels.ndim != 1:
+        raise BadInput(f"the partition `{name}` needs one label for each example, which text has not; use `iid`")
+
+
+def check_choice(name, value, allowed):
+    """Refuses a text option that is none of those allowed."""
+    if value not in allowed:
+        raise BadInput(f"`{name}` must be one of {', '.join(allowed)}. Received: {name}={value!r}")
+
+
+def check_positive(name, value):
+    """Refuses a number that is not above 0, or not finite."""
+    if not 0 < value < np.inf:
+        raise BadInput(f"`{name}` must be above 0. Received: {name}={value}")
+
+
+def check_least(name, least, examples, shares, what):
+    """Refuses to cut so many examples into shares of at least `least`; `what` says which examples they are."""
+    if not 0 <= least * shares <= examples:
+        raise BadInput(f"`{name}` must be in 0..{examples // shares}: {examples} {what} are cut into {shares} shares. "
+                       f"Received: {name}={least}")
+
+
+def check_all_served(train, advice):
+    """Refuses training `Shares` in which a client has no example; `advice` says what to change."""
+    empty = np.flatnonzero(train.sizes == 0)
+    if empty.size:
+        raise BadInput(f"{empty.size} of {len(train)} clients got no training example, the first of them client "
+                       f"{empty[0]}; {advice}")
+
+
+def cut(total, count, least, parts, rng):
+    """Cuts `total` examples into `count` sizes: `least` each, the rest by `parts`.
+
+    Args:
+        parts: float `[count]` that add up to 1, or None for equal ones.
+        rng: NumPy generator; what rounding leaves goes one by one to shares drawn with replacement.
+
+    Returns:
+        int64 `[count]`, which add up to `total`.
+    """
+    rest = total - least * count
+    sizes = np.full(count, rest // count) if parts is None else (parts * rest).astype(np.int64)
+    extra = np.bincount(rng.integers(count, size=rest - sizes.sum()), minlength=count)
+    return sizes + extra + least
+
+
+def group(ids, owners, clients):
+    """`Shares` of ids int `[total]` whose clients are `owners` int `[total]`; a client's ids keep their order."""
+    order = np.argsort(owners, kind="stable")
+    return Shares.from_sizes(ids[order].astype(np.int32), np.bincount(owners, minlength=clients))
+
+
+def shuffle(shares, rng):
+    """The same `Shares` with every client's ids in random order; no id may occur twice."""
+    owners = np.empty(shares.ids.max(initial=-1) + 1, np.int32)
+    owners[shares.ids] = shares.owners
+    # Of one permutation of all ids, the ids of each client are a permutation of theirs.
+    mixed = rng.permutation(shares.ids)
+    return group(mixed, owners[mixed], len(shares))
+
+
+def hold_out(shares, share, first=False):
+    """Takes int(share * size) examples away from every client.
+
+    Args:
+        shares: `Shares`, in random order where the choice shall be random.
+        share: Part of each client's examples, in [0, 1).
+        first: Whether they are the client's first examples instead of its last ones.
+
+    Returns:
+        `Shares` of what stays.
+
+    Raises:
+        BadInput: The share is not in [0, 1).
+    """
+    if not 0 <= share < 1:
+        raise BadInput(f"`held_out` must be at least 0 and below 1. Received: held_out={share}")
+    sizes, owners = shares.sizes, shares.owners
+    held = (share * sizes).astype(np.int64)
+    place = np.arange(len(owners)) - shares.starts[owners]
+    stays = place >= held[owners] if first else place < (sizes - held)[owners]
+    return Shares.from_sizes(shares.ids[stays], sizes - held)
+
+
+def ranges(firsts, lengths):
+    """`first, first + 1, ...` so many times for each first, one after the other: int64 `[sum of lengths]`."""
+    ends = np.cumsum(lengths)
+    return np.repeat(firsts - ends + lengths, lengths) + np.arange(lengths.sum())
+
+
+def deal_test(test, train_labels, test_labels, classes, train, rng):
+    """Test examples of every client, each used once.
+
+    Args:
+        test: "own": each label is cut in proportion to the clients' training examples of it; "equal": equal numbers
+            at random; "contiguous": equal numbers in the order of the data, as FeDepth and SplitMix cut.
+        train_labels, test_labels: int `[n]` each; of text no client gets a test row.
+        classes: Number of labels.
+        train: `Shares` of training examples.
+        rng: NumPy generator.
+
+    Returns:
+        `Shares` of test ids.
+
+    Raises:
+        BadInput: `test` is none of these.
+    """
+    check_choice("test", test, TESTS)
+    clients, total = len(train), len(test_labels)
+    if test_labels.ndim != 1:
+        return Shares.empty(clients)
+    if test == "own":
+        return _by_own_labels(train_labels, test_labels, classes, train, rng)
+    ids = rng.permutation(total) if test == "equal" else np.arange(total)
+    return Shares.from_sizes(ids.astype(np.int32), cut(total, clients, 0, None, rng))
+
+
+def _by_own_labels(train_labels, test_labels, classes, train, rng):
+    client, label, count = label_counts(train_labels, train, classes)
+    order = np.argsort(label, kind="stable")
+    client, label, count = client[order], label[order], count[order]
+    totals = np.bincount(label, weights=count, minlength=classes)
+    share = (np.cumsum(count) - (np.cumsum(totals) - totals)[label]) / totals[label]
+    have = np.bincount(test_labels, minlength=classes)
+    # A random start for each label makes the expected number exactly proportional, however few there are.
+    ends = np.minimum(share * have[label] + rng.random(classes)[label], have[label]).astype(np.int64)
+    starts = np.where(np.diff(label, prepend=-1) > 0, 0, np.roll(ends, 1))
+    mixed = rng.permutation(len(test_labels))
+    mixed = mixed[np.argsort(test_labels[mixed], kind="stable")]
+    places = ranges((np.cumsum(have) - have)[label] + starts, ends - starts)
+    return group(mixed[places], np.repeat(client, ends - starts), len(train))

@@ -1,0 +1,235 @@
+"""What every coupling keeps, found by listing the package; each against a loop over single examples."""
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf import registry
+from hetero_tf.objectives import cross_entropy
+
+OPTIONS = {}  # {coupling: options without a default}
+# Options that switch everything on.
+WHOLE = {"weighted": {"gamma": 0.5, "from_round": 2}, "mutual": {"floor": 1e-3}}
+CLASSES = 5
+
+
+@pytest.fixture(params=registry.names("couplings"))
+def name(request):
+    return request.param
+
+
+def draw(outputs, shape=(2, 3), seed=0, scale=2.0, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    logits = [tf.constant(scale * rng.normal(size=(*shape, CLASSES)), dtype) for _ in range(outputs)]
+    return logits, tf.constant(rng.integers(0, CLASSES, shape), tf.int32)
+
+
+def couple(name, logits, targets, round=4, **options):
+    """The coupled loss of every example, with cross-entropy as the objective."""
+    module = registry.find("couplings", name)
+    losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
+    given = {**OPTIONS.get(name, {}), **options}
+    return module.couple(losses, logits if module.READS_LOGITS else None, targets, tf.constant(round), **given)
+
+
+def slopes(name, logits, targets, round=4, **options):
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        total = tf.reduce_sum(couple(name, logits, targets, round, **options))
+    return [found.numpy() for found in tape.gradient(total, logits, unconnected_gradients="zero")]
+
+
+def softmax(z):
+    raised = np.exp(z - z.max())
+    return raised / raised.sum()
+
+
+def divergence(q, p):
+    return sum(a * math.log(a / b) for a, b in zip(q, p, strict=True))
+
+
+def test_signature_constant_and_documented_options(name):
+    module = registry.find("couplings", name)
+    options = registry.options("couplings", name)
+    assert list(inspect.signature(module.couple).parameters) == ["losses", "logits", "targets", "round", *options]
+    assert all(option.doc for option in options.values())
+    assert type(module.READS_LOGITS) is bool
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 4), (2, 3, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_loss_is_finite_for_every_example_in_the_type_of_the_logits(name, shape, dtype):
+    for outputs in (1, 2, 4):
+        for scale in (2.0, 1e4):
+            logits, targets = draw(outputs, shape, scale=scale, dtype=dtype)
+            found = couple(name, logits, targets, **WHOLE.get(name, {}))
+            assert found.shape == shape and found.dtype == dtype
+            assert np.isfinite(found).all()
+            assert all(np.isfinite(slope).all() for slope in slopes(name, logits, targets, **WHOLE.get(name, {})))
+
+
+def test_a_single_output_has_its_own_loss_in_every_round(name):
+    logits, targets = draw(1)
+    for round in (0, 500):
+        found = couple(name, logits, targets, round, **WHOLE.get(name, {}))
+        assert found.numpy().tobytes() == cross_entropy.loss(logits[0], targets, None, 0).numpy().tobytes()
+
+
+def test_a_stack_of_clients_gets_what_each_gets_alone(name):
+    logits, targets = draw(3)
+    whole = couple(name, logits, targets, **WHOLE.get(name, {}))
+    for client in range(2):
+        alone = couple(name, [one[client:client + 1] for one in logits], targets[client:client + 1],
+                       **WHOLE.get(name, {}))
+        np.testing.assert_allclose(whole[client], alone[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_client_whose_outputs_are_not_numbers_is_recognised_and_others_are_not_touched(name, value):
+    logits, targets = draw(2)
+    expected = couple(name, logits, targets, **WHOLE.get(name, {}))
+    bad = [logits[0], logits[1].numpy()]
+    bad[1][0, 1, 2] = value
+    found = couple(name, [bad[0], tf.constant(bad[1])], targets, **WHOLE.get(name, {}))
+    assert np.isnan(found[0, 1])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_a_graph_with_unknown_batches_has_no_stateful_operation_and_gives_the_same(name, jit):
+    logits, targets = draw(3)
+    signature = [[tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3, tf.TensorSpec([2, None], tf.int32),
+                 tf.TensorSpec([], tf.int32)]
+
+    @tf.function(input_signature=signature, jit_compile=jit)
+    def graph(logits, targets, round):
+        module = registry.find("couplings", name)
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            losses = [cross_entropy.loss(one, targets, None, 0) for one in logits]
+            found = module.couple(losses, logits, targets, round, **WHOLE.get(name, {}))
+        return found, tape.gradient(found, logits, unconnected_gradients="zero")
+
+    found, gradients = graph(logits, targets, tf.constant(4))
+    np.testing.assert_allclose(found, couple(name, logits, targets, **WHOLE.get(name, {})), rtol=1e-12)
+    for one, other in zip(gradients, slopes(name, logits, targets, **WHOLE.get(name, {})), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-14)
+    operations = graph.get_concrete_function().graph.get_operations()
+    assert not any(operation.op_def.is_stateful for operation in operations)
+
+
+# The published formulas for one example: (losses, logits [outputs, classes], round) -> loss.
+def plain_mutual(losses, z, round, weight=1.0, ramp=300, floor=0.0):
+    w = weight if ramp is None else weight * math.exp(-5 * (1 - min(round, ramp) / ramp) ** 2)
+    found = sum(losses)
+    for own in range(len(z)):
+        for other in range(len(z)):
+            if own != other:
+                found += w / (len(z) - 1) * divergence(softmax(z[other]) + floor, softmax(z[own]))
+    return found
+
+
+def plain_self_distillation(losses, z, round):
+    full = softmax(z[-1])
+    return losses[-1] - sum(full[c] * math.log(softmax(one)[c]) for one in z[:-1] for c in range(CLASSES))
+
+
+def plain_weighted(losses, z, round, gamma=0.0, temperature=3.0, from_round=0):
+    exits, found = len(z), 0.0
+    for place in range(exits):
+        own = losses[place]
+        if place < exits - 1 and round >= from_round:
+            own += gamma * temperature**2 * divergence(softmax(z[-1] / temperature), softmax(z[place] / temperature))
+        found += (place + 1) * own / (exits * (exits + 1) / 2)
+    return found
+
+
+PLAIN = [
+    ("sum", lambda losses, z, round: sum(losses), {}),
+    ("last", lambda losses, z, round: losses[-1], {}),
+    ("self_distillation", plain_self_distillation, {}),
+    *(("mutual", plain_mutual, options) for options in (
+        {}, {"floor": 1e-7}, {"weight": 0.3, "ramp": 7}, {"ramp": None}, {"ramp": None, "weight": 2.0, "floor": 0.1})),
+    *(("weighted", plain_weighted, options) for options in (
+        {}, {"gamma": 0.7}, {"gamma": 0.7, "temperature": 1.5, "from_round": 4})),
+]
+
+
+@pytest.mark.parametrize(("name", "plain", "options"), PLAIN, ids=lambda value: value if type(value) is str else None)
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_the_loss_is_the_plain_formula(name, plain, options, outputs):
+    logits, targets = draw(outputs, seed=outputs)
+    for round in (0, 3, 4, 299, 1000):
+        found = couple(name, logits, targets, round, **options).numpy()
+        for place in np.ndindex(found.shape):
+            z = np.stack([one.numpy()[place] for one in logits])
+            losses = [-math.log(softmax(one)[targets.numpy()[place]]) for one in z]
+            assert found[place] == pytest.approx(plain(losses, z, round, **options), rel=1e-12)
+
+
+def test_the_weight_of_mutual_distillation_starts_at_e_to_the_minus_5_and_ends_at_1():
+    logits, targets = draw(2)
+    labels = couple("sum", logits, targets)
+    whole = couple("mutual", logits, targets, ramp=None) - labels
+    for round, share in ((0, math.exp(-5)), (150, math.exp(-1.25)), (300, 1.0), (301, 1.0)):
+        np.testing.assert_allclose(couple("mutual", logits, targets, round) - labels, share * whole, rtol=1e-11)
+
+
+def test_equal_outputs_have_nothing_to_learn_from_each_other():
+    (one,), targets = draw(1)
+    for name in ("mutual", "weighted"):
+        options = {"gamma": 1.0} if name == "weighted" else {"ramp": None}
+        np.testing.assert_allclose(couple(name, [one] * 3, targets, **options),
+                                   (3 if name == "mutual" else 1) * cross_entropy.loss(one, targets, None, 0))
+    # With the published floor it is zero only about 1e-7 a class.
+    extra = couple("mutual", [one] * 2, targets, ramp=None, floor=1e-7) - 2 * cross_entropy.loss(one, targets, None, 0)
+    assert (np.abs(extra) < 2.1e-7 * CLASSES).all() and (extra.numpy() > 0).all()
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("mutual", {"ramp": None}), ("mutual", {"ramp": None, "floor": 0.01}), ("weighted", {"gamma": 1.0})])
+def test_nothing_flows_back_into_what_is_learned_from(name, options):
+    logits, targets = draw(2)
+    first, main = (np.apply_along_axis(softmax, -1, one.numpy()) for one in logits)
+    expected = main - np.eye(CLASSES)[targets.numpy()]
+    if name == "weighted":
+        expected *= 2 / 3
+    else:  # the last learns from the first: sum(q) softmax(z) - q
+        q = first + options.get("floor", 0.0)
+        expected += q.sum(-1, keepdims=True) * main - q
+    np.testing.assert_allclose(slopes(name, logits, targets, **options)[1], expected, atol=1e-14)
+
+
+def test_the_last_exit_follows_the_others_where_it_is_not_detached():
+    logits, targets = draw(2)
+    still, moving = (slopes("weighted", logits, targets, gamma=1.0, detached=value) for value in (True, False))
+    np.testing.assert_array_equal(still[0], moving[0])
+    assert np.abs(still[1] - moving[1]).max() > 0.01
+    np.testing.assert_allclose(couple("weighted", logits, targets, gamma=1.0, detached=False),
+                               couple("weighted", logits, targets, gamma=1.0), rtol=1e-14)
+
+
+def test_self_distillation_moves_the_main_output_by_its_labels_and_the_others_towards_it():
+    logits, targets = draw(3)
+    full = np.apply_along_axis(softmax, -1, logits[-1].numpy())
+    expected = [*(np.apply_along_axis(softmax, -1, one.numpy()) - full for one in logits[:-1]),
+                full - np.eye(CLASSES)[targets.numpy()]]
+    for found, slope in zip(slopes("self_distillation", logits, targets), expected, strict=True):
+        np.testing.assert_allclose(found, slope, atol=1e-14)
+
+
+def test_without_a_loss_of_their_own_outputs_get_no_gradient():
+    logits, targets = draw(3)
+    found = slopes("last", logits, targets)
+    assert not found[0].any() and not found[1].any() and found[2].any()
+
+
+def test_float32_keeps_its_digits():
+    logits, targets = draw(3, (1, 500), scale=4.0)
+    rough = [tf.cast(one, tf.float32) for one in logits]
+    exact = [tf.cast(one, tf.float64) for one in rough]
+    for one, other in zip(slopes("mutual", rough, targets, ramp=None), slopes("mutual", exact, targets, ramp=None)):
+        np.testing.assert_allclose(one, other, atol=1e-6)

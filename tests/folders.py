@@ -1,0 +1,46 @@
+"""Small data folders in the format of the real ones."""
+
+import json
+
+import numpy as np
+
+
+def write_femnist(folder, writers=3, images=4, tests=2):
+    """LEAF's folders: two files of train/ and one of test/; pixels are multiples of 1 / 255."""
+    for part, count, files in (("train", images, 2), ("test", tests, 1)):
+        (folder / part).mkdir(parents=True)
+        for number in range(files):
+            names = [f"f{one:04}_{one:02}" for one in range(writers) if one % files == number]
+            document = {"users": names, "num_samples": [count] * len(names),
+                        "user_data": {name: femnist_writer(part, name, count) for name in names}}
+            (folder / part / f"all_data_{number}_niid_0_keep_0_{part}_9.json").write_text(json.dumps(document))
+
+
+def femnist_writer(part, name, count):
+    """What LEAF holds of one writer."""
+    rng = np.random.default_rng([len(part), int(name[1:5])])
+    pixels, labels = rng.integers(0, 256, (count, 784)) / 255, rng.integers(0, 62, count)
+    return {"x": pixels.tolist(), "y": labels.tolist()}
+
+
+def write_tiny_imagenet(folder, classes=("n01", "n02", "n10"), images=4, tests=2, size=8):
+    """The folders of the unpacked archive; a picture of class k is about 60 * k + 40 bright. Test images go round."""
+    for label, name in enumerate(classes):
+        for number in range(images):
+            write_jpeg(folder / "train" / name / "images" / f"{name}_{number}.JPEG", label, size)
+        (folder / "train" / name / f"{name}_boxes.txt").write_text("")
+    lines = []
+    for number in reversed(range(tests * len(classes))):
+        label = number % len(classes)
+        write_jpeg(folder / "val" / "images" / f"val_{number}.JPEG", label, size)
+        lines.append(f"val_{number}.JPEG\t{classes[label]}\t0\t0\t{size - 1}\t{size - 1}")
+    (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+
+
+def write_jpeg(path, label, size, channels=3):
+    """A picture that shades from left to right."""
+    import tensorflow as tf
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shade = np.broadcast_to(60 * label + 40 + np.arange(size)[None, :, None], (size, size, channels))
+    path.write_bytes(tf.io.encode_jpeg(shade.astype(np.uint8), quality=100).numpy())

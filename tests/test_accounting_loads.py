@@ -1,0 +1,89 @@
+"""Who trains what under which budget, as JSON and as tables, from plain numbers."""
+
+import dataclasses
+import json
+from fractions import Fraction
+
+import pytest
+
+from hetero_tf import budgets
+from hetero_tf.accounting import loads
+from hetero_tf.accounting.loads import LevelLoad, Loads, Part
+
+MB = 2**20
+STAGED = LevelLoad("e", Fraction(1, 4), "2 stages", ("0",), (Part(("1", "2"), 3 * MB), Part(("3",), 2.5 * MB)),
+                   clients=1.5, bytes_down=100, bytes_up=90, flops=1000)
+JOINT = LevelLoad("a", Fraction(2), "2 models", (), (Part(("0", "1", "2", "3"), 24 * MB),), clients=0.5,
+                  bytes_down=200, bytes_up=200, flops=4000)
+FREE = LevelLoad("b", None, "width 0.5", (), (Part(("0",), 6 * MB),), clients=2, bytes_down=1, bytes_up=1, flops=10)
+
+
+def described(*levels):
+    return Loads(whole=12 * MB, batch=32, measure="memory", tolerance=0.05, levels=levels)
+
+
+def test_the_largest_part_is_compared_with_the_budget():
+    found = described(STAGED, JOINT, FREE)
+    assert [load.estimate / MB for load in found.levels] == [3, 24, 6]
+    assert [found.of_budget(load) for load in found.levels] == [1.0, 1.0, None]
+
+
+@pytest.mark.parametrize(("memory", "over"), [(3.0, False), (3.15, False), (3.16, True)])
+def test_more_than_the_tolerance_is_over(memory, over):
+    load = dataclasses.replace(STAGED, parts=(Part(("1",), memory * MB),))
+    assert described(load).is_over(load) is over
+    assert ("OVER" in loads.to_text(described(load))) is over
+
+
+def test_a_level_without_a_budget_is_never_over():
+    assert not described(FREE).is_over(FREE)
+
+
+def test_packed_units_become_parts():
+    packing = budgets.pack([9, 3, 2, 4, 1], 5, list("vwxyz"))
+    assert loads.staged(packing, list("vwxyz"), [90, 30, 20, 40, 10]) == (
+        "2 stages", ("v",), (Part(("w", "x"), 50), Part(("y", "z"), 50)))
+    whole = budgets.Packing((), ((0, 1),))
+    assert loads.staged(whole, ["p", "q"], [1, 2]) == ("1 stage", (), (Part(("p", "q"), 3),))
+
+
+def test_totals_of_a_round_are_expected_over_the_mix():
+    assert loads.round_totals(described(STAGED, JOINT)) == {
+        "clients": 2.0, "bytes_down": 250.0, "bytes_up": 235.0, "flops": 3500.0}
+
+
+def test_json_is_plain_and_complete():
+    found = loads.to_json(described(STAGED, FREE))
+    assert json.loads(json.dumps(found)) == found
+    assert found["levels"]["e"] == {
+        "budget": "1/4", "trains": "2 stages", "skipped": ["0"],
+        "parts": [{"units": ["1", "2"], "memory": 3 * MB}, {"units": ["3"], "memory": 2.5 * MB}], "estimate": 3 * MB,
+        "of_budget": 1.0, "over": False, "clients": 1.5, "bytes_down": 100, "bytes_up": 90, "flops": 1000}
+    assert found["levels"]["b"]["budget"] is None and found["levels"]["b"]["of_budget"] is None
+    assert {name: found[name] for name in ("whole", "batch", "measure", "tolerance")} == {
+        "whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05}
+    assert found["round"] == loads.round_totals(described(STAGED, FREE))
+
+
+def test_text_shows_levels_stages_and_totals():
+    levels, stages, notes = loads.to_text(described(STAGED, JOINT, FREE)).split("\n\n")
+    assert levels.splitlines() == [
+        "level  budget  budget MB     trains  left out  estimate MB  of budget",
+        "e         1/4       3.00   2 stages         0         3.00    100.0 %",
+        "a           2      24.00   2 models         -        24.00    100.0 %",
+        "b           -          -  width 0.5         -         6.00          -"]
+    assert stages.splitlines() == ["level  stage   units    MB", "e          1  1 to 2  3.00",
+                                   "e          2       3  2.50"]
+    assert notes == (
+        "full model: 12.00 MB of training memory (FeDepth's convention, batches of 32). Budgets are shares of its "
+        "training memory; 5 % more is allowed.\n"
+        "a round of 4 clients: 252 bytes down, 237 bytes up, 3520 FLOPs of training, expected.")
+
+
+def test_without_stages_there_is_no_table_of_them():
+    assert loads.to_text(described(JOINT)).count("\n\n") == 1
+
+
+@pytest.mark.parametrize(("measure", "told"), [("flops", "shares of its multiply-adds"), ("share", "of its size")])
+def test_text_says_what_budgets_are_shares_of(measure, told):
+    assert told in loads.to_text(dataclasses.replace(described(JOINT), measure=measure))

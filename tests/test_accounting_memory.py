@@ -1,0 +1,158 @@
+"""Training memory of units, against FeDepth's Table 1 and counts by hand."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from hetero_tf import budgets, recipe as recipes
+from hetero_tf.accounting import memory, traffic
+from hetero_tf.errors import BadInput
+from hetero_tf.models import build_model
+
+RECIPE = """
+name: units
+data: {{name: synthetic, size: 4, channels: 1}}
+input: images
+partition: {{name: iid, clients: 4}}
+model:
+  layers: {layers}
+levels: {{widths: {{a: 1.0, b: 0.5}}, mix: a-b}}
+round: {{clients: 2}}
+client: {{batch_size: 5}}
+optimizer: {{learning_rate: 0.1}}
+rounds: 1
+"""
+PRE_RES_NET_20 = """
+    - [PaddedConv2D: {filters: !w 16, use_bias: false}]
+    - Repeat: {times: 3, layer: {PreActivationBlock: {filters: !w 16}}}
+    - Repeat: {times: 3, first: {stride: 2}, layer: {PreActivationBlock: {filters: !w 32}}}
+    - Repeat: {times: 3, first: {stride: 2}, layer: {PreActivationBlock: {filters: !w 64}}}
+    - [Norm, ReLU, GlobalAveragePooling2D]
+    - Dense: {units: !classes}"""
+# MB of each block. Source: FeDepth, Table 1.
+TABLE = [20.02, 20.02, 20.02, 14.05, 10.07, 10.07, 7.21, 5.28, 5.28]
+
+
+def costs(layers, example, width=1.0):
+    """`unit_costs` of the layers of a recipe for 10 labels."""
+    model = recipes.loads(RECIPE.format(layers=layers)).model
+    built = build_model(model, example, width, scale=width)
+    return memory.unit_costs(built, example, {spec.name: spec.unit for spec in model.layers})
+
+
+def megabytes(cost):
+    return cost.memory(memory.TABLE_BATCH) / 2**20
+
+
+@pytest.fixture(scope="module")
+def units():
+    """`unit_costs` of PreResNet-20 for images of CIFAR-10."""
+    return costs(PRE_RES_NET_20, (32, 32, 3))
+
+
+def test_blocks_take_what_the_paper_prints(units):
+    assert [unit.unit for unit in units] == ["0", *(f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)),
+                                             "4", "5"]
+    assert [megabytes(unit) for unit in units[1:10]] == pytest.approx(TABLE, abs=0.02)
+
+
+def test_the_whole_model_takes_what_the_paper_prints(units):
+    whole = memory.total(units)
+    assert megabytes(whole) == pytest.approx(116.04, abs=0.02)
+    assert whole.parameters == 272_282
+    # Its rows of narrower models are shares of this one.
+    for share, row in (("1/8", 14.505), ("1/6", 19.34), ("1/3", 38.68), ("1/2", 58.02)):
+        assert budgets.cap(budgets.exact_share(share), megabytes(whole), 0.0) == pytest.approx(row, abs=0.02)
+
+
+def test_elements_and_products_of_blocks_are_those_counted_by_hand(units):
+    place = 16 * 32 * 32
+    assert [unit.elements for unit in units] == [
+        place, *[5 * place] * 3, place + 5 * place // 2, *[5 * place // 2] * 2, place // 2 + 5 * place // 4,
+        *[5 * place // 4] * 2, 0, 10]
+    same, down = 2 * 9 * 16 * 16 * 32 * 32, 16 * 16 * 32 * (9 * 16 + 9 * 32 + 16)
+    assert [unit.multiply_adds for unit in units] == [
+        27 * place, same, same, same, down, same, same, down, same, same, 0, 640]
+    assert [unit.parameters for unit in units[:2]] == [432, 2 * 9 * 16 * 16 + 4 * 16]
+
+
+def test_the_estimate_packs_into_the_published_stages(units):
+    blocks = [megabytes(unit) for unit in units[1:10]]
+    stages = [len(packing.stages) for packing in budgets.pack_levels(
+        blocks, [unit.unit for unit in units[1:10]], megabytes(memory.total(units)),
+        dict(zip("dcba", budgets.LACK.shares)), 0.05).values()]
+    assert stages == [5, 6, 2, 1]
+
+
+def test_training_in_six_stages_costs_62_percent_more_operations(units):
+    flops = [unit.multiply_adds for unit in units]
+    packing = budgets.Packing((), ((0,), (1,), (2,), (3,), (4, 5), (6, 7, 8)))
+    work = budgets.stage_work(flops, budgets.with_ends(packing, 1, 2), epochs=10, buffered=False)
+    joint = traffic.step_flops([[(sum(flops), 0)]])
+    assert 6 * traffic.step_flops(work) / joint == pytest.approx(1.62, abs=0.005)
+
+
+def test_narrow_models_take_less(units):
+    half = costs(PRE_RES_NET_20, (32, 32, 3), width=0.5)
+    assert [unit.elements for unit in half[:11]] == [unit.elements // 2 for unit in units[:11]]
+    assert memory.total(half).parameters == 68_690
+
+
+def test_layers_of_one_unit_add_up_and_those_without_weights_count_nothing():
+    layers = """
+    - [PaddedConv2D: {filters: !w 4}, Scaler, Norm, ReLU, MaxPooling2D: {pool_size: 2}]
+    - [GlobalAveragePooling2D, Dense: {units: 7}, LayerNormalization, ReLU, Dense: {units: !classes}]"""
+    first, second = costs(layers, (6, 6, 2))
+    assert (first.unit, first.elements, first.parameters) == ("0", 6 * 6 * 4, 9 * 2 * 4 + 4 + 2 * 4)
+    assert (second.elements, second.parameters) == (7 + 10, 4 * 7 + 7 + 2 * 7 + 7 * 10 + 10)
+    assert (first.multiply_adds, second.multiply_adds) == (36 * 9 * 2 * 4, 4 * 7 + 7 * 10)
+
+
+def test_norms_inside_a_block_count_once():
+    layers = "[PreActivationBlock: {{filters: 4{}}}, GlobalAveragePooling2D, Dense: {{units: !classes}}]"
+    for options, outputs in (("", 5), (", norm: gn, scaler: false", 5), (", norm: none", 3)):
+        block, *_ = costs(layers.format(options), (4, 4, 4))
+        assert block.elements == outputs * 4 * 4 * 4, options
+
+
+def test_memory_is_values_and_gradients_of_a_batch_and_the_weights():
+    cost = memory.UnitCost("one", elements=10, parameters=3, multiply_adds=0)
+    assert [cost.memory(batch) for batch in (0, 1, 32)] == [12, 92, 2572]
+    assert memory.total([cost, cost]) == memory.UnitCost("all", 20, 6, 0)
+
+
+def test_a_layer_outside_every_unit_is_refused():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(2, name="tail")(keras.layers.Dense(3, name="body")(inputs)))
+    with pytest.raises(ValueError) as refusal:
+        memory.unit_costs(model, (4,), {"body": "1"})
+    assert str(refusal.value) == "`units` must name the unit of every layer. Received: units without tail"
+
+
+def test_branches_are_units_like_others():
+    inputs = keras.Input((4,))
+    body = keras.layers.Dense(3, name="body")(inputs)
+    exits = [keras.layers.Dense(2, name="exit")(body), keras.layers.Dense(2, name="tail")(body)]
+    found = memory.unit_costs(keras.Model(inputs, exits), (4,), {"body": "1", "exit": "e", "tail": "2", "gone": "3"})
+    assert [(cost.unit, cost.elements, cost.multiply_adds) for cost in found] == [
+        ("1", 3, 12), ("e", 2, 6), ("2", 2, 6)]
+
+
+class Unknown(keras.layers.Layer):
+    """Gives as many columns as there are positive inputs."""
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(shape=(4, 4), name="kernel")
+
+    def call(self, inputs):
+        return tf.boolean_mask(inputs, inputs > 0)[None]
+
+    def compute_output_shape(self, input_shape):
+        return (None, None)
+
+
+def test_a_shape_known_only_at_run_time_is_refused():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, Unknown(name="guess")(inputs))
+    with pytest.raises(BadInput, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
+        memory.unit_costs(model, (4,), {"guess": "0"})

@@ -1,0 +1,110 @@
+"""Dropouts and stragglers: counts by hand, shares of many draws, and independence of who else is asked for."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hetero_tf import availability
+
+LEVELS = ("a", "a", "b", "b")
+STEPS = (10, 4, 10, 0)
+
+
+def given(dropout=0.0, deadline=None, seconds_per_step=(), spread=0.0, late="drop"):
+    return SimpleNamespace(dropout=dropout, deadline=deadline, seconds_per_step=dict(seconds_per_step), spread=spread,
+                           late=late)
+
+
+def limit(settings, round=0, ids=(3, 7, 11, 20), levels=LEVELS, steps=STEPS, seed=0):
+    return availability.limit(settings, seed, round, np.asarray(ids), levels, np.asarray(steps))
+
+
+def test_without_settings_everybody_returns_everything():
+    found = limit(given())
+    assert found.steps.dtype == np.int32 and found.steps.tolist() == list(STEPS)
+    assert found.metrics() == {"dropped": 0, "late": 0, "partial": 0, "simulated_seconds": 0.0,
+                               "simulated_client_seconds": 0.0}
+
+
+def test_time_is_steps_by_the_seconds_of_the_level():
+    found = limit(given(seconds_per_step={"a": 2.0, "b": 0.5}))
+    assert found.seconds.tolist() == [20.0, 8.0, 5.0, 0.0]
+    assert found.round_seconds == 20.0
+    # The fourth client has no steps, so it returns nothing.
+    assert found.metrics()["simulated_client_seconds"] == 11.0
+
+
+@pytest.mark.parametrize(("late", "steps", "partial"), [("drop", [0, 4, 10, 0], 0), ("partial", [4, 4, 10, 0], 1)])
+def test_late_clients_are_dropped_or_return_whole_steps(late, steps, partial):
+    found = limit(given(deadline=9.9, seconds_per_step={"a": 2.0, "b": 0.5}, late=late))
+    assert found.steps.tolist() == steps
+    assert (found.dropped, found.late, found.partial) == (0, 1, partial)
+    assert found.seconds.tolist() == [9.9, 8.0, 5.0, 0.0]
+    assert found.round_seconds == 9.9
+
+
+def test_a_late_client_without_a_whole_step_returns_nothing():
+    found = limit(given(deadline=1.0, seconds_per_step={"a": 2.0, "b": 0.1}, late="partial"))
+    assert found.steps.tolist() == [0, 0, 10, 0]
+    assert (found.late, found.partial) == (2, 0)
+
+
+def test_the_last_step_may_end_at_the_deadline():
+    # In floats 0.3 / 0.1 is below 3 and 10 * 0.1 = 1.
+    for deadline, whole in ((0.3, 3), (1.0, 10), (0.29, 2), (1.1, 10)):
+        found = limit(given(deadline=deadline, seconds_per_step={"a": 0.1}, late="partial"), ids=[0], levels=["a"],
+                      steps=[10])
+        assert found.steps.tolist() == [whole]
+        assert found.late == (whole < 10)
+
+
+def test_a_round_lasts_until_the_deadline_only_if_somebody_is_missing():
+    on_time = given(deadline=50.0, seconds_per_step={"a": 2.0, "b": 0.5})
+    assert limit(on_time).round_seconds == 20.0
+    nobody = limit(given(dropout=1.0, deadline=50.0, seconds_per_step={"a": 2.0, "b": 0.5}))
+    assert nobody.round_seconds == 50.0
+    assert (nobody.dropped, nobody.late) == (4, 0)
+    assert nobody.steps.tolist() == [0, 0, 0, 0] and nobody.seconds.tolist() == [0.0] * 4
+    assert nobody.metrics()["simulated_client_seconds"] is None
+
+
+def test_clients_drop_out_with_the_given_chance_and_anew_each_round():
+    ids = np.arange(4000)
+    rounds = [limit(given(dropout=0.3), round, ids, ["a"] * 4000, np.ones(4000, int)) for round in range(3)]
+    for found in rounds:
+        assert found.dropped == (found.steps == 0).sum()
+        assert found.dropped / 4000 == pytest.approx(0.3, abs=0.03)
+    # Independent draws: both out with the chance 0.09.
+    both = (rounds[0].steps == 0) & (rounds[1].steps == 0)
+    assert both.mean() == pytest.approx(0.09, abs=0.02)
+    other = limit(given(dropout=0.3), 0, ids, ["a"] * 4000, np.ones(4000, int), seed=1)
+    assert other.steps.tolist() != rounds[0].steps.tolist()
+
+
+def test_paces_are_log_normal_around_those_of_the_level():
+    count = 20_000
+    found = limit(given(seconds_per_step={"a": 0.02}, spread=0.5), 4, np.arange(count), ["a"] * count, np.ones(count))
+    logs = np.log(found.seconds / 0.02)
+    assert logs.mean() == pytest.approx(0, abs=0.02)
+    assert logs.std() == pytest.approx(0.5, abs=0.02)
+    # A normal number lies within one standard deviation in 68.3 of 100 cases.
+    assert (np.abs(logs) < 0.5).mean() == pytest.approx(0.683, abs=0.02)
+    assert abs(np.corrcoef(logs[:-1], logs[1:])[0, 1]) < 0.03
+
+
+def test_what_becomes_of_a_client_does_not_depend_on_the_others():
+    settings = given(0.3, 1.0, {"a": 0.1, "b": 0.3}, spread=0.4, late="partial")
+    ids, levels, steps = np.arange(50), ["a", "b"] * 25, np.arange(50) % 13
+    everyone, again = (limit(settings, 2, ids, levels, steps) for _ in range(2))
+    assert everyone.steps.tolist() == again.steps.tolist()
+    assert 0 < everyone.partial <= everyone.late and everyone.dropped > 0
+    for client in (0, 17, 49):
+        alone = limit(settings, 2, [client], [levels[client]], [steps[client]])
+        assert (alone.steps[0], alone.seconds[0]) == (everyone.steps[client], everyone.seconds[client])
+
+
+def test_every_level_needs_its_seconds():
+    with pytest.raises(ValueError, match=r"`availability.seconds_per_step` must name every level of the mix. "
+                                         r"Received: nothing for b, c"):
+        limit(given(seconds_per_step={"a": 1.0}), levels=("a", "c", "b", "b"))

@@ -1,0 +1,105 @@
+"""The comparison of runs, on run folders written here: two methods, seeds, costs and a target."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from hetero_tf import recipe
+from hetero_tf.store import metrics
+from hetero_tf.store.run_folder import RunFolder
+
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "compare.py"
+SPEC = importlib.util.spec_from_file_location("compare", SCRIPT)
+compare = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(compare)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """`(folder, accuracies by round, *overrides, costs) -> path` of a run as `train` leaves it."""
+    def written(name, accuracies, *overrides, costs=True):
+        run = RunFolder(tmp_path / name)
+        run.path.mkdir()
+        run.start(recipe.load("tiny/digits", [f"rounds={len(accuracies)}", *overrides]).source)
+        for number, accuracy in enumerate(accuracies, 1):
+            row = {"round": number, "levels": {"a": 1, "c": 1}, "loss": 1 / number}
+            row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
+            row |= {"bytes_down": 3_000_000, "bytes_up": 1_000_000, "flops": 5 * 10**11} if costs else {}
+            metrics.append(run.metrics, row)
+        return str(run.path)
+
+    return written
+
+
+def printed(capsys, *arguments):
+    code = compare.main(list(arguments))
+    return code, *capsys.readouterr()
+
+
+def test_runs_that_differ_in_their_seed_are_one_row(write, capsys):
+    folders = [write("w0", [10.0, 40.0, 30.0], "name=wide"), write("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
+               write("n0", [15.0, 25.0, 20.0], "name=narrow", "levels.mix=c", costs=False)]
+    code, out, err = printed(capsys, *folders, "--target", "36")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "| run | seeds | rounds | global_accuracy last | global_accuracy best | global_accuracy rounds to target | "
+        "global_accuracy MB to target | MB | MB a client and round | TFLOP |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| wide | 2 | 3 | 33 ± 4.2 | 42 ± 2.8 | 2 ± 0 | 8 ± 0 | 12 ± 0 | 2 ± 0 | 1.5 ± 0 |",
+        "| narrow | 1 | 3 | 20 | 25 | - | - | - | - | - |"]
+
+
+def test_a_target_that_only_some_seeds_reach_says_so(write, capsys):
+    folders = [write("one", [50.0, 90.0]), write("two", [50.0, 60.0], "seed=1"), write("three", [95.0, 90.0], "seed=2")]
+    _, out, _ = printed(capsys, *folders, "--target", "90")
+    cells = out.splitlines()[2].split(" | ")
+    assert cells[5:7] == ["1.5 ± 0.71 (2 of 3)", "6 ± 2.8 (2 of 3)"]
+
+
+def test_losses_are_better_when_lower(write, capsys):
+    folder = write("one", [10.0, 60.0, None, 40.0])
+    _, out, _ = printed(capsys, folder, "--metric", "global_loss", "global_accuracy", "--target", "1.6", "--json")
+    row, = json.loads(out)
+    assert row["global_loss best"]["mean"] == pytest.approx(1.4)
+    assert row["global_loss last"]["mean"] == pytest.approx(1.6)
+    assert row["global_loss best_round"] == {"mean": 2, "spread": None, "of": 1}
+    assert row["global_loss target_round"]["mean"] == 2 and row["global_loss target_bytes"]["mean"] == 8_000_000
+    assert row["global_accuracy best"]["mean"] == 60 and "global_accuracy target_round" not in row
+    assert (row["name"], row["seeds"], row["rounds"]) == ("tiny_digits", [0], 4)
+
+
+def test_rows_of_one_name_are_told_apart_by_their_folder(write, capsys):
+    folders = [write("one", [10.0]), write("two", [20.0], "client.epochs=2")]
+    _, out, _ = printed(capsys, *folders)
+    assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [f"| {folder}" for folder in folders]
+
+
+def test_runs_that_are_not_finished_are_named(write, capsys):
+    folder = write("one", [10.0, 20.0])
+    run = RunFolder(folder)
+    run.recipe.write_text(run.recipe.read_text().replace("rounds: 2", "rounds: 9"))
+    code, out, err = printed(capsys, folder)
+    assert (code, err) == (0, f"not finished: {folder}, 2 of 9 rounds\n") and "| 9 | 20 |" in out
+
+
+def test_the_same_run_twice_is_refused(write, capsys):
+    one, two = write("one", [10.0]), write("two", [10.0])
+    code, out, err = printed(capsys, one, two)
+    assert (code, out) == (2, "")
+    assert err == (f"error: {two} and {one} are the same recipe with the same seed, so their spread would say nothing; "
+                   "name one of them. Received: seed=0\n")
+
+
+def test_what_cannot_be_compared_is_refused_in_one_sentence(write, capsys, tmp_path):
+    folder, empty = write("one", [10.0]), write("empty", [10.0])
+    RunFolder(empty).metrics.unlink()
+    assert printed(capsys, folder, "--metric", "local_std") == (
+        2, "", f"error: {folder}: does not measure it; known: global_accuracy, global_loss, loss. "
+               "Received: metric=local_std\n")
+    code, _, err = printed(capsys, empty)
+    assert code == 2 and err == (f"error: {empty}: has no finished round yet. Received: an empty or missing "
+                                 "metrics.jsonl\n")
+    code, _, err = printed(capsys, str(tmp_path / "none"))
+    assert code == 2 and "is not a run folder" in err

@@ -1,0 +1,117 @@
+"""Tiny ImageNet from its folders: order, classes and pixels; what is missing or damaged is one sentence."""
+
+import shutil
+
+import folders
+import numpy as np
+import pytest
+
+from hetero_tf.data import decoded, tiny_imagenet
+from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.errors import BadInput, MemoryProblem
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    folders.write_tiny_imagenet(folder / "tiny-imagenet-200")
+    return folder
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    """A copy of the folder that may be damaged, and its val_annotations.txt."""
+    shutil.copytree(written, tmp_path / "copy")
+    root = tmp_path / "copy" / "tiny-imagenet-200"
+    return root, root / "val" / "val_annotations.txt"
+
+
+def load(root, **options):
+    return tiny_imagenet.load(root.parent, **{"size": 8, **options})
+
+
+def test_classes_are_the_folders_and_the_list_gives_the_test_labels(written):
+    found = tiny_imagenet.load(written, size=8)
+    assert found.classes == 3 and found.class_names == ("n01", "n02", "n10")
+    assert found.train.y.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert found.test.y.tolist() == [2, 1, 0, 2, 1, 0]
+    assert found.source == f"Tiny ImageNet ({written}/tiny-imagenet-200)"
+    for split in (found.train, found.test):
+        assert split.x.shape == (len(split.y), 8, 8, 3) and split.owners is None
+        shade = 60 * split.y[:, None, None, None] + 40 + np.arange(8)[None, None, :, None]
+        assert np.abs(split.x - shade.astype(int)).max() <= 3
+
+
+def test_other_sizes_are_scaled_and_gray_images_get_three_channels(copied):
+    root, _ = copied
+    folders.write_jpeg(root / "train" / "n01" / "images" / "n01_0.JPEG", 1, 12, channels=1)
+    found = load(root, size=4).train.x
+    assert found.shape == (12, 4, 4, 3)
+    assert (found[0] == found[0, :, :, :1]).all() and abs(int(found[0].mean()) - 105) <= 3
+    assert np.ptp(found[1].astype(int)) < 8
+
+
+def test_images_are_decoded_once(copied, tmp_path, monkeypatch):
+    root, _ = copied
+    monkeypatch.setattr(decoded, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(decoded, "SMALLEST", 1)
+    first = load(root)
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [
+        "tiny_imagenet-train.npz", "tiny_imagenet-val.npz"]
+    with monkeypatch.context() as context:
+        context.setattr(tiny_imagenet, "_image", None)
+        assert load(root).sha256 == first.sha256
+    # One changed image deep inside makes all of them stale.
+    folders.write_jpeg(root / "train" / "n10" / "images" / "n10_3.JPEG", 0, 8)
+    assert load(root).train.x[-1].mean() < 60 < first.train.x[-1].mean()
+
+
+def test_a_damaged_image_is_named(copied):
+    root, _ = copied
+    file = root / "train" / "n02" / "images" / "n02_1.JPEG"
+    for content in (file.read_bytes()[:200], b"", b"text"):
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match=f"{file}: cannot be read as a JPEG image, it is damaged or something else"):
+            load(root)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("val_0.JPEG n01\n", r"val_annotations.txt:1: expected an image and its class, a folder of train/, with a tab "
+                         r"between. Received: 'val_0.JPEG n01'"),
+    ("val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n", r"val_annotations.txt:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'"),
+    ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", "val_annotations.txt:2: the image 'val_0.JPEG' has a line before this one"),
+    ("val_9.JPEG\tn01\n", "val_9.JPEG is listed there, but not in images/; unpack the archive again. Received: 1 such"),
+    ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed there; .* Received: 5 such images"),
+])
+def test_lists_that_do_not_fit_are_refused(copied, text, told):
+    root, annotations = copied
+    annotations.write_text(text)
+    with pytest.raises(BadInput, match=told):
+        load(root)
+
+
+def test_what_is_missing_is_named(copied, tmp_path):
+    root, annotations = copied
+    with pytest.raises(NotAvailable, match="there is no .*/absent; unpack http://cs231n.stanford.edu/tiny-"):
+        load(root, path="absent")
+    annotations.write_bytes(b"\xff")
+    with pytest.raises(BadInput, match="val_annotations.txt: expected UTF-8 text. Received: byte 0xff"):
+        load(root)
+    annotations.unlink()
+    with pytest.raises(BadInput, match="val_annotations.txt: cannot be opened: No such file"):
+        load(root)
+    shutil.rmtree(root / "train" / "n02" / "images")
+    with pytest.raises(BadInput, match="train/n02/images: expected .JPEG images. Received: none"):
+        load(root)
+    for name in ("n02", "n10"):
+        shutil.rmtree(root / "train" / name)
+    with pytest.raises(BadInput, match="train: expected a folder for each class, train/WNID/images. Received: n01"):
+        load(root)
+
+
+def test_sizes_out_of_range_and_beyond_memory_are_refused(written, monkeypatch):
+    with pytest.raises(BadInput, match=r"`size` must be in 1..4096. Received: size=0"):
+        tiny_imagenet.load(written, size=0)
+    monkeypatch.setattr(tiny_imagenet.npzfile.os, "sysconf", lambda name: 2)
+    with pytest.raises(MemoryProblem, match="tiny_imagenet-train: needs"):
+        tiny_imagenet.load(written, size=8)

@@ -1,0 +1,91 @@
+"""Initial weights from a file: every variable by its path, in its shape; all that does not fit is named."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from hetero_tf import initial
+from hetero_tf.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Variable:
+    """As much of a Keras variable as is asked for."""
+
+    path: str
+    shape: tuple
+    dtype: str = "float32"
+
+
+VARIABLES = (Variable("1_1/kernel", (2, 3)), Variable("1_10/kernel", (2,)), Variable("2_0_dense/kernel", (3, 4)),
+             Variable("2_0_dense/bias", (4,)))
+ARRAYS = {variable.path: np.random.default_rng(0).normal(size=variable.shape) for variable in VARIABLES}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """`(changes of the arrays; None drops one) -> what is read`."""
+    def start(changes=None, fresh=(), variables=VARIABLES):
+        arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
+        np.savez(tmp_path / "weights.npz", **arrays)
+        return initial.read(tmp_path / "weights.npz", variables, fresh)
+
+    return start
+
+
+def test_values_come_in_the_order_and_dtype_of_the_variables(read):
+    found = read()
+    assert list(found) == [variable.path for variable in VARIABLES]
+    for name, value in found.items():
+        assert value.dtype == np.float32
+        np.testing.assert_array_equal(value, ARRAYS[name].astype(np.float32))
+    exact = read(variables=[Variable(one.path, one.shape, "float64") for one in VARIABLES])
+    assert all((exact[name] == ARRAYS[name]).all() and exact[name].dtype == np.float64 for name in exact)
+
+
+def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
+    for changes in ({}, {"2_0_dense/kernel": np.ones((3, 9)), "2_0_dense/bias": None}):
+        assert list(read(changes, fresh=("2_0_dense",))) == ["1_1/kernel", "1_10/kernel"]
+    assert list(read(fresh=("1_1/kernel",))) == ["1_10/kernel", "2_0_dense/kernel", "2_0_dense/bias"]
+    # A layer's name is not the beginning of another's.
+    assert "1_10/kernel" in read(fresh=("1_1",))
+
+
+@pytest.mark.parametrize(("changes", "told"), [
+    ({"2_0_dense/bias": None}, "expected an array for every variable; 2_0_dense/bias is missing. Received: 3 arrays; "
+                               "did you mean '2_0_dense/kernel'?"),
+    (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing. Received: 2 arrays"),
+    (dict.fromkeys(ARRAYS), "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing. Received: 0 arrays$"),
+    ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown; did"),
+    ({"1_1/kernel": np.ones((3, 2))}, r"1_1/kernel must have shape \(2, 3\), that of the model at its full width. "
+                                      r"Received: \(3, 2\)"),
+    ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
+    ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
+    ({"1_10/kernel": np.ones(2, object)}, "holds Python objects, which could run code when read"),
+])
+def test_what_does_not_fit_is_refused(read, changes, told):
+    with pytest.raises(BadInput, match=told) as refusal:
+        read(changes)
+    assert "weights.npz" in str(refusal.value)
+
+
+def test_a_fresh_name_that_is_no_variable_is_refused(read):
+    with pytest.raises(BadInput, match="`fresh` must name variables or layers of the model. Received: '2_0_dens'; did "
+                                       "you mean '2_0_dense'?"):
+        read(fresh=("2_0_dens",))
+
+
+def test_a_missing_file_is_one_sentence(tmp_path):
+    with pytest.raises(BadInput, match="absent.npz: cannot be opened: No such file or directory"):
+        initial.read(tmp_path / "absent.npz", VARIABLES)
+
+
+def test_the_values_of_a_keras_model_come_back(tmp_path):
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, name="one"), keras.layers.Dense(2, name="two")])
+    np.savez(tmp_path / "w.npz", **{variable.path: variable.numpy() for variable in model.variables})
+    found = initial.read(tmp_path / "w.npz", model.trainable_variables)
+    for variable in model.trainable_variables:
+        np.testing.assert_array_equal(found[variable.path], variable.numpy())

@@ -1,0 +1,225 @@
+"""Residual blocks, parts of exits, ViT layers and tracked batch normalisation against formulas of their own."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.errors import BadInput
+from hetero_tf.layers.attention_gate import AttentionGate, doubling
+from hetero_tf.layers.class_token_readout import ClassTokenReadout
+from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.padded_depthwise_conv2d import PaddedDepthwiseConv2D
+from hetero_tf.layers.patch_embedding import PatchEmbedding
+from hetero_tf.layers.post_activation_block import PostActivationBlock
+from hetero_tf.layers.pre_activation_block import PreActivationBlock
+from hetero_tf.layers.separable_block import SeparableBlock
+from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
+from hetero_tf.layers.tracked_batch_normalization import TrackedBatchNormalization
+from hetero_tf.layers.transformer_block import TransformerBlock
+
+RNG = np.random.default_rng(0)
+PIXELS, TOKENS = RNG.normal(size=(4, 6, 6, 5)), RNG.normal(size=(3, 5, 8))
+F64 = {"dtype": "float64"}
+
+
+def conv(x, layer, stride=1):
+    """A convolution with as many zeros on both sides, channels that do not mix as a diagonal kernel."""
+    kernel = np.asarray(layer.kernel)
+    if kernel.ndim == 3:
+        kernel = kernel[..., None] * np.eye(kernel.shape[-1])
+    side = kernel.shape[0] // 2
+    padded = np.pad(x, [(0, 0), (side, side), (side, side), (0, 0)])
+    return tf.nn.conv2d(padded, kernel, stride, "VALID").numpy()
+
+
+def normed(x):
+    return (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-5)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+@pytest.mark.parametrize(("filters", "stride"), [(5, 1), (7, 1), (5, 2)])
+def test_a_post_activation_block_is_its_formula(filters, stride):
+    for norm, function, scale in (("sbn", normed, 1.0), ("none", lambda x: x, 0.25)):
+        block = PostActivationBlock(filters, stride, norm, scale=scale, **F64)
+        found = block(PIXELS, training=True).numpy()
+        shortcut = PIXELS
+        if (filters, stride) != (5, 1):
+            shortcut = function(conv(PIXELS, block.shortcut, stride) / scale)
+        hidden = relu(function(conv(PIXELS, block.conv1, stride) / scale))
+        np.testing.assert_allclose(found, relu(function(conv(hidden, block.conv2) / scale) + shortcut), atol=1e-12)
+        assert (block.shortcut is None) == ((filters, stride) == (5, 1))
+
+
+@pytest.mark.parametrize(("filters", "stride"), [(5, 1), (7, 2)])
+@pytest.mark.parametrize("residual", ["input", "activated"])
+def test_a_pre_activation_block_adds_what_it_is_told_and_scales_behind_products(filters, stride, residual):
+    block = PreActivationBlock(filters, stride, "none", residual=residual, scaler_at="products", scale=0.5, **F64)
+    found, active = block(PIXELS, training=True).numpy(), relu(PIXELS)
+    shortcut = PIXELS if residual == "input" else active
+    if stride == 2:
+        shortcut = conv(active, block.shortcut, 2) * 2
+    expected = conv(relu(conv(active, block.conv1, stride) * 2), block.conv2) * 2 + shortcut
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_unknown_places_and_residuals_are_refused():
+    with pytest.raises(ValueError, match="`residual` must be one of input, activated. Received: residual='x'"):
+        PreActivationBlock(4, residual="x")
+    with pytest.raises(ValueError, match="`scaler_at` must be one of norms, products. Received: scaler_at='x'"):
+        PreActivationBlock(4, scaler_at="x")
+
+
+@pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (3, 2), (5, 2)])
+def test_depthwise_convolutions_pad_equally_on_both_sides(size, stride):
+    layer = PaddedDepthwiseConv2D(size, stride, **F64)
+    np.testing.assert_allclose(layer(PIXELS), conv(PIXELS, layer, stride), atol=1e-13)
+    with pytest.raises(ValueError, match="`kernel_size` must be odd. Received: kernel_size=2"):
+        PaddedDepthwiseConv2D(2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_a_separable_block_is_its_formula(scale):
+    for norm, function in (("sbn", normed), ("none", lambda x: x)):
+        block = SeparableBlock(7, 2, norm, scale=scale, **F64)
+        found = block(PIXELS, training=True).numpy()
+        hidden = relu(function(conv(conv(PIXELS, block.deep1, 2), block.mix1) / scale))
+        expected = relu(function(conv(conv(hidden, block.deep2), block.mix2) / scale))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+        assert hidden.shape[1:] == (3, 3, 5) and found.shape == (4, 3, 3, 7)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 16])
+def test_doubling_is_bilinear_enlargement(size):
+    matrix, half = doubling(size), -(-size // 2)
+    np.testing.assert_allclose(matrix.sum(1), 1)
+    rows = np.random.default_rng(size).normal(size=(1, half, 1, 1)).astype(np.float32)
+    expected = tf.image.resize(rows, (2 * half, 1)).numpy()[0, :size, 0, 0]
+    np.testing.assert_allclose(matrix @ rows[0, :, 0, 0], expected, atol=1e-6)
+
+
+def test_a_gate_multiplies_by_enlarged_weights_between_a_half_and_one():
+    gate = AttentionGate("none", **F64)
+    found = gate(PIXELS[:, :, :4]).numpy()
+    weights = found / PIXELS[:, :, :4]
+    assert weights.min() >= 0.5 and weights.max() < 1 and np.ptp(weights) > 1e-3
+    parts = gate.separable
+    small = relu(conv(conv(PIXELS[:, :, :4], parts.deep1, 2), parts.mix1))
+    small = relu(conv(conv(small, parts.deep2), parts.mix2))
+    large = np.einsum("ij,bjkc,lk->bilc", doubling(6), small, doubling(4))
+    np.testing.assert_allclose(weights, 1 / (1 + np.exp(-large)), atol=1e-12)
+    with pytest.raises(ValueError, match=r"must have a known height and width. Received: shape=\(None, None, 6, 5\)"):
+        AttentionGate().build((None, None, 6, 5))
+
+
+def test_a_mixed_gate_keeps_the_float_type_of_the_weights():
+    plain, mixed = AttentionGate(), AttentionGate(dtype="mixed_bfloat16")
+    wanted, _ = plain(PIXELS), mixed(PIXELS)
+    mixed.set_weights(plain.get_weights())
+    found = mixed(PIXELS)
+    assert found.dtype == tf.float32 and {v.dtype for v in mixed.variables} == {"float32"}
+    assert {mixed.separable.mix1.compute_dtype, mixed.separable.mix2.compute_dtype} == {"bfloat16"}
+    assert 0 < np.abs(found - wanted).max() < 1e-2
+
+
+def test_running_averages_move_by_the_unbiased_moments():
+    layer = TrackedBatchNormalization(momentum=0.3, **F64)
+    mean, variance = np.zeros(5), np.ones(5)
+    for step in range(3):
+        x = PIXELS + step
+        layer(x, training=True)
+        mean = 0.7 * mean + 0.3 * x.mean((0, 1, 2))
+        variance = 0.7 * variance + 0.3 * x.reshape(-1, 5).var(0, ddof=1)
+    np.testing.assert_allclose(layer.moving_mean, mean, atol=1e-14)
+    np.testing.assert_allclose(layer.moving_variance, variance, atol=1e-14)
+    layer.gamma.assign(np.arange(5.0))
+    layer.beta.assign(np.ones(5))
+    expected = (PIXELS - mean) / np.sqrt(variance + 1e-5) * np.arange(5) + 1
+    np.testing.assert_allclose(layer(PIXELS), expected, atol=1e-12)
+    assert [v.name for v in layer.non_trainable_variables] == list(TrackedBatchNormalization.TRACKS)
+
+
+def test_a_stateless_call_hands_on_the_averages_and_changes_nothing():
+    layer = TrackedBatchNormalization(**F64)
+    layer.build(PIXELS.shape)
+    state = [tf.constant(np.full(5, 2.0)), tf.constant(np.full(5, 3.0))]
+    weights = [v.value for v in layer.trainable_variables]
+    _, (mean, variance) = layer.stateless_call(weights, state, tf.constant(PIXELS), training=True)
+    np.testing.assert_allclose(mean, 0.9 * 2 + 0.1 * PIXELS.mean((0, 1, 2)), atol=1e-14)
+    np.testing.assert_allclose(variance, 0.9 * 3 + 0.1 * PIXELS.reshape(-1, 5).var(0, ddof=1), atol=1e-14)
+    assert not layer.moving_mean.numpy().any() and (layer.moving_variance.numpy() == 1).all()
+    outputs, same = layer.stateless_call(weights, state, tf.constant(PIXELS), training=False)
+    assert [value.numpy().tolist() for value in same] == [value.numpy().tolist() for value in state]
+    np.testing.assert_allclose(outputs, (PIXELS - 2) / np.sqrt(3 + 1e-5), atol=1e-12)
+
+
+def test_tracked_and_static_normalisation_train_alike():
+    results = []
+    for layer in (TrackedBatchNormalization(**F64), StaticBatchNormalization(**F64)):
+        inputs = tf.constant(PIXELS)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, training=True)
+            loss = tf.reduce_sum(outputs**3)
+        results.append([outputs, *tape.gradient(loss, [inputs, layer.gamma.value, layer.beta.value])])
+    for one, other in zip(*results):
+        assert tf.convert_to_tensor(one).numpy().tobytes() == tf.convert_to_tensor(other).numpy().tobytes()
+    assert isinstance(Norm("bn").norm, TrackedBatchNormalization)
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    ({"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
+    ({"momentum": 0}, r"`momentum` must be in \(0, 1\]. Received: momentum=0"),
+    ({"momentum": 1.5}, r"`momentum` must be in \(0, 1\]. Received: momentum=1.5"),
+])
+def test_tracked_normalisation_refuses_impossible_arguments(arguments, told):
+    with pytest.raises(ValueError, match=told):
+        TrackedBatchNormalization(**arguments)
+
+
+def test_patches_are_projected_row_by_row_behind_the_class_token():
+    images = RNG.normal(size=(2, 6, 9, 2))
+    layer = PatchEmbedding(3, 4, scale=0.5, **F64)
+    layer.build(images.shape)
+    layer.bias.assign(RNG.normal(size=4))
+    projected = tf.nn.conv2d(images, layer.kernel.numpy(), 3, "VALID").numpy().reshape(2, 6, 4) + layer.bias.numpy()
+    rows = np.concatenate([np.broadcast_to(layer.token.numpy(), (2, 1, 4)), projected], 1) + layer.places.numpy()
+    np.testing.assert_allclose(layer(images), rows, atol=1e-13)
+    np.testing.assert_allclose(layer(images, training=True), 2 * rows, atol=1e-13)
+    assert (ClassTokenReadout(**F64)(rows).numpy() == rows[:, 0]).all()
+
+
+@pytest.mark.parametrize("shape", [(None, 6, 7, 3), (None, 4, 6, 3), (None, None, 6, 3)])
+def test_images_that_patches_do_not_fill_are_refused(shape):
+    with pytest.raises(BadInput, match="height and width of the images must be multiples of `patch`. Received: patch=3"):
+        PatchEmbedding(3, 4).build(shape)
+
+
+def test_with_norms_first_the_sum_passes_through():
+    block = TransformerBlock(2, 3, 7, norm_first=True, **F64)
+    found = block(TOKENS).numpy()
+    # Layer norms do not see what is equal in all channels, so it goes through the block unchanged.
+    np.testing.assert_allclose(block(TOKENS + 3), found + 3, atol=1e-12)
+    attended = TOKENS + block.attention(block.norm1(TOKENS)).numpy()
+    hidden = block.gelu(block.expand(block.norm2(attended)))
+    np.testing.assert_allclose(found, attended + block.contract(hidden).numpy(), atol=1e-12)
+    behind = TransformerBlock(2, 3, 7, **F64)(TOKENS).numpy()
+    np.testing.assert_allclose(behind.mean(-1), 0, atol=1e-12)
+    assert np.abs(found.mean(-1)).max() > 0.1
+
+
+def test_the_epsilon_of_the_norms_is_the_one_given():
+    block = TransformerBlock(2, 3, 7, epsilon=0.5)
+    assert {block.norm1.epsilon, block.norm2.epsilon} == {0.5}
+    assert TransformerBlock(2, 3, 7).norm1.epsilon == 1e-5
+
+
+def test_a_vit_of_these_layers_is_an_ordinary_keras_model():
+    inputs = keras.Input((8, 8, 3))
+    outputs = TransformerBlock(2, 3, 7, norm_first=True)(PatchEmbedding(4, 6)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(ClassTokenReadout()(outputs)))
+    assert model(np.zeros((2, 8, 8, 3))).shape == (2, 3)
+    assert model.output_shape == (None, 3)

@@ -1,0 +1,147 @@
+"""Numbers and properties of the Dirichlet splits."""
+
+import time
+
+import numpy as np
+import pytest
+
+from hetero_tf.errors import BadInput
+from hetero_tf.partitions import dirichlet, dirichlet_equal, dirichlet_turns
+from hetero_tf.partitions.statistics import label_distances
+
+WAYS = [dirichlet, dirichlet_equal, dirichlet_turns]
+CIFAR = np.arange(50000, dtype=np.int32) % 10
+TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
+TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)
+
+
+def split(way, alpha, seed=0, clients=20, train=TRAIN, test=TEST, **options):
+    return way.split(train, test, 10, np.random.default_rng(seed), clients=clients, alpha=alpha, **options)
+
+
+@pytest.mark.parametrize(("alpha", "low", "high"), [(0.3, 130, 200), (1.0, 72, 105)])
+def test_the_cap_gives_the_spread_of_the_papers(alpha, low, high):
+    # CIFAR-10, 100 clients, a fifth held out: FeDepth prints standard deviations of 150.6 and 77.4, an independent
+    # simulation of 12 draws gave 140..188 and 76..101, and about 232 for alpha 0.3 without the cap.
+    found = [split(dirichlet, alpha, seed, 100, CIFAR, least=50, held_out=0.2).summary()["train_examples"]
+             for seed in range(8)]
+    assert all(low < one["std"] < high and one["min"] >= 40 and 400 <= one["mean"] < 401 for one in found)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_examples_are_used_once_and_sizes_are_as_told(way):
+    found = split(way, 0.5, clients=30)
+    assert len(np.unique(found.train.ids)) == len(found.train.ids)
+    if way is dirichlet_equal:
+        assert found.train.sizes.tolist() == [66] * 30
+    elif way is dirichlet_turns:
+        assert sorted(found.train.sizes)[:29] == [66] * 29 and found.train.sizes[0] == 86
+    else:
+        assert found.train.sizes.sum() == 2000 and found.train.sizes.min() >= 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_alpha_decides_how_far_clients_are_from_each_other(way):
+    far, near, same = (label_distances(TRAIN, split(way, alpha).train, 10).mean() for alpha in (0.05, 1.0, 1000.0))
+    assert far > 0.65 > 0.5 > near > 0.2 > 0.15 > same
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_own_test_examples_have_the_labels_of_the_client(way):
+    found = split(way, 0.1)
+    for client, (own, tests) in enumerate(zip(found.train, found.test)):
+        assert found.label_mask[client].nonzero()[0].tolist() == sorted(set(TRAIN[own]))
+        assert set(TEST[tests]) <= set(TRAIN[own])
+    assert len(found.test.ids) >= 590
+
+
+def test_arrivals_are_drawn_by_weight_times_what_is_left():
+    # Two of each label, weights 3 and 1: both of label 0 with chance 6/8 * 3/5, none with 2/8 * 1/7.
+    rng, seen = np.random.default_rng(0), np.zeros(3)
+    for _ in range(4000):
+        taken = dirichlet_equal._arrivals(np.array([3.0, 1.0]), np.array([2, 2]), 2, rng)
+        assert taken.sum() == 2
+        seen[taken[0]] += 1
+    expected = 4000 * np.array([2 / 56, 0.55 - 2 / 56, 0.45])
+    assert np.abs(seen - expected).max() < 4 * np.sqrt(4000 * 0.25)
+
+
+def test_a_label_of_no_weight_is_taken_when_nothing_else_is_left():
+    taken = dirichlet_equal._arrivals(np.array([1.0, dirichlet_equal.SMALLEST, 1.0]), np.array([2, 9, 1]), 5,
+                                      np.random.default_rng(0))
+    assert taken.tolist() == [2, 2, 1]
+    found = split(dirichlet_equal, 1e-6)
+    assert found.train.sizes.tolist() == [100] * 20
+
+
+def test_turns_follow_the_prior_until_a_label_is_used_up():
+    turns, priors = np.zeros(1000, int), np.array([[0.2, 0.0, 0.8]])
+    found = dirichlet_turns._labels(turns, priors, np.array([900, 900, 900]), np.random.default_rng(0))
+    assert 150 < np.bincount(found)[0] < 250 and 1 not in found
+    left = np.array([10, 985, 5])
+    found = dirichlet_turns._labels(turns, priors, left, np.random.default_rng(0))
+    assert np.bincount(found).tolist() == [10, 985, 5] and left.tolist() == [0, 0, 0]
+    # Label 1 has no chance as long as the others are there.
+    assert sorted(found[:15].tolist()) == [0] * 10 + [2] * 5
+
+
+def test_labels_that_are_left_keep_their_proportions():
+    # Label 0 is used up at once; after it 1 and 2 are drawn 1 to 3, in whatever blocks.
+    turns, priors = np.zeros(4000, int), np.array([[0.6, 0.1, 0.3]])
+    found = dirichlet_turns._labels(turns, priors, np.array([20, 4000, 4000]), np.random.default_rng(0))
+    counts = np.bincount(found)
+    assert counts[0] == 20 and abs(counts[1] - 3980 / 4) < 4 * np.sqrt(3980 * 3 / 16)
+
+
+def test_long_splits_take_their_turns_in_blocks(monkeypatch):
+    monkeypatch.setattr(dirichlet_turns, "BLOCK", 7)
+    found = split(dirichlet_turns, 0.1)
+    assert found.train.sizes.tolist() == [100] * 20
+    assert sorted(found.train.ids.tolist()) == list(range(2000))
+
+
+def test_lognormal_sizes_spread():
+    sizes = split(dirichlet_turns, 1.0, clients=200, train=CIFAR, sigma=0.5).train.sizes
+    assert sizes.sum() == 50000
+    assert 0.4 < np.std(np.log(sizes)) < 0.6
+
+
+def test_many_clients_are_a_matter_of_moments():
+    train = np.arange(400_000, dtype=np.int32) % 10
+    began = time.process_time()
+    found = split(dirichlet_turns, 0.5, clients=100_000, train=train)
+    assert found.train.sizes.tolist() == [4] * 100_000
+    found = split(dirichlet, 5.0, clients=20_000, train=train, least=1, held_out=0.2)
+    assert found.train.sizes.min() >= 1
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_impossible_requests_are_refused(way):
+    name = way.__name__.rpartition(".")[2]
+    with pytest.raises(BadInput, match=f"the partition `{name}` needs one label for each example, which text has not"):
+        way.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, None, clients=2, alpha=1.0)
+    with pytest.raises(BadInput, match="`clients` must be in 1..2000, .* Received: clients=2001"):
+        split(way, 1.0, clients=2001)
+    for alpha in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(BadInput, match=f"`alpha` must be above 0. Received: alpha={alpha}"):
+            split(way, alpha)
+
+
+def test_a_draw_that_never_comes_is_refused(monkeypatch):
+    with pytest.raises(BadInput, match=r"`least` must be in 0..100: 2000 training examples are cut into 20 shares. "
+                                       "Received: least=101"):
+        split(dirichlet, 1.0, least=101)
+    monkeypatch.setattr(dirichlet, "ATTEMPTS", 5)
+    with pytest.raises(BadInput, match=r"none of 5 Dirichlet draws gave every client 99 training examples, at best "
+                                       r"\d+; use a larger alpha, fewer clients or a smaller least. Received: "
+                                       r"clients=20, alpha=0.1, least=99"):
+        split(dirichlet, 0.1, least=99)
+
+
+def test_sizes_that_leave_clients_empty_are_refused():
+    with pytest.raises(BadInput, match="`sigma` must be at least 0. Received: sigma=-1"):
+        split(dirichlet_turns, 1.0, sigma=-1)
+    with pytest.raises(BadInput, match=r"\d+ of 1000 clients got no training example, the first of them client \d+; "
+                                       "lower sigma or use fewer clients. Received: clients=1000, sigma=2.0"):
+        split(dirichlet_turns, 1.0, clients=1000, sigma=2.0)

@@ -1,0 +1,96 @@
+"""Bytes and operations of rounds, by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hetero_tf.accounting import traffic
+
+COST = SimpleNamespace(bytes_down=400, bytes_up=360, multiply_adds=1000, flops=999)
+WORKS = (traffic.Work(400, 360, (6000,)), traffic.Work(40, 36, (600, 100)))
+UNITS = ("stem", "one", "two", "three", "head")
+EXITS = {1: (2, "early")}
+
+
+def products(width):
+    """Multiply-adds of the units, by a square law."""
+    costs = {"stem": 40, "one": 400, "two": 400, "three": 400, "head": 40, "early": 20}
+    return {unit: round(width**2 * cost) for unit, cost in costs.items()}
+
+
+def route(units=UNITS, exits=(2,), width=1.0, frozen=0):
+    return SimpleNamespace(units=units, exits=exits, width=width, frozen=frozen)
+
+
+def flops(trained, *routes):
+    return traffic.stage_flops(SimpleNamespace(routes=routes, trained=frozenset(trained)), products, EXITS)
+
+
+def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
+    assert traffic.work(COST) == traffic.Work(400, 360, (6000,))
+    assert flops(UNITS, route()) == 6 * 1280
+    assert flops(UNITS, route(width=0.5)) == 6 * 320
+
+
+def test_a_frozen_part_is_only_run_forward():
+    # Three stages of one block each; what stands before is frozen, what would follow is left out.
+    stages = [flops(("stem", "one", "head"), route(("stem", "one", "head"))),
+              flops(("two", "head"), route(("stem", "one", "two", "head"), frozen=2)),
+              flops(("three", "head"), route(UNITS, frozen=3))]
+    assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
+    assert traffic.work(COST, stages) == traffic.Work(400, 360, tuple(stages))
+
+
+def test_what_is_not_trained_behind_what_is_passes_the_gradient_on():
+    assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840
+
+
+def test_exits_and_further_routes_add_up():
+    assert flops((*UNITS, "early"), route(exits=(1, 2))) == 6 * 1300
+    # A client of a shallow level has the branch without the trunk's end.
+    assert flops(("stem", "one", "early"), route(("stem", "one"), exits=(1,))) == 6 * 460
+    assert flops(UNITS, route(width=0.5), route()) == 6 * (320 + 1280)
+
+
+def test_a_round_costs_what_each_client_receives_sends_and_computes():
+    found = traffic.round_cost(WORKS, levels=[0, 1, 1, 0], steps=[1, 3, 2, 0],
+                               examples=[[5, 0, 0], [4, 4, 2], [4, 1, 0], [0, 0, 0]],
+                               stages=[[0, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    assert found.bytes_down.tolist() == [400, 40, 40, 400]
+    # The last client returns nothing, but it had to receive the model before it could fail.
+    assert found.bytes_up.tolist() == [360, 36, 36, 0]
+    assert found.flops.tolist() == [30_000, 4 * 600 + 6 * 100, 3_000, 0]
+    assert found.metrics() == {"bytes_down": 880, "bytes_up": 432, "flops": 36_000}
+    assert {type(value) for value in found.metrics().values()} == {int}
+
+
+def test_sums_do_not_overflow():
+    huge = traffic.Work(2**31, 2**31, (10**12,))
+    found = traffic.round_cost([huge], np.zeros(100, np.int32), np.full(100, 10, np.int32),
+                               np.full((100, 10), 500, np.int32), np.zeros((100, 10), np.int32))
+    assert found.metrics() == {"bytes_down": 100 * 2**31, "bytes_up": 100 * 2**31, "flops": 5 * 10**17}
+
+
+def test_steps_that_do_not_reach_the_server_are_not_counted():
+    found = traffic.round_cost(WORKS, [1, 1], [1, 0], [[5, 5], [5, 5]], [[0, 1], [0, 1]])
+    assert found.metrics() == {"bytes_down": 80, "bytes_up": 36, "flops": 3000}
+
+
+def test_arrays_must_be_of_the_same_clients_and_steps():
+    with pytest.raises(ValueError, match=r"`levels` and `steps` must be \[cohort\], `examples` and `stages` "
+                                         r"\[cohort, steps\]. Received: \(2,\), \(1,\), \(2, 3\) and \(2, 3\)"):
+        traffic.round_cost(WORKS, [0, 1], [3], np.ones((2, 3)), np.zeros((2, 3), int))
+    with pytest.raises(ValueError, match=r"Received: \(2,\), \(2,\), \(2, 3\) and \(2, 1\)"):
+        traffic.round_cost(WORKS, [0, 1], [3, 3], np.ones((2, 3)), np.zeros((2, 1), int))
+
+
+def test_a_run_is_the_sum_of_its_rounds_wherever_it_is_resumed():
+    rows = [{"round": number + 1, "bytes_down": 10 * number, "bytes_up": number, "flops": 100} for number in range(5)]
+    whole = traffic.accumulated(rows, 0)
+    assert [row["bytes"] for row in whole] == [0, 11, 33, 66, 110]
+    assert traffic.totals(rows) == {"bytes": 110, "flops": 500}
+    assert traffic.totals([]) == {"bytes": 0, "flops": 0}
+    before = traffic.totals(whole[:2])["bytes"]
+    assert [*whole[:2], *traffic.accumulated(rows[2:], before)] == whole
+    assert "bytes" not in rows[0]
