@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import seeds
+from hetero_tf import fairness, seeds
 from hetero_tf.inputs import all_labels
 from hetero_tf.models import is_seed
 from hetero_tf.objectives.cross_entropy import softmax_cross_entropy
@@ -23,15 +23,18 @@ class LocalTest:
     Attributes:
         examples: int32 [pairs], rows of the test split.
         present: bool [pairs, classes], labels that the client of each pair has.
+        clients: `fairness.Tested`, whose examples these are.
     """
 
     examples: np.ndarray
     present: np.ndarray
+    clients: fairness.Tested
 
 
-def local_test(partition):
-    """The `LocalTest` of a partition."""
-    return LocalTest(partition.test.ids, partition.label_mask[partition.test.owners])
+def local_test(partition, levels=None, names=()):
+    """The `LocalTest` of a partition; `levels` and `names` as `fairness.tested` takes them."""
+    return LocalTest(partition.test.ids, partition.label_mask[partition.test.owners],
+                     fairness.tested(partition.test.sizes, levels, names))
 
 
 def _state(model, statistics):
@@ -51,17 +54,16 @@ def build_image_test(model, source, x, y, batch_size, pairs, masks_labels, paral
         masks_labels: Whether Local sets absent labels' logits to zero.
 
     Returns:
-        `(weights, statistics) -> {"logits", "local_logits", metric: scalar}`. Local pools the test examples of all
-        clients, each under its client's labels.
+        `(weights, statistics) -> {"logits", "local_logits", "client_accuracy", metric: scalar}`. Local pools the test
+        examples of all clients, each under its client's labels; how it is spread over them: see `fairness.measure`.
     """
     axis = all_labels(0)
 
     def cross_entropy(logits, targets):
         return tf.reduce_mean(softmax_cross_entropy(logits, targets))
 
-    def accuracy(logits, targets):
-        hits = tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32))
-        return 100 * tf.reduce_mean(tf.cast(hits, logits.dtype))
+    def hits(logits, targets):
+        return tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32)), logits.dtype)
 
     @tf.function(autograph=False)
     def test(weights, statistics):
@@ -81,9 +83,11 @@ def build_image_test(model, source, x, y, batch_size, pairs, masks_labels, paral
         if masks_labels:
             local = masked(local, pairs.present)
         targets = tf.gather(y, pairs.examples)
+        own = hits(local, targets)
         return {"logits": logits, "local_logits": local,
-                "global_loss": cross_entropy(logits, y), "global_accuracy": accuracy(logits, y),
-                "local_loss": cross_entropy(local, targets), "local_accuracy": accuracy(local, targets)}
+                "global_loss": cross_entropy(logits, y), "global_accuracy": 100 * tf.reduce_mean(hits(logits, y)),
+                "local_loss": cross_entropy(local, targets), "local_accuracy": 100 * tf.reduce_mean(own),
+                **fairness.measure(own, pairs.clients)}
 
     return test
 

@@ -61,13 +61,14 @@ def _recorded(layer, call, calls):
     def recorded(*args, **kwargs):
         outputs = call(*args, **kwargs)
         if args and all(isinstance(value, tf.Tensor) for value in (args[0], outputs)):
-            calls.append((layer, _known(args[0], layer.name), _known(outputs, layer.name)))
+            calls.append((layer, known_shape(args[0], layer.name), known_shape(outputs, layer.name)))
         return outputs
 
     return recorded
 
 
-def _known(tensor, where):
+def known_shape(tensor, where):
+    """The shape of a tensor; refuses one with a size that only a run tells. `where` names its layer or operation."""
     shape = tuple(tensor.shape)
     if None in shape:
         raise BadInput(f"{where}: its cost cannot be counted, because a shape is known only when it runs; build shapes "
@@ -102,10 +103,10 @@ def multiply_adds(operation):
     """Multiply-adds of one TensorFlow operation; 0 unless it is a convolution or a product of tensors."""
     if operation.type not in PRODUCTS or len(operation.inputs) != 2:
         return 0
-    first, second = (_known(value, operation.name) for value in operation.inputs)
+    first, second = (known_shape(value, operation.name) for value in operation.inputs)
     if operation.type == "Einsum":
         return _einsum(operation.get_attr("equation").decode(), (first, second))
-    outputs = math.prod(_known(operation.outputs[0], operation.name))
+    outputs = math.prod(known_shape(operation.outputs[0], operation.name))
     if operation.type == "Conv2D":
         return outputs * math.prod(second[:3])
     if operation.type == "DepthwiseConv2dNative":

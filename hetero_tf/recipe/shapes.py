@@ -27,8 +27,13 @@ def check(recipe, paths):
     text = recipe.input.name == "masked_text"
     _ends(specs, paths, text)
     channels, is_map = None, recipe.input.name == "images"
+    trunk, exit = (channels, is_map), None
     for spec in specs:
         path = paths(spec)
+        if spec.exit != exit:
+            # A branch begins with what the trunk leaves, and the trunk goes on with that.
+            trunk = (channels, is_map) if exit is None else trunk
+            (channels, is_map), exit = trunk, spec.exit
         if needs_map(spec.kind) and not is_map and not text:
             raise Wrong(path, f"{spec.kind} needs rows and columns, but the layers before it leave one vector; "
                               "put it before the pooling or Flatten")

@@ -1,4 +1,9 @@
-"""How the merged weights change the global ones: `apply(old, mean, covered, *, options) -> new`, entry by entry.
+"""How the merged weights change the global ones, entry by entry.
 
-Entries that no client covers (`covered` False, broadcastable) must come back bit-equal.
+`apply(old, mean, coverage, slots, *, registered, options) -> (new, slots)`. `old` and `mean` are one global variable
+before the round and as merged (`mean` is `old` where nothing is covered); `coverage`, float and broadcastable to them,
+is the sum of the client weights that cover an entry. `slots` are tensors of the same shape that a server keeps between
+rounds, one for each name in the module's `SLOTS`, zeros before the first round; `registered` is the number of all
+clients, a Python int. Where nothing is covered, `old` and the slots must come back bit-equal: a moving average goes on
+moving without news, and an entry that nobody trained must not.
 """

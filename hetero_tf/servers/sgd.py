@@ -1,9 +1,11 @@
 """Server SGD: a step from the old weights towards the merged ones."""
 
-import tensorflow as tf
+from hetero_tf.servers.covered import where_covered
+
+SLOTS = ()
 
 
-def apply(old, mean, covered, *, learning_rate: float = 1.0):
+def apply(old, mean, coverage, slots, *, registered, learning_rate: float = 1.0):
     """`old + learning_rate * (mean - old)` on covered entries.
 
     Args:
@@ -11,5 +13,4 @@ def apply(old, mean, covered, *, learning_rate: float = 1.0):
 
     Reference: Reddi et al. 2021 (arXiv 2003.00295), FedAvg as server SGD.
     """
-    covered = tf.broadcast_to(covered, tf.shape(old))
-    return tf.where(covered, old + learning_rate * (mean - old), old)
+    return where_covered(coverage, (old + learning_rate * (mean - old),), (old,))

@@ -4,8 +4,11 @@ import tensorflow as tf
 
 
 def keep(size, kept, round, client, seed):
-    """`kept` coordinates from `round` on, wrapping at `size`; the same for all clients of a round.
+    """Coordinate i is `(i - round) mod size`; the same for all clients of a round.
 
-    Reference: FedRolex (arXiv 2212.01548), section 3.2. Ascending order is irrelevant: equal axes wrap equally.
+    The window moves towards smaller coordinates and wraps, and a level that keeps everything gets the axis rotated,
+    both as in the public code. The order is no matter: equal axes wrap equally.
+
+    Reference: FedRolex (arXiv 2212.01548), section 3.2.
     """
-    return (round + tf.range(kept)) % size
+    return (tf.range(kept) - round) % size

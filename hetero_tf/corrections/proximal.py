@@ -1,0 +1,14 @@
+"""FedProx: a spring back to where the client started."""
+
+REMEMBERS = False
+
+
+def correct(weights, start, memory, *, mu: float):
+    """`mu * (weights - start)`, the gradient of `mu / 2 * |weights - start|^2`.
+
+    Args:
+        mu: stiffness of the spring; 0: none.
+
+    Reference: Li et al. 2020 (arXiv 1812.06127).
+    """
+    return mu * (weights - start)
