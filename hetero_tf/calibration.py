@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from hetero_tf.inputs import all_labels
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models import all_layers, is_seed
+from hetero_tf.models import all_layers, is_seed, tracked
 
 # Batches in one call: fewer leave small models waiting for kernels to start, more leave the caches.
 GROUPS = 20
@@ -13,7 +13,8 @@ GROUPS = 20
 
 def statistics_paths(model):
     """Paths of the non-trainable values that `calibrate` gathers, in model order."""
-    return [v.path for v in model.non_trainable_variables if not is_seed(v)]
+    running = {variable.path for variable in tracked(model)}
+    return [v.path for v in model.non_trainable_variables if not is_seed(v) and v.path not in running]
 
 
 def statistics_batches(examples, batch_size, rng=None):

@@ -1,8 +1,10 @@
 """Local training of the clients of one stack: plain SGD steps inside the graph."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -11,7 +13,7 @@ class LocalResult:
     """What local training leaves.
 
     Attributes:
-        weights: [K, parameters], every client's trained sub-model.
+        weights: [K, values], every client's trained sub-model.
         losses: [most, K], before each update; 0 where a client is idle.
         gradient_norms: [most, K], L2 norm of all of a client's gradients before clipping; 0 where it is idle.
     """
@@ -31,6 +33,7 @@ class Batches:
         kinds: Every shape that a batch can have, for XLA, which needs them while it compiles; (None,): the shape is
             known when it is read.
         choose: `tick -> position in kinds`.
+        stage: `tick -> position in the stages of the stack`.
         ticks: Scalar int32, how many are trained; 0 leaves the weights as they are.
         most: Scalar int32 >= ticks, the length of what is recorded.
     """
@@ -39,54 +42,88 @@ class Batches:
     active: Callable | None
     kinds: tuple
     choose: Callable
+    stage: Callable
     ticks: tf.Tensor
     most: tf.Tensor
 
 
-def train_locally(stack, objective, optimizer, batches, weights, learning_rate, key):
+def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key):
     """Runs the SGD steps of a stack's clients in a loop of the graph.
 
     Args:
         stack: `stacks.Stack` of K clients.
-        objective: `(logits, targets) -> [K]`.
+        objective: `(outputs, targets) -> [K]`, outputs: list of logits.
+        correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
         optimizer: `recipe.schema.Optimizer`.
         batches: `Batches`.
-        weights: [K, parameters], the starting values.
+        weights: [K, values], the starting values.
         learning_rate: Scalar.
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each client's own step is added to it.
 
     Returns:
         `LocalResult`.
     """
-    clients, dtype = stack.clients, weights.dtype
-    record = tf.TensorArray(dtype, size=batches.most, element_shape=[clients])
-
-    def slope(tick, own, weights, kind):
-        inputs, targets = batches.read(tick, own, kind)
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            loss = objective(stack.call(weights, stack.fresh_state(own), inputs), targets)
-        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
-        return loss, tf.ensure_shape(gradients, weights.shape)
+    clients, parameters = stack.clients, stack.parameters
+    record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[clients])
+    trained = _masks(stack, weights.dtype)
 
     def step(tick, done, weights, momenta, losses, norms):
         own = tf.concat([key, done[:, None]], 1)
-        branches = [lambda kind=kind: slope(tick, own, weights, kind) for kind in batches.kinds]
-        loss, gradients = branches[0]() if len(branches) == 1 else tf.switch_case(batches.choose(tick), branches)
+        loss, gradients, *running = _slope(stack, objective, batches, tick, own, weights)
+        learned = weights[:, :parameters] if running else weights
+        gradients = gradients if correct is None else gradients + correct(learned)
+        moving = None if trained is None else trained[batches.stage(tick)]
+        gradients = gradients if moving is None else gradients * moving
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
-        moved, pushed = sgd(weights, momenta, gradients, norm, learning_rate, optimizer)
+        moved, pushed = sgd(learned, momenta, gradients, norm, learning_rate, optimizer)
+        if moving is not None:
+            moved, pushed = _chosen(moving > 0, (moved, pushed), (learned, momenta))
+        moved = tf.concat([moved, *running], 1) if running else moved
         if batches.active is None:
             return tick + 1, done + 1, moved, pushed, losses.write(tick, loss), norms.write(tick, norm)
         active = batches.active(tick)
-        weights, momenta = (tf.where(active[:, None], new, old) for new, old in ((moved, weights), (pushed, momenta)))
-        loss, norm = (tf.where(active, value, tf.zeros_like(value)) for value in (loss, norm))
+        weights, momenta = _chosen(active[:, None], (moved, pushed), (weights, momenta))
+        loss, norm = _chosen(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
         return (tick + 1, done + tf.cast(active, tf.int32), weights, momenta, losses.write(tick, loss),
                 norms.write(tick, norm))
 
-    start = (0, tf.zeros([clients], tf.int32), weights, tf.zeros_like(weights), record, record)
+    momenta = tf.zeros_like(weights[:, :parameters])
+    start = (0, tf.zeros([clients], tf.int32), weights, momenta, record, record)
     _, _, weights, _, losses, norms = tf.while_loop(
         lambda tick, *_: tick < batches.ticks, step, start, parallel_iterations=1)
     return LocalResult(weights, losses.stack(), norms.stack())
+
+
+def _slope(stack, objective, batches, tick, key, weights):
+    """Losses [K], their gradients [K, parameters] and, where there are any, the new running statistics."""
+    def branch(stage, kind):
+        inputs, targets = batches.read(tick, key, kind)
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            outputs, running = stack.call(weights, key, inputs, stage)
+            loss = objective(outputs, targets)
+        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+        gradients = tf.ensure_shape(gradients, weights.shape)
+        return (loss, gradients) if running is None else (loss, gradients[:, :stack.parameters], running)
+
+    branches = [functools.partial(branch, stage, kind) for stage in range(len(stack.stages)) for kind in batches.kinds]
+    if len(branches) == 1:
+        return branches[0]()
+    return tf.switch_case(batches.stage(tick) * len(batches.kinds) + batches.choose(tick), branches)
+
+
+def _chosen(which, new, old):
+    """Entry by entry the new values where `which` holds, else the old ones."""
+    return tuple(tf.where(which, one, other) for one, other in zip(new, old))
+
+
+def _masks(stack, dtype):
+    """[stages, parameters], 1 for the values that a stage trains; None where every stage trains all of them."""
+    if all(stage.trained is None for stage in stack.stages):
+        return None
+    everything = np.ones(stack.parameters)
+    return tf.constant(np.stack([everything if stage.trained is None else stage.trained for stage in stack.stages]),
+                       dtype)
 
 
 def sgd(weights, momenta, gradients, norm, learning_rate, optimizer):

@@ -18,12 +18,14 @@ class Axis:
         kept: Of each level, without `extra`.
         label: Whether this is the label axis, whose coordinates are the client's labels.
         extra: Rows behind the labels (the mask token) that every client gets and nobody merges.
+        member: Whether this is the axis of an ensemble's networks, of which a client trains one at a time.
     """
 
     size: int
     kept: tuple[int, ...]
     label: bool = False
     extra: int = 0
+    member: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,12 @@ class Cut:
     Attributes:
         shapes: Global shape of every trainable variable, in model order.
         axes: Per variable and dimension an `Axis`, or None where nothing is cut.
+        held: Per variable and level, whether the level has it at all.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     axes: tuple[tuple[Axis | None, ...], ...]
+    held: tuple[tuple[bool, ...], ...]
 
     @property
     def distinct(self):
@@ -44,33 +48,35 @@ class Cut:
         return tuple(dict.fromkeys(axis for axes in self.axes for axis in axes if axis is not None))
 
 
-def build_cut(global_model, level_models, label_axes, classes):
+def build_cut(shapes, levels, label_axes, classes, members=False):
     """Derives the cut from shapes.
 
     Args:
-        global_model: Keras model at the global width with all `classes`.
-        level_models: One per level, narrower and perhaps with a shorter label axis.
+        shapes: `{path: shape}` of every value at the global level with all `classes`.
+        levels: The same of each level, narrower, perhaps with a shorter label axis, perhaps with fewer variables.
         label_axes: `{path: {dimension: extra}}` as `find_label_axes` gives it.
         classes: Length of the global label axis.
+        members: Whether the first dimension of every shape is the axis of an ensemble's networks.
 
     Raises:
-        ValueError: A level lacks a variable or is larger than the global model.
+        ValueError: A level has a variable that the global model lacks, or a larger one.
     """
-    levels = [{v.path: tuple(v.shape) for v in model.trainable_variables} for model in level_models]
-    shapes, axes = [], []
-    for variable in global_model.trainable_variables:
-        path, shape = variable.path, tuple(variable.shape)
-        found = [level.get(path) for level in levels]
-        for other in found:
-            if other is None or len(other) != len(shape) or any(o > s for o, s in zip(other, shape)):
+    axes, held = [], []
+    for level in levels:
+        for path, other in level.items():
+            shape = shapes.get(path)
+            if shape is None or len(other) != len(shape) or any(o > s for o, s in zip(other, shape)):
                 raise ValueError(f"variable {path} of a level does not lie inside the global one, which has shape "
                                  f"{shape}. Received: shape={other}")
-        kept = list(zip(*found))
-        shapes.append(shape)
+    for path, shape in shapes.items():
+        # What a level lacks is cut nowhere: it is not there to be cut.
+        kept = list(zip(*(level.get(path, shape) for level in levels)))
+        held.append(tuple(path in level for level in levels))
         axes.append(tuple(
-            _axis(size, kept[place], label_axes.get(path, {}).get(place), classes)
+            Axis(size, kept[place], member=True) if members and place == 0
+            else _axis(size, kept[place], label_axes.get(path, {}).get(place), classes)
             for place, size in enumerate(shape)))
-    return Cut(tuple(shapes), tuple(axes))
+    return Cut(tuple(shapes.values()), tuple(axes), tuple(held))
 
 
 def _axis(size, kept, extra, classes):
@@ -84,12 +90,12 @@ def find_label_axes(build):
     """Finds the dimensions that grow with the number of classes, by building twice.
 
     Args:
-        build: `classes -> keras.Model`; call it at the smallest width, it is only looked at.
+        build: `classes -> {path: shape}`; the smallest width will do.
 
     Returns:
         `{path: {dimension: extra}}`, extra = rows beyond the classes.
     """
-    small, large = ({v.path: tuple(v.shape) for v in build(classes).trainable_variables} for classes in (2, 3))
+    small, large = build(2), build(3)
     found = {}
     for path, shape in small.items():
         places = {place: size - 2 for place, size in enumerate(shape) if size != large[path][place]}
@@ -98,7 +104,7 @@ def find_label_axes(build):
     return found
 
 
-def coordinates(cut, level, keep, round, client, seed, labels):
+def coordinates(cut, level, keep, round, client, seed, labels, member):
     """Which global coordinates one client's sub-model has.
 
     Args:
@@ -106,6 +112,7 @@ def coordinates(cut, level, keep, round, client, seed, labels):
         keep: Sub-model plug-in.
         round, client, seed: Scalar int32 tensors.
         labels: int32 [kept labels], the client's labels, -1 = padding.
+        member: Scalar int32, which network of an ensemble is trained.
 
     Returns:
         `{Axis: int32 [kept + extra]}`; -1 marks rows that hold no global entry.
@@ -114,19 +121,25 @@ def coordinates(cut, level, keep, round, client, seed, labels):
     for axis in cut.distinct:
         if axis.label:
             found[axis] = tf.concat([labels, tf.range(axis.size, axis.size + axis.extra)], 0)
+        elif axis.member:
+            found[axis] = tf.reshape(member, [1])
         else:
             found[axis] = keep(axis.size, axis.kept[level], round, client, seed)
     return found
 
 
-def take(cut, weights, where):
+def take(cut, level, weights, where):
     """The sub-model's values; padding rows repeat row 0 (nothing reads them and nobody merges them).
 
     Args:
+        level: Position of the level (a Python int).
         weights: Global tensors in the order of `cut.shapes`.
         where: As `coordinates` gives it.
+
+    Returns:
+        List of tensors, of the variables that the level holds.
     """
-    return [_take(value, axes, where) for value, axes in zip(weights, cut.axes)]
+    return [_take(value, axes, where) for value, axes, held in zip(weights, cut.axes, cut.held) if held[level]]
 
 
 def _take(value, axes, where):
@@ -160,10 +173,15 @@ def merged_rows(cut, where, present):
     return {axis: rows(axis) for axis in cut.distinct}
 
 
-def put(cut, values, rows):
-    """The sub-model's values at their places in zeros of the global shapes; rows at -1 are dropped."""
+def put(cut, level, values, rows):
+    """The sub-model's values at their places in the global shapes; None for variables that the level lacks.
+
+    Everywhere else are zeros; rows at -1 are dropped. Args as for `take`, with `merged_rows`.
+    """
     places = {axis: inverse(index, axis.size + axis.extra) for axis, index in rows.items()}
-    return [_put(value, shape, axes, rows, places) for value, shape, axes in zip(values, cut.shapes, cut.axes)]
+    values = iter(values)
+    return [_put(next(values), shape, axes, rows, places) if held[level] else None
+            for shape, axes, held in zip(cut.shapes, cut.axes, cut.held)]
 
 
 def _put(value, shape, axes, rows, places):
@@ -200,15 +218,15 @@ def coverage(cut, masks, client_weights):
 
     Args:
         masks: `{Axis: [clients, size + extra]}`, stacked `axis_masks`.
-        client_weights: [clients].
+        client_weights: For each variable [clients], 0 for clients that do not count for it.
     """
     letters = "abcdefgh"
     found = []
-    for axes in cut.axes:
+    for axes, counting in zip(cut.axes, client_weights):
         names = [letter for letter, axis in zip(letters, axes) if axis is not None]
         operands = [masks[axis] for axis in axes if axis is not None]
         equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
-        summed = tf.einsum(equation, client_weights, *operands)
+        summed = tf.einsum(equation, counting, *operands)
         shape = [1 if axis is None else axis.size + axis.extra for axis in axes]
         found.append(tf.reshape(summed, shape))
     return found

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hetero_tf.stacks import CannotStack, build_stack, slot
+from hetero_tf.stacks import CannotStack, build_stack
 
 # More clients side by side gain nothing: the operations are long enough then.
 LARGEST = 8
@@ -31,13 +31,13 @@ class Engine:
         return {name: stack.clients for name, stack in zip(levels, self.stacks)}
 
 
-def choose(recipe, models, build, device, parallel, product_cost):
+def choose(recipe, build, drawn, device, parallel, product_cost):
     """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
 
     Args:
         recipe: `recipe.schema.Recipe`; its `engine` is "auto", "slots" or "cohort".
-        models: Ordinary Keras models, one per level of the mix.
-        build: `(level name, clients) -> keras.Model`.
+        build: `(level name, clients) -> stacks.Stack`.
+        drawn: Whether every step of a client draws its own stage, so that clients side by side would mostly idle.
         device: "cpu" or "gpu".
         parallel: Stacks in flight at once.
         product_cost: `level name -> multiply-adds` of a product over a batch, on average over a forward pass.
@@ -47,13 +47,13 @@ def choose(recipe, models, build, device, parallel, product_cost):
     """
     total = sum(share for _, share in recipe.levels.mix)
     stacks, reasons = [], []
-    for (name, share), model in zip(recipe.levels.mix, models):
-        expected = recipe.round.clients * share / total
-        clients = _clients(recipe.engine, expected, device, parallel, lambda: product_cost(name))
-        stack = slot(model)
+    for name, share in recipe.levels.mix:
+        expected = recipe.round.clients * share / total * recipe.levels.members.get(name, 1)
+        clients = 1 if drawn else _clients(recipe.engine, expected, device, parallel, lambda: product_cost(name))
+        stack = build(name, 1)
         if clients > 1:
             try:
-                stack = build_stack(model, lambda clients: build(name, clients), clients)
+                stack = build_stack(stack, lambda clients: build(name, clients), clients)
             except CannotStack as problem:
                 reasons.append(f"level {name} is computed client by client: {problem}")
         stacks.append(stack)

@@ -1,12 +1,14 @@
 """Builds the recipe's Keras model at any width, with the same variable paths at every width."""
 
 import contextlib
+import functools
 import random
 
 import keras
 
 from hetero_tf import registry
 from hetero_tf.errors import BadInput, did_you_mean
+from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.schema import Classes, Width
@@ -17,7 +19,7 @@ INITIALIZERS = {
 }
 
 
-def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", seed=0, clients=1):
+def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", seed=0, clients=1, route=None):
     """The layers of a recipe as a Keras model.
 
     Args:
@@ -32,25 +34,63 @@ def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", see
         clients: More than one builds the model's twin, which computes so many clients at once: each layer that has
             an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
             tokens and logits lead with an axis for the clients. Its initial values are of no use.
+        route: `stages.Route`; None: the trunk alone.
 
     Returns:
-        A functional `keras.Model` that gives logits.
+        A functional `keras.Model` that gives logits, or a list of them where the route has several exits. A layer's
+        variables have the same paths on every route.
 
     Raises:
         ValueError: A layer cannot take what the twin's layer before it gives.
     """
     with _seeded(seed):
         inputs = _inputs(shape, keras.DTypePolicy(dtype).variable_dtype, clients)
-        outputs, layers = inputs, {}
-        for spec in model.layers:
-            layers[spec.name] = _layer(spec, width, classes, dtype, {"scale": scale, "clients": clients})
-            outputs = layers[spec.name](outputs)
-        built = keras.Model(inputs, outputs, name="model")
+        make = functools.partial(_layer, width=width, classes=classes, dtype=dtype,
+                                 supplied={"scale": scale, "clients": clients})
+        layers = {spec.name: make(spec) for spec in model.layers if _is_on(spec, route)}
+        link = _link(model, make, inputs, clients) if route is not None and route.linked else None
+        built = keras.Model(inputs, _walk(model, layers, inputs, route, link), name="model")
     for spec in model.layers:
-        if spec.alike is not None:
+        if spec.name in layers and spec.alike in layers:
             for own, first in zip(layers[spec.name].trainable_variables, layers[spec.alike].trainable_variables):
                 own.assign(first)
     return built
+
+
+def _is_on(spec, route):
+    """Whether a layer lies on a route."""
+    if route is None:
+        return spec.exit is None
+    return spec.unit in route.units if spec.exit is None else spec.exit in route.exits
+
+
+def _walk(model, layers, inputs, route, link):
+    """The logits at the end of the layers that lie on a route, or the list of them in the order of its exits."""
+    value, branches, run = inputs, {}, set()
+    for spec in model.layers:
+        if spec.name not in layers:
+            continue
+        if spec.exit is not None:
+            branches[spec.exit] = layers[spec.name](branches.get(spec.exit, value))
+            continue
+        if spec.unit not in run:
+            value = keras.ops.stop_gradient(value) if route is not None and len(run) == route.frozen > 0 else value
+            value = link(value) if link is not None and spec.unit == model.trunk[-1] else value
+            run.add(spec.unit)
+        value = layers[spec.name](value)
+    if not branches:
+        return value
+    found = [branches.get(number, value) for number in route.exits]
+    return found[0] if len(found) == 1 else found
+
+
+def _link(model, make, inputs, clients):
+    """The layer that brings a map to the size that the head takes; None where a model has no maps to bring."""
+    shape = inputs.shape
+    for spec in model.layers:
+        if spec.exit is None and spec.unit != model.trunk[-1]:
+            shape = make(spec).compute_output_shape(shape)
+    return Link(shape[1], shape[-1] // clients, clients, name="link") if len(shape) == 4 else None
 
 
 def _inputs(shape, dtype, clients):
@@ -105,6 +145,12 @@ def _seeded(seed):
 def is_seed(variable):
     """Whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
     return variable.path.endswith("seed_generator_state")
+
+
+def tracked(model):
+    """The running statistics among the non-trainable variables, in model order: what training moves by itself."""
+    moving = {id(getattr(layer, name)) for layer in all_layers(model) for name in getattr(layer, "TRACKS", ())}
+    return [variable for variable in model.non_trainable_variables if id(variable) in moving]
 
 
 def all_layers(model):

@@ -15,27 +15,31 @@ class Packed:
 
     Attributes:
         clients: [rounds, S, K], -1 = empty place.
+        members: [rounds, S, K], which network of an ensemble each client trains.
         levels: [rounds, S].
         ticks: [rounds, S], length of the stack's training.
         rows: [rounds, S, K, ticks, batch], examples; -1 = padding, all -1 where the client idles.
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
-        places: [rounds, cohort], where each client of the plans stands: stack * K + place.
+        stages: [rounds, S, ticks], position of the tick's stage among those of the level.
+        places: For each round int [cohort], where each client of its plan stands: stack * K + place.
     """
 
     clients: np.ndarray
+    members: np.ndarray
     levels: np.ndarray
     ticks: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
-    places: np.ndarray
+    stages: np.ndarray
+    places: list
 
     def arrays(self):
         """The arrays that the compiled round takes, in its order."""
-        return (self.clients, self.levels, self.ticks, self.rows, self.starts)
+        return (self.clients, self.members, self.levels, self.ticks, self.rows, self.starts, self.stages)
 
 
 def pack(plans, sizes):
-    """Packs rounds whose cohorts are equally large.
+    """Packs rounds.
 
     Args:
         plans: List of `plans.Plan`; the order of their clients is kept, so the most work starts first.
@@ -44,75 +48,75 @@ def pack(plans, sizes):
     Returns:
         `Packed`.
     """
-    if len({plan.clients.shape for plan in plans}) > 1:
-        raise ValueError("rounds of one call need the same number of clients. Received: "
-                         f"clients={[len(plan.clients) for plan in plans]}")
     rounds = [_stacks(plan, sizes) for plan in plans]
     most = max(len(stacks) for stacks in rounds)
-    ticks = max(1, *(len(starts) for stacks in rounds for _, _, starts in stacks))
+    ticks = max(1, *(len(starts) for stacks in rounds for _, _, starts, _ in stacks))
     widest, batch = max(sizes), plans[0].rows.shape[2]
-    packed = Packed(np.full((len(plans), most, widest), -1, np.int32), np.zeros((len(plans), most), np.int32),
-                    np.zeros((len(plans), most), np.int32),
-                    np.full((len(plans), most, widest, ticks, batch), -1, np.int32),
-                    np.zeros((len(plans), most, ticks), np.int32),
-                    np.zeros((len(plans), len(plans[0].clients)), np.int32))
+    size = (len(plans), most)
+    clients, members = np.full((*size, widest), -1, np.int32), np.zeros((*size, widest), np.int32)
+    levels, lengths = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    rows = np.full((*size, widest, ticks, batch), -1, np.int32)
+    starts, stages = np.zeros((*size, ticks), np.int32), np.zeros((*size, ticks), np.int32)
+    places = [np.zeros(len(plan.clients), np.int32) for plan in plans]
     for number, (plan, stacks) in enumerate(zip(plans, rounds)):
         # Stacks that only fill a round up to the others' number belong to the cheapest level.
-        packed.levels[number] = plan.levels[-1]
-        for place, (slots, rows, starts) in enumerate(stacks):
-            packed.clients[number, place, :len(slots)] = plan.clients[slots]
-            packed.levels[number, place] = plan.levels[slots[0]]
-            packed.ticks[number, place] = len(starts)
-            packed.rows[number, place, :len(slots), :len(starts)] = rows
-            packed.starts[number, place, :len(starts)] = starts
-            packed.places[number, slots] = place * widest + np.arange(len(slots))
-    return packed
+        levels[number] = plan.levels[-1]
+        for place, (slots, own, firsts, order) in enumerate(stacks):
+            here, many = (number, place), len(slots)
+            clients[here][:many], members[here][:many] = plan.clients[slots], plan.members[slots]
+            levels[here], lengths[here] = plan.levels[slots[0]], len(firsts)
+            rows[here][:many, :len(firsts)] = own
+            starts[here][:len(firsts)], stages[here][:len(firsts)] = firsts, order
+            places[number][slots] = place * widest + np.arange(many)
+    return Packed(clients, members, levels, lengths, rows, starts, stages, places)
 
 
 def _stacks(plan, sizes):
-    """One round's stacks: (slots of the plan, rows [K, ticks, batch], starts [ticks])."""
+    """One round's stacks: (slots of the plan, rows [K, ticks, batch], starts [ticks], stages [ticks])."""
     found = []
     for level in dict.fromkeys(plan.levels.tolist()):
         slots = np.flatnonzero(plan.levels == level)
         for first in range(0, len(slots), sizes[level]):
             own = slots[first:first + sizes[level]]
-            found.append((own, *align(plan.steps[own], plan.rows[own], plan.starts[own])))
+            found.append((own, *align(plan.steps[own], plan.rows[own], plan.starts[own], plan.stages[own])))
     return found
 
 
-def align(steps, rows, starts):
-    """Arranges several clients' steps so that in each tick all active ones read alike.
+def align(steps, rows, starts, stages):
+    """Arranges several clients' steps so that in each tick all active ones read and train alike.
 
     The client that is furthest behind takes its next step, and with it everyone whose next step has as many
-    examples and the same first position.
+    examples, the same first position and the same stage.
 
     Args:
-        steps: [K]; rows: [K, steps, batch]; starts: [K, steps].
+        steps: [K]; rows: [K, steps, batch]; starts, stages: [K, steps].
 
     Returns:
-        rows [K, ticks, batch], starts [ticks].
+        rows [K, ticks, batch], starts [ticks], stages [ticks].
     """
     counts = np.count_nonzero(rows >= 0, axis=-1)
-    alike = (steps == steps[0]).all() and (counts == counts[0]).all() and (starts == starts[0]).all()
-    if alike:
-        return rows[:, :steps[0]], starts[0, :steps[0]]
-    order = _order(steps, counts, starts)
+    # [K, steps, 3]: steps with equal kinds can be done in one tick.
+    kinds = np.stack([counts, starts, stages], axis=-1)
+    if (steps == steps[0]).all() and (kinds == kinds[0]).all():
+        return rows[:, :steps[0]], starts[0, :steps[0]], stages[0, :steps[0]]
+    order = _order(steps, kinds)
     aligned = np.full((len(steps), len(order), rows.shape[2]), -1, np.int32)
-    firsts = np.zeros(len(order), np.int32)
+    firsts, trained = np.zeros(len(order), np.int32), np.zeros(len(order), np.int32)
     for tick, taken in enumerate(order):
         for client, step in taken:
-            aligned[client, tick], firsts[tick] = rows[client, step], starts[client, step]
-    return aligned, firsts
+            aligned[client, tick] = rows[client, step]
+            firsts[tick], trained[tick] = starts[client, step], stages[client, step]
+    return aligned, firsts, trained
 
 
-def _order(steps, counts, starts):
+def _order(steps, kinds):
     """For each tick the (client, step) pairs that are done in it."""
     order, done = [], np.zeros(len(steps), int)
     while (done < steps).any():
-        waiting = [(done[k] / steps[k], -counts[k, done[k]], k) for k in range(len(steps)) if done[k] < steps[k]]
+        waiting = [(done[k] / steps[k], -kinds[k, done[k], 0], k) for k in range(len(steps)) if done[k] < steps[k]]
         first = min(waiting)[2]
-        wanted = (counts[first, done[first]], starts[first, done[first]])
-        taken = [(k, done[k]) for _, _, k in waiting if (counts[k, done[k]], starts[k, done[k]]) == wanted]
+        wanted = tuple(kinds[first, done[first]])
+        taken = [(k, done[k]) for _, _, k in waiting if tuple(kinds[k, done[k]]) == wanted]
         order.append(taken)
         done[[k for k, _ in taken]] += 1
     return order

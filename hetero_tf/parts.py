@@ -7,10 +7,11 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import cut as cuts
 from hetero_tf import engines, registry, seeds
+from hetero_tf.accounting import memory
 from hetero_tf.accounting.counting import forward
 from hetero_tf.models import build_model
+from hetero_tf.networks import build_networks
 from hetero_tf.stack_round import RoundParts
 
 
@@ -21,13 +22,11 @@ def build_input(recipe):
 
 def split(recipe, dataset):
     """The recipe's partition of a data set."""
-    labels = dataset.train.x if dataset.train.y is None else dataset.train.y
-    test_labels = dataset.test.x if dataset.test.y is None else dataset.test.y
     splitter = registry.find("partitions", recipe.partition.name).split
     rng = seeds.rng(recipe.seed, "partition")
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
     asked = inspect.signature(splitter).parameters
-    return splitter(labels, test_labels, dataset.classes, rng, **recipe.partition.options,
+    return splitter(dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options,
                     **{name: given for name, given in owners.items() if name in asked})
 
 
@@ -36,17 +35,19 @@ def find_objective(recipe):
     return registry.find("objectives", recipe.client.loss.name)
 
 
-def build_level(recipe, source, dataset, level, classes, clients=1):
-    """The recipe's Keras model as clients of a level train it: Scalers divide by the level's relative width."""
-    width, top = recipe.levels.widths[level], recipe.levels.widths[recipe.levels.global_level]
-    return build_at(recipe, source, dataset, width, width / top, classes, recipe.precision, clients)
+def networks_of(recipe, source, dataset):
+    """The `networks.Networks` of a recipe."""
+    shape, example = source.shape(dataset.train.x), example_shape(source, dataset)
+    return build_networks(recipe, shape, dataset.classes, lambda: unit_shares(recipe, shape, example, dataset.classes))
 
 
-def build_at(recipe, source, dataset, width, scale, classes, dtype, clients=1):
-    """The recipe's Keras model at any width; see `models.build_model`."""
-    shape = source.shape(dataset.train.x)
-    return build_model(recipe.model, shape, width, scale, classes, dtype,
-                       seeds.seed32(recipe.seed, "model"), clients=clients)
+def unit_shares(recipe, shape, example, classes):
+    """`{unit: share}`: the training memory of each of the trunk's units by that of all of them, see `memory`."""
+    width = recipe.levels.widths[recipe.levels.global_level]
+    model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
+    units = {spec.name: spec.unit for spec in recipe.model.layers}
+    found = {cost.unit: cost.memory(memory.TABLE_BATCH) for cost in memory.unit_costs(model, example, units)}
+    return {unit: held / sum(found.values()) for unit, held in found.items()}
 
 
 def label_table(partition):
@@ -58,37 +59,50 @@ def label_table(partition):
     return table
 
 
-def round_parts(recipe, dataset, partition, source, global_model, parallel, device):
-    """The `stack_round.RoundParts` of a recipe; the label axis is cut where that is exact and shortens it."""
-    objective = find_objective(recipe)
+def kept_labels(recipe, dataset, partition):
+    """The table of labels that label axes are cut to, or None: they are where that is exact and shortens them."""
+    reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    if reads or not (recipe.client.label_cut and find_objective(recipe).MASKS_LABELS):
+        return None
     table = label_table(partition)
-    shortens = recipe.client.label_cut and objective.MASKS_LABELS and table.shape[1] < dataset.classes
-    kept = table.shape[1] if shortens else dataset.classes
+    return table if table.shape[1] < dataset.classes else None
 
-    def build(level, clients=1, classes=kept):
-        return build_level(recipe, source, dataset, level, classes, clients)
 
-    models = tuple(build(level) for level in recipe.levels.names)
-    narrowest = min(recipe.levels.names, key=recipe.levels.widths.get)
-    label_axes = cuts.find_label_axes(lambda classes: build(narrowest, classes=classes))
-    server = registry.find("servers", recipe.round.server.name).apply
-    merge = registry.find("merges", recipe.round.merge.name).merge
-    most, example = int(partition.train.sizes.max()), example_shape(source, dataset)
-    y = dataset.train.y
-    engine = engines.choose(recipe, models, build, device, parallel,
-                            lambda level: product_cost(recipe, build(level), example, most))
-    kinds = batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,)
+def round_parts(recipe, dataset, partition, networks, source, parallel, device):
+    """The `stack_round.RoundParts` of a recipe."""
+    table = kept_labels(recipe, dataset, partition)
+    kept = dataset.classes if table is None else table.shape[1]
+    example, most = example_shape(source, dataset), int(partition.train.sizes.max())
+    engine = engines.choose(
+        recipe, lambda level, clients: networks.stack(level, clients, kept), networks.drawn, device, parallel,
+        lambda level: product_cost(recipe, networks.fresh(level, kept), example, most))
+    cut, y, sizes = networks.cut(kept), dataset.train.y, partition.train.sizes
+    correction = registry.find("corrections", recipe.client.correction.name)
+    options, personal = recipe.client.correction.options, networks.personal()
     return RoundParts(
-        models=models, engine=engine, kinds=kinds,
-        cut=cuts.build_cut(global_model, models, label_axes, dataset.classes),
+        models=tuple(networks.trained(level, kept) for level in recipe.levels.names), engine=engine, cut=cut,
+        kinds=batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,),
         keep=registry.find("submodels", recipe.round.submodel.name).keep,
-        objective=functools.partial(objective.loss, **recipe.client.loss.options),
-        optimizer=recipe.optimizer,
-        merge=functools.partial(merge, **recipe.round.merge.options),
-        server=functools.partial(server, **recipe.round.server.options),
+        objective=_function("objectives", recipe.client.loss), couple=_function("couplings", recipe.client.coupling),
+        correct=None if recipe.client.correction.name == "none" else functools.partial(correction.correct, **options),
+        remember=functools.partial(correction.remember, **options) if correction.REMEMBERS else None,
+        optimizer=recipe.optimizer, merge=_function("merges", recipe.round.merge),
+        server=_server(recipe, len(partition.train)),
         input=source, x=tf.constant(dataset.train.x), y=None if y is None else tf.constant(y),
-        labels=tf.constant(table) if shortens else None,
-        present=tf.constant(table >= 0 if shortens else partition.label_mask), parallel=parallel)
+        labels=None if table is None else tf.constant(table),
+        present=tf.constant(partition.label_mask if table is None else table >= 0),
+        counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
+        merged=networks.merged(cut), personal=personal, parallel=parallel)
+
+
+def _function(kind, plugin):
+    """A plug-in's function with the options of the recipe."""
+    return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
+
+
+def _server(recipe, registered):
+    """The server's function `(old, mean, coverage, slots) -> (new, slots)`."""
+    return functools.partial(_function("servers", recipe.round.server), registered=registered)
 
 
 def batch_kinds(recipe, dataset, partition, source):

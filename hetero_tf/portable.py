@@ -30,14 +30,14 @@ def portable_round(process, state, planned):
     packed = pack(planned, [stack.clients for stack in parts.engine.stacks])
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
     # What a program captures is written into it as a constant; so the data are arguments.
-    data = {name: getattr(parts, name) for name in ("x", "y", "labels", "present") if getattr(parts, name) is not None}
+    data = {name: getattr(parts, name) for name in ("x", "y", "labels", "present", "counts")
+            if getattr(parts, name) is not None}
 
-    def play(data, weights, packed, rates, first_round, seed):
-        return rounds.play(dataclasses.replace(parts, **data), weights, packed, rates, first_round, seed)
+    def play(data, before, packed, rates, first_round, seed):
+        return rounds.play(dataclasses.replace(parts, **data), before, packed, rates, first_round, seed)
 
-    weights = list(state.weights.values())
-    arguments = (data, weights, [tf.constant(array) for array in packed.arrays()],
-                 tf.constant(rates, weights[0].dtype), tf.constant(state.round), process._seed)
+    arguments = (data, process.in_order(state), [tf.constant(array) for array in packed.arrays()],
+                 tf.constant(rates, process.recipe.float_type), tf.constant(state.round), process._seed)
     compiled = tf.function(play, jit_compile=True, autograph=False)
     module = compiled.experimental_get_compiler_ir(*arguments)(stage="stablehlo_serialized")
     return module, tf.nest.flatten(arguments)

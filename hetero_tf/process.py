@@ -8,7 +8,7 @@
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,11 @@ import tensorflow as tf
 from hetero_tf import calibration, data, evaluation, hardware, plans, registry, seeds
 from hetero_tf import parts as building
 from hetero_tf.inputs import Input
+from hetero_tf.models import is_seed
+from hetero_tf.nets import values
+from hetero_tf.networks import source
 from hetero_tf.packing import pack
-from hetero_tf.rounds import build_round
+from hetero_tf.rounds import build_round, new_state
 from hetero_tf.stack_round import RoundParts
 
 
@@ -27,11 +30,15 @@ class State:
 
     Attributes:
         round: Finished rounds.
-        weights: Global trainable values by variable path.
+        weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
+        server: What the server's step keeps of each value, `{slot: {path: value}}`.
+        clients: What clients keep between rounds, `{"personal" or "memory": {path: [clients, ...]}}`.
     """
 
     round: int
     weights: dict
+    server: dict = field(default_factory=dict)
+    clients: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class LearningProcess:
         dataset: `data.dataset.Dataset`.
         partition: `partitions.partition.Partition`.
         input: `inputs.Input`.
-        global_model: Keras model at the global level, with the initial values.
+        networks: `networks.Networks`.
         parts: `stack_round.RoundParts`.
         parallel: Clients in flight at once.
     """
@@ -52,13 +59,17 @@ class LearningProcess:
     dataset: object
     partition: object
     input: Input
-    global_model: object
+    networks: object
     parts: RoundParts
     parallel: int
 
     def initialize(self):
         """The state before the first round."""
-        return State(0, {v.path: tf.convert_to_tensor(v) for v in self.global_model.trainable_variables})
+        weights = self.networks.initial()
+        empty = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
+        for place, table in empty["tables"]["personal"].items():
+            empty["tables"]["personal"][place] = table + empty["weights"][place]
+        return self._state(0, empty)
 
     def next(self, state, cohort=None):
         """Runs one round.
@@ -76,7 +87,8 @@ class LearningProcess:
     def plan(self, round, cohort=None, attempt=0):
         """The `plans.Plan` of a round."""
         starts = self.input.starts(self.dataset.train.x)
-        return plans.plan_round(self.recipe, self.partition, starts, self.input.shuffle, round, cohort, attempt)
+        return plans.plan_round(self.recipe, self.partition, starts, self.input.shuffle, self._division, round, cohort,
+                                attempt)
 
     def compile(self):
         """Traces the compiled round, which the first call would do otherwise."""
@@ -91,12 +103,47 @@ class LearningProcess:
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks])
-        weights, found = self._round(
-            list(state.weights.values()), [tf.constant(array) for array in packed.arrays()],
+        after, found = self._round(
+            self.in_order(state), [tf.constant(array) for array in packed.arrays()],
             tf.constant(rates, self.recipe.float_type), state.round, self._seed)
         rows = [self._row(plan, rate, {name: values[index].numpy()[places] for name, values in found.items()})
                 for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.places))]
-        return State(state.round + len(planned), dict(zip(state.weights, weights))), rows
+        return self._state(state.round + len(planned), after), rows
+
+    def in_order(self, state):
+        """A `State` as the compiled round takes it."""
+        places = {path: place for place, path in enumerate(state.weights)}
+        tables = {name: {places[path]: value for path, value in state.clients.get(name, {}).items()}
+                  for name in ("personal", "memory")}
+        return {"weights": list(state.weights.values()), "slots": [list(slot.values()) for slot in state.server.values()],
+                "tables": tables}
+
+    def _state(self, round, values):
+        """The `State` of what the compiled round gives."""
+        paths = self.paths
+        return State(round, dict(zip(paths, values["weights"])),
+                     {name: dict(zip(paths, slot)) for name, slot in zip(self._slots, values["slots"])},
+                     {name: {paths[place]: value for place, value in table.items()}
+                      for name, table in values["tables"].items()})
+
+    @functools.cached_property
+    def paths(self):
+        """Paths of the global values, in order."""
+        return tuple(self.networks.shapes(self.recipe.levels.global_level, self.dataset.classes))
+
+    @functools.cached_property
+    def global_model(self):
+        """The Keras model by which the global level predicts, with the initial values where it is one network."""
+        return self.build(self.recipe.levels.global_level)
+
+    @property
+    def _slots(self):
+        return registry.find("servers", self.recipe.round.server.name).SLOTS
+
+    @property
+    def _division(self):
+        counts = tuple(len(self.networks.stages[name]) for name in self.recipe.levels.names)
+        return plans.Division(counts, self.networks.drawn)
 
     @property
     def example_shape(self):
@@ -132,9 +179,10 @@ class LearningProcess:
         Returns:
             Metrics by name, and the statistics of static batch normalisation by variable path (empty without it).
         """
-        weights = list(state.weights.values())
-        statistics = self.statistics(state)
-        found = self._test(weights, list(statistics.values()))
+        model, statistics = self.global_model, self.statistics(state)
+        fixed = [statistics[v.path] if v.path in statistics else self._value(state, v)
+                 for v in model.non_trainable_variables if not is_seed(v)]
+        found = self._test(self._weights(state, model), fixed)
         metrics = {name: float(value) for name, value in found.items() if value.shape.rank == 0}
         return metrics, statistics
 
@@ -146,7 +194,8 @@ class LearningProcess:
         """
         top = self.recipe.levels.global_level
         level = top if level is None else level
-        paths = calibration.statistics_paths(self.global_model)
+        model = self.global_model if level == top else self.build(level)
+        paths = calibration.statistics_paths(model)
         if not paths:
             return {}
         settings, seed = self.recipe.evaluate, self.recipe.seed
@@ -156,7 +205,7 @@ class LearningProcess:
             examples, settings.statistics_batch, seeds.rng(seed, "statistics", state.round))
         key = seeds.seed32(seed, "statistics noise", state.round)
         calibrate = self._calibrate if level == top else self._build_calibrate(level)
-        return dict(zip(paths, calibrate(self._submodel(state, level), full, short, key)))
+        return dict(zip(paths, calibrate(self._weights(state, model), full, short, key)))
 
     def model(self, state, level=None, statistics=None):
         """The trained Keras model at any level, with all classes and the first channels of the global weights.
@@ -169,8 +218,8 @@ class LearningProcess:
         level = self.recipe.levels.global_level if level is None else level
         statistics = self.statistics(state, level) if statistics is None else statistics
         model = self.build(level)
-        for variable, value in zip(model.trainable_variables, self._submodel(state, level)):
-            variable.assign(value)
+        for variable in values(model):
+            variable.assign(self._value(state, variable))
         for variable in model.non_trainable_variables:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
@@ -178,17 +227,19 @@ class LearningProcess:
 
     def build(self, level):
         """A new Keras model at a level, for inference: all classes, Scalers inert."""
-        width = self.recipe.levels.widths[level]
-        return building.build_at(self.recipe, self.input, self.dataset, width, 1.0, self.dataset.classes,
-                                 self.recipe.float_type)
+        return self.networks.predictor(level)
 
-    def _submodel(self, state, level):
-        """The level's first channels of the global weights, in model order."""
-        weights = list(state.weights.values())
-        if level == self.recipe.levels.global_level:
-            return weights
-        shapes = [variable.shape for variable in self.build(level).trainable_variables]
-        return [tf.slice(value, [0] * len(shape), shape) for value, shape in zip(weights, shapes)]
+    def _value(self, state, variable):
+        """A predictor's value: the first channels of the global one; the clients' mean of what they keep."""
+        path, member = source(variable.path)
+        own = state.clients.get("personal", {}).get(path)
+        value = state.weights[path] if own is None else tf.reduce_mean(own, 0)
+        value = value if member is None else value[member]
+        return tf.slice(value, [0] * len(variable.shape), variable.shape)
+
+    def _weights(self, state, model):
+        """The values of a predictor's trainable variables, in its order."""
+        return [self._value(state, variable) for variable in model.trainable_variables]
 
     def _build_calibrate(self, level):
         return calibration.build_calibrate(self.build(level), self.build(level), self.input, self.parts.x, self.parts.y,
@@ -200,7 +251,7 @@ class LearningProcess:
 
     @functools.cached_property
     def _round(self):
-        return build_round(self.parts)
+        return build_round(self.parts, len(self._slots), len(self.partition.train))
 
     @functools.cached_property
     def _calibrate(self):
@@ -237,9 +288,8 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:
         partition = building.split(recipe, dataset)
-    source = building.build_input(recipe)
-    width = recipe.levels.widths[recipe.levels.global_level]
-    global_model = building.build_at(recipe, source, dataset, width, 1.0, dataset.classes, recipe.float_type)
-    parts = building.round_parts(recipe, dataset, partition, source, global_model, parallel,
-                                  hardware.devices() if device is None else device)
-    return LearningProcess(recipe, dataset, partition, source, global_model, parts, parallel)
+    inputs = building.build_input(recipe)
+    networks = building.networks_of(recipe, inputs, dataset)
+    parts = building.round_parts(recipe, dataset, partition, networks, inputs, parallel,
+                                 hardware.devices() if device is None else device)
+    return LearningProcess(recipe, dataset, partition, inputs, networks, parts, parallel)

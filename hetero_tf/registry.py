@@ -20,12 +20,13 @@ EXPORTS = {
     "inputs": "build",
     "partitions": "split",
     "submodels": "keep",
+    "stages": "divide",
     "objectives": "loss",
+    "couplings": "couple",
+    "corrections": "correct",
     "merges": "merge",
     "servers": "apply",
     "schedules": "multiplier",
-    "couplings": "couple",
-    "corrections": "correct",
 }
 KINDS = (*EXPORTS, "layers")
 FROM_LEVEL = ("scale", "clients")

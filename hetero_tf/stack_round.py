@@ -1,5 +1,6 @@
 """Cut and local training of the clients of one stack, inside the graph of a round."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,15 +18,19 @@ class RoundParts:
     """What a round is made of.
 
     Attributes:
-        models: Keras models, one per level of the mix.
+        models: Whole Keras models, one per level of the mix.
         engine: `engines.Engine`: how the clients of each level are computed.
-        cut: Where the models' variables lie in the global model.
-        keep, objective, merge, server: The functions of the recipe's plug-ins.
+        cut: Where the models' values lie in the global model.
+        keep, objective, couple, merge, server: The functions of the recipe's plug-ins.
+        correct, remember: Those of its correction; None where there is none, or none that remembers.
         optimizer: Local SGD.
         input: How examples become batches.
         x, y: The stored training split.
         labels: int32 [clients, kept], each client's labels with -1 behind them; None: all levels keep all labels.
         present: bool [clients, classes or kept], which of the kept labels a client has.
+        counts: float [clients], what each client counts in the merge; None: one.
+        merged: For each variable and level, whether the level's clients count for it.
+        personal: Positions of the variables that stay with the clients.
         kinds: `clients.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
         parallel: Stacks in flight at once.
     """
@@ -35,6 +40,9 @@ class RoundParts:
     cut: cuts.Cut
     keep: Callable
     objective: Callable
+    couple: Callable
+    correct: Callable | None
+    remember: Callable | None
     optimizer: Optimizer
     merge: Callable
     server: Callable
@@ -43,28 +51,58 @@ class RoundParts:
     y: tf.Tensor | None
     labels: tf.Tensor | None
     present: tf.Tensor
+    counts: tf.Tensor | None
+    merged: tuple
+    personal: tuple
     kinds: tuple
     parallel: int
 
 
 @dataclass(frozen=True)
+class Work:
+    """What one stack of clients does in a round.
+
+    Attributes:
+        clients: int32 [K]; -1 = empty place.
+        members: int32 [K], which network of an ensemble each of them trains.
+        ticks, rows, starts, stages: As in `packing.Packed`, of this stack.
+    """
+
+    clients: tf.Tensor
+    members: tf.Tensor
+    ticks: tf.Tensor
+    rows: tf.Tensor
+    starts: tf.Tensor
+    stages: tf.Tensor
+
+
+@dataclass(frozen=True)
 class StackUpdate:
-    """A stack's part of the merge: its `clients.LocalResult` and, per client, the coordinates that are merged."""
+    """A stack's part of the merge.
+
+    Attributes:
+        local: `clients.LocalResult`.
+        places: For each client the coordinates that it has.
+        rows: For each client the coordinates that are merged.
+        memory: [K, values], what the clients' correction remembers, or None.
+    """
 
     local: object
+    places: list
     rows: list
+    memory: tf.Tensor | None
 
 
-def train_stack(parts, level, weights, clients, round, seed, work, learning_rate):
+def train_stack(parts, level, weights, tables, round, seed, work, learning_rate):
     """Cuts the sub-models of a stack's clients, trains them and says where their values belong.
 
     Args:
         parts: `RoundParts`.
         level: Position in the mix, a Python int.
         weights: Global tensors.
-        clients: int32 [K]; -1 = empty place.
+        tables: What clients keep between rounds, see `rounds.build_round`.
         round, seed: Scalar int32.
-        work: (ticks, rows [K, ticks, batch], starts [ticks]) of this stack, as in `packing.Packed`.
+        work: `Work`.
         learning_rate: Scalar.
 
     Returns:
@@ -72,25 +110,43 @@ def train_stack(parts, level, weights, clients, round, seed, work, learning_rate
     """
     stack = parts.engine.stacks[level]
     # An empty place does no step, but its tables are looked up.
-    clients = tf.unstack(tf.maximum(clients, 0), num=stack.clients)
+    clients = tf.unstack(tf.maximum(work.clients, 0), num=stack.clients)
+    members = tf.unstack(work.members, num=stack.clients)
     own = [_own_labels(parts, client) for client in clients]
-    where = [cuts.coordinates(parts.cut, level, parts.keep, round, client, seed, labels)
-             for client, labels in zip(clients, own)]
+    where = [cuts.coordinates(parts.cut, level, parts.keep, round, client, seed, labels, member)
+             for client, labels, member in zip(clients, own, members)]
     present = tf.gather(parts.present, tf.stack(clients))
     key = tf.stack([tf.stack([seed, round, client]) for client in clients])
     axis = all_labels(parts.present.shape[1]) if parts.labels is None else _label_axis(parts, own)
-    start = stack.pack([cuts.take(parts.cut, weights, places) for places in where])
 
-    def train(start, present, key, learning_rate, *work):
-        local = train_locally(stack, _objective(parts, axis, present), parts.optimizer,
-                              _batches(parts, stack.clients, work, axis), start, learning_rate, key)
-        return local.weights, local.losses, local.gradient_norms
+    def packed(values):
+        return stack.pack([cuts.take(parts.cut, level, values(client), places)
+                           for client, places in zip(clients, where)])
+
+    start = packed(lambda client: own_values(weights, tables["personal"], client))
+    memory = [packed(lambda client: [table[client] for table in tables["memory"].values()])] if parts.remember else []
+
+    def train(start, memory, present, round, key, learning_rate, *steps):
+        correct, learned = None, start[:, :stack.parameters]
+        memory = memory[0][:, :stack.parameters] if memory else None
+        if parts.correct is not None:
+            correct = functools.partial(parts.correct, start=learned, memory=memory)
+        local = train_locally(stack, _objective(parts, axis, present, round), correct, parts.optimizer,
+                              _batches(parts, stack.clients, steps, axis), start, learning_rate, key)
+        after = [] if memory is None else [parts.remember(memory, local.weights[:, :stack.parameters], learned)]
+        return local.weights, local.losses, local.gradient_norms, after
 
     if parts.engine.compiled:
         train = tf.function(train, jit_compile=True, autograph=False)
-    local = LocalResult(*train(start, present, key, learning_rate, *work))
-    return StackUpdate(local, [cuts.merged_rows(parts.cut, places, present[place])
-                               for place, places in enumerate(where)])
+    *local, after = train(start, memory, present, round, key, learning_rate, work.ticks, work.rows, work.starts,
+                          work.stages)
+    merged = [cuts.merged_rows(parts.cut, places, present[place]) for place, places in enumerate(where)]
+    return StackUpdate(LocalResult(*local), where, merged, after[0] if after else None)
+
+
+def own_values(weights, table, client):
+    """The global values, but a client's own where it keeps some: `table` is `{position: [clients, ...]}`."""
+    return [table[place][client] if place in table else value for place, value in enumerate(weights)]
 
 
 def _own_labels(parts, client):
@@ -111,19 +167,22 @@ def _label_axis(parts, own):
     return Labels(local=lambda targets: tf.gather(places, targets, batch_dims=1), count=count)
 
 
-def _objective(parts, axis, present):
-    """`(logits, targets) -> [K]`, each client's mean."""
-    def objective(logits, targets):
+def _objective(parts, axis, present, round):
+    """`(outputs, targets) -> [K]`, each client's mean."""
+    def loss(logits, targets):
         shape = [present.shape[0], *[1] * (logits.shape.rank - 2), present.shape[1]]
-        losses = parts.objective(logits, targets, tf.reshape(present, shape), _classes(parts) - axis.count)
+        return parts.objective(logits, targets, tf.reshape(present, shape), _classes(parts) - axis.count)
+
+    def objective(outputs, targets):
+        losses = parts.couple([loss(logits, targets) for logits in outputs], outputs, targets, round)
         return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
 
     return objective
 
 
-def _batches(parts, clients, work, axis):
+def _batches(parts, clients, steps, axis):
     """The `clients.Batches` of a stack."""
-    ticks, rows, starts = work
+    ticks, rows, starts, stages = steps
 
     def counts(tick):
         return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
@@ -134,8 +193,10 @@ def _batches(parts, clients, work, axis):
         return parts.input.batch(parts.x, parts.y, chosen, starts[tick], key, axis, training=True, length=length)
 
     def choose(tick):
+        if len(parts.kinds) == 1:
+            return 0
         found = tf.stack([tf.reduce_max(counts(tick)), parts.input.length(parts.x, starts[tick])])
         return tf.argmax(tf.reduce_all(found == tf.constant(parts.kinds), axis=1), output_type=tf.int32)
 
     active = (lambda tick: counts(tick) > 0) if clients > 1 else None
-    return Batches(read, active, parts.kinds, choose, ticks, tf.shape(rows)[1])
+    return Batches(read, active, parts.kinds, choose, lambda tick: stages[tick], ticks, tf.shape(rows)[1])

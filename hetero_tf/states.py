@@ -6,13 +6,20 @@ from hetero_tf import calibration
 from hetero_tf.process import State
 from hetero_tf.store import sealed
 
-WEIGHTS, STATISTICS = "weights/", "statistics/"
+WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
 
 
 def packed(state, statistics):
     """The arrays to seal: `{name: array}` of a `process.State`, and of statistics where there are any."""
-    values = {WEIGHTS + path: np.asarray(value) for path, value in state.weights.items()}
-    return values | {STATISTICS + path: np.asarray(value) for path, value in statistics.items()}
+    return {name: np.asarray(value) for name, value in _named(state, statistics).items()}
+
+
+def _named(state, statistics):
+    """Every value of a state under the name by which it is sealed."""
+    found = {WEIGHTS + path: value for path, value in state.weights.items()}
+    for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients)):
+        found |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
+    return found | {STATISTICS + path: value for path, value in statistics.items()}
 
 
 def open_newest(folder, process):
@@ -20,26 +27,20 @@ def open_newest(folder, process):
 
     Statistics are empty where the round was not evaluated.
     """
-    weights, statistics = _expected(process)
-    found = sealed.load_newest(folder, weights | statistics, optional=statistics)
+    wanted = process.initialize()
+    paths = calibration.statistics_paths(process.global_model)
+    measured = {v.path: v for v in process.global_model.non_trainable_variables if v.path in paths}
+    specs = {name: (tuple(value.shape), getattr(value.dtype, "name", value.dtype))
+             for name, value in _named(wanted, measured).items()}
+    optional = {STATISTICS + path for path in paths}
+    found = sealed.load_newest(folder, specs, optional=optional)
     if found is None:
         return None
-    state = State(found.round, _unprefixed(found.arrays, weights, WEIGHTS))
-    have = [name for name in statistics if name in found.arrays]
-    return state, _unprefixed(found.arrays, have, STATISTICS), found.info, found.skipped
 
+    def table(prefix, tables):
+        return {name: {path: found.arrays[f"{prefix}{name}/{path}"] for path in table} for name, table in tables.items()}
 
-def _expected(process):
-    """Name -> (shape, type) of every sealed weight, and of every statistic."""
-    model = process.global_model
-    paths = calibration.statistics_paths(model)
-
-    def specs(prefix, variables):
-        return {prefix + v.path: (tuple(v.shape), v.dtype) for v in variables}
-
-    return (specs(WEIGHTS, model.trainable_variables),
-            specs(STATISTICS, [v for v in model.non_trainable_variables if v.path in paths]))
-
-
-def _unprefixed(values, names, prefix):
-    return {name.removeprefix(prefix): values[name] for name in names}
+    state = State(found.round, {path: found.arrays[WEIGHTS + path] for path in wanted.weights},
+                  table(SERVER, wanted.server), table(CLIENTS, wanted.clients))
+    have = {path: found.arrays[STATISTICS + path] for path in paths if STATISTICS + path in found.arrays}
+    return state, have, found.info, found.skipped

@@ -7,8 +7,6 @@ axis is never cut, so that agreement also shows that cutting it changes nothing.
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.parts import build_level
-
 
 def play(process, weights, planned, first_round=0):
     """Runs the planned rounds; returns the new weights by path, and (mean loss, mean gradient norm) per round."""
@@ -26,7 +24,7 @@ def play_round(process, weights, plan, number):
     count = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
     metrics = []
     for slot, client in enumerate(plan.clients.tolist()):
-        model = build_level(recipe, process.input, process.dataset, recipe.levels.names[plan.levels[slot]], classes)
+        model = process.networks.fresh(recipe.levels.names[plan.levels[slot]], classes)
         places = {v.path: [coordinates(process, size, kept, number, client)
                            for size, kept in zip(weights[v.path].shape, v.shape)] for v in model.trainable_variables}
         for variable in model.trainable_variables:

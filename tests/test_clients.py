@@ -4,12 +4,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from hetero_tf import clients
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.recipe.schema import Optimizer
-from hetero_tf.stacks import build_stack, slot
+from hetero_tf.stacks import build_stack
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
@@ -23,10 +24,12 @@ def linear(many=1, dropout=0.0, bias=False):
         dense = keras_layer("Dense", many)(2, use_bias=bias, dtype="float64")
         return keras.Model(inputs, dense(Dropout(dropout, many, dtype="float64")(inputs)))
 
-    return slot(build(1)) if many == 1 else build_stack(build(1), build, many)
+    build = tiny.stacks(build)
+    return build(1) if many == 1 else build_stack(build(1), build, many)
 
 
-def squared(logits, targets):
+def squared(outputs, targets):
+    (logits,) = outputs
     return tf.reduce_mean(tf.square(logits - targets), [1, 2])
 
 
@@ -44,10 +47,10 @@ def train(stack, optimizer, steps=3, key=((0, 1, 2), (0, 1, 5)), objective=squar
         many = stack.clients
         batches = clients.Batches(
             read=lambda tick, key, kind: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
-            kinds=(None,), choose=None,
+            kinds=(None,), choose=None, stage=None,
             active=None if active is None else lambda tick: tf.gather(active, tick), ticks=tf.constant(steps),
             most=tf.constant(steps if most is None else most))
-        found = clients.train_locally(stack, objective, optimizer, batches,
+        found = clients.train_locally(stack, objective, None, optimizer, batches,
                                       tf.ones([many, sum(stack.sizes)], tf.float64), tf.constant(rate, tf.float64), key)
         return found.weights, found.losses, found.gradient_norms
 
@@ -165,6 +168,6 @@ def test_a_client_that_idles_draws_the_dropout_of_its_own_next_step():
 
 def test_training_changes_no_variable_of_the_model():
     stack = linear(dropout=0.5)
-    before = [variable.numpy() for variable in stack.model.variables]
+    before = [variable.numpy() for variable in stack.stages[0].nets[0].model.variables]
     train(stack, Optimizer(learning_rate=0.1))
-    assert all((old == new.numpy()).all() for old, new in zip(before, stack.model.variables))
+    assert all((old == new.numpy()).all() for old, new in zip(before, stack.stages[0].nets[0].model.variables))

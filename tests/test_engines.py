@@ -173,11 +173,9 @@ CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
     ("cohort", "gpu", DEAR, (2, 3, 8, 8)),
 ])
 def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
-    monkeypatch.setattr(engines, "slot", lambda model: SimpleNamespace(clients=1))
-    monkeypatch.setattr(engines, "build_stack", lambda model, build, clients: SimpleNamespace(clients=build(clients)))
-    mix = (("a", 1), ("b", 3), ("c", 8), ("d", 88))
-    given = SimpleNamespace(engine=engine, levels=SimpleNamespace(mix=mix), round=SimpleNamespace(clients=100))
-    chosen = engines.choose(given, "abcd", lambda name, clients: clients, device, 2, lambda name: cost)
+    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
+    given = asked_for((("a", 1), ("b", 3), ("c", 8), ("d", 88)), 100, engine)
+    chosen = engines.choose(given, so_many, False, device, 2, lambda name: cost)
     assert tuple(stack.clients for stack in chosen.stacks) == expected
     assert max(expected) <= engines.LARGEST
     assert chosen.compiled == (device == "gpu")
@@ -185,28 +183,46 @@ def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, m
 
 
 def test_the_cost_of_a_level_is_counted_only_where_it_matters(monkeypatch):
-    monkeypatch.setattr(engines, "slot", lambda model: SimpleNamespace(clients=1))
-    monkeypatch.setattr(engines, "build_stack", lambda model, build, clients: SimpleNamespace(clients=clients))
+    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
     asked, mix = [], (("a", 1), ("b", 4))
     for engine, device in (("auto", "cpu"), ("slots", "cpu"), ("cohort", "cpu"), ("auto", "gpu")):
-        given = SimpleNamespace(engine=engine, levels=SimpleNamespace(mix=mix), round=SimpleNamespace(clients=10))
-        engines.choose(given, "ab", None, device, 2, lambda name: asked.append(name) or 0)
+        engines.choose(asked_for(mix, 10, engine), so_many, False, device, 2, lambda name: asked.append(name) or 0)
     assert asked == ["b"]  # level a has two clients a round, one for each stack in flight
 
 
 def test_levels_that_cannot_be_stacked_have_a_reason_and_the_others_are(monkeypatch):
-    def refuse(model, build, clients):
-        if model == "b":
+    def refuse(alone, build, clients):
+        if build(clients).name == "b":
             raise CannotStack("too odd")
-        return SimpleNamespace(clients=clients)
+        return build(clients)
 
-    monkeypatch.setattr(engines, "slot", lambda model: SimpleNamespace(clients=1))
     monkeypatch.setattr(engines, "build_stack", refuse)
-    given = SimpleNamespace(engine="auto", levels=SimpleNamespace(mix=(("a", 1), ("b", 1), ("c", 1))),
-                            round=SimpleNamespace(clients=18))
-    chosen = engines.choose(given, "abc", None, "cpu", 2, lambda name: 0)
+    given = asked_for((("a", 1), ("b", 1), ("c", 1)), 18)
+    chosen = engines.choose(given, so_many, False, "cpu", 2, lambda name: 0)
     assert chosen.summary("abc") == {"a": 3, "b": 1, "c": 3}
     assert chosen.reasons == ("level b is computed client by client: too odd",)
+
+
+def test_clients_whose_steps_draw_their_stages_are_computed_one_by_one():
+    chosen = engines.choose(asked_for((("a", 1), ("b", 1)), 18, "cohort"), so_many, True, "cpu", 2, None)
+    assert chosen.summary("ab") == {"a": 1, "b": 1} and chosen.reasons == ()
+
+
+def test_each_network_of_an_ensemble_is_a_place_in_a_stack(monkeypatch):
+    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
+    given = asked_for((("a", 1), ("b", 1)), 4, members={"a": 3})
+    assert engines.choose(given, so_many, False, "cpu", 2, lambda name: 0).summary("ab") == {"a": 3, "b": 1}
+
+
+def so_many(name, clients):
+    """Stands for the stack of so many clients of a level."""
+    return SimpleNamespace(name=name, clients=clients)
+
+
+def asked_for(mix, clients, engine="auto", members=None):
+    """The part of a recipe that the choice reads."""
+    return SimpleNamespace(engine=engine, levels=SimpleNamespace(mix=mix, members=members or {}),
+                           round=SimpleNamespace(clients=clients))
 
 
 def stateful(function):
@@ -236,5 +252,5 @@ def test_a_loss_with_an_assertion_inside_would_be_found():
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
     process = built(CASES[-1], "cohort")
-    found = stateful(build_round(dataclasses.replace(process.parts, objective=checked)))
+    found = stateful(build_round(dataclasses.replace(process.parts, objective=checked), 0, 5))
     assert {"Assert", "While", "Case"} <= {kind for _, kind in found}

@@ -17,25 +17,28 @@ def drawn(rng, most=7, kinds=3):
     rows[np.arange(BATCH) >= counts[..., None]] = -1
     rows[np.arange(most) >= steps[:, None]] = -1
     starts = np.where(np.arange(most) < steps[:, None], 64 * rng.integers(0, kinds, counts.shape), 0).astype(np.int32)
-    return steps, rows, starts
+    stages = np.where(np.arange(most) < steps[:, None], rng.integers(0, kinds, counts.shape), 0).astype(np.int32)
+    return steps, rows, starts, stages
 
 
 def plan(levels, work, clients=None):
     clients = np.arange(10, 10 + len(levels)) if clients is None else clients
-    return Plan(np.asarray(clients, np.int32), np.asarray(levels, np.int32), *work)
+    members = np.arange(len(levels), dtype=np.int32) % 3
+    return Plan(np.asarray(clients, np.int32), np.asarray(levels, np.int32), *work, members)
 
 
 def test_every_client_keeps_its_order_and_all_read_alike_in_a_tick():
     rng, waited = np.random.default_rng(0), 0
     for _ in range(300):
-        steps, rows, starts = drawn(rng, kinds=int(rng.integers(1, 4)))
-        found, firsts = align(steps, rows, starts)
+        steps, rows, starts, stages = drawn(rng, kinds=int(rng.integers(1, 4)))
+        found, firsts, trained = align(steps, rows, starts, stages)
         active = (found >= 0).any(-1)
         assert max(steps) <= len(firsts) == found.shape[1] <= sum(steps)
         for client, many in enumerate(steps):
             # Neither a step twice, nor one left out, nor two in another order.
             assert found[client][active[client]].tolist() == rows[client, :many].tolist()
             assert firsts[active[client]].tolist() == starts[client, :many].tolist()
+            assert trained[active[client]].tolist() == stages[client, :many].tolist()
         for tick in range(len(firsts)):
             assert len(set((found[active[:, tick], tick] >= 0).sum(-1))) == 1
         waited += not active.all()
@@ -45,12 +48,14 @@ def test_every_client_keeps_its_order_and_all_read_alike_in_a_tick():
 def test_clients_that_read_alike_cost_nothing_extra():
     steps, rows, starts = np.full(3, 5, np.int32), np.zeros((3, 6, BATCH), np.int32), np.zeros((3, 6), np.int32)
     rows[:, 4:, 2:], rows[:, 5:] = -1, -1
-    found, firsts = align(steps, rows, starts)
+    stages = np.tile(np.asarray([0, 0, 1, 1, 1, 0], np.int32), (3, 1))
+    found, firsts, trained = align(steps, rows, starts, stages)
+    assert trained.tolist() == [0, 0, 1, 1, 1]
     assert found.shape == (3, 5, BATCH) and np.shares_memory(found, rows)
     assert firsts.tolist() == [0] * 5
     # One example less in one client's last batch is one tick more, not a padded batch.
     rows[1, 4, 1:] = -1
-    found, _ = align(steps, rows, starts)
+    found, _, _ = align(steps, rows, starts, stages)
     assert (found >= 0).sum(-1).tolist() == [[4] * 4 + [2, 0], [4] * 4 + [0, 1], [4] * 4 + [2, 0]]
 
 
@@ -58,13 +63,14 @@ def test_the_client_that_is_furthest_behind_goes_first():
     steps = np.asarray([4, 2], np.int32)
     rows = np.arange(2 * 4 * BATCH, dtype=np.int32).reshape(2, 4, BATCH)
     rows[1, 2:], rows[1, :2, 1:] = -1, -1
-    found, _ = align(steps, rows, np.zeros((2, 4), np.int32))
+    found, _, _ = align(steps, rows, *np.zeros((2, 2, 4), np.int32))
     assert (found >= 0).any(-1).astype(int).tolist() == [[1, 0, 1, 1, 0, 1], [0, 1, 0, 0, 1, 0]]
 
 
 def test_clients_without_work_give_stacks_without_ticks():
-    nothing = (np.zeros(2, np.int32), np.full((2, 1, BATCH), -1, np.int32), np.zeros((2, 1), np.int32))
-    rows, starts = align(*nothing)
+    nothing = (np.zeros(2, np.int32), np.full((2, 1, BATCH), -1, np.int32), np.zeros((2, 1), np.int32),
+               np.zeros((2, 1), np.int32))
+    rows, starts, _ = align(*nothing)
     assert rows.shape == (2, 0, BATCH) and starts.shape == (0,)
     packed = pack([plan([0, 0], nothing)], [2])
     assert packed.ticks.tolist() == [[0]]
@@ -77,11 +83,10 @@ def test_every_client_stands_at_its_place_with_its_work():
         sizes = rng.integers(1, 4, 3).tolist()
         rounds = []
         for number in range(3):
-            steps, rows, starts = drawn(rng)
-            steps, rows, starts = (np.resize(array, (5, *array.shape[1:])) for array in (steps, rows, starts))
-            rounds.append(plan(rng.integers(0, 3, 5), (steps, rows, starts), rng.permutation(20)[:5]))
+            work = [np.resize(array, (5, *array.shape[1:])) for array in drawn(rng)]
+            rounds.append(plan(rng.integers(0, 3, 5), work, rng.permutation(20)[:5]))
         packed = pack(rounds, sizes)
-        assert {array.dtype for array in (*packed.arrays(), packed.places)} == {np.dtype(np.int32)}
+        assert {array.dtype for array in (*packed.arrays(), *packed.places)} == {np.dtype(np.int32)}
         for number, planned in enumerate(rounds):
             assert len(set(packed.places[number])) == 5
             assert np.count_nonzero(packed.clients[number] >= 0) == 5
@@ -89,6 +94,7 @@ def test_every_client_stands_at_its_place_with_its_work():
                 stack, place = divmod(int(where), max(sizes))
                 own = packed.rows[number, stack, place]
                 assert packed.clients[number, stack, place] == planned.clients[slot]
+                assert packed.members[number, stack, place] == planned.members[slot]
                 assert packed.levels[number, stack] == planned.levels[slot]
                 assert place < sizes[planned.levels[slot]]
                 assert own[(own >= 0).any(-1)].tolist() == planned.rows[slot, :planned.steps[slot]].tolist()
@@ -96,34 +102,36 @@ def test_every_client_stands_at_its_place_with_its_work():
 
 
 def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_level():
-    work = (np.ones(4, np.int32), np.zeros((4, 1, BATCH), np.int32), np.zeros((4, 1), np.int32))
+    work = (np.ones(4, np.int32), np.zeros((4, 1, BATCH), np.int32), *np.zeros((2, 4, 1), np.int32))
     packed = pack([plan([0, 1, 2, 2], work), plan([1, 1, 1, 1], work)], [1, 4, 2])
     assert packed.clients.shape == (2, 3, 4)
     assert packed.clients[0].tolist() == [[10, -1, -1, -1], [11, -1, -1, -1], [12, 13, -1, -1]]
     assert packed.clients[1].tolist() == [[10, 11, 12, 13], [-1] * 4, [-1] * 4]
     assert packed.levels.tolist() == [[0, 1, 2], [1, 1, 1]]
     assert packed.ticks.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert packed.places.tolist() == [[0, 4, 8, 9], [0, 1, 2, 3]]
+    assert [own.tolist() for own in packed.places] == [[0, 4, 8, 9], [0, 1, 2, 3]]
 
 
 def test_the_order_of_a_plan_is_kept_so_that_the_most_work_starts_first():
-    work = (np.ones(5, np.int32), np.zeros((5, 1, BATCH), np.int32), np.zeros((5, 1), np.int32))
+    work = (np.ones(5, np.int32), np.zeros((5, 1, BATCH), np.int32), *np.zeros((2, 5, 1), np.int32))
     packed = pack([plan([2, 0, 2, 0, 2], work)], [2, 2, 2])
     assert packed.levels.tolist() == [[2, 2, 0]]
     assert packed.clients.tolist() == [[[10, 12], [14, -1], [11, 13]]]
 
 
 def test_a_round_with_short_work_is_padded_to_the_longest_round():
-    short = (np.ones(1, np.int32), np.zeros((1, 1, BATCH), np.int32), np.zeros((1, 1), np.int32))
-    long = (np.full(1, 3, np.int32), np.zeros((1, 3, BATCH), np.int32), np.asarray([[0, 64, 128]], np.int32))
+    short = (np.ones(1, np.int32), np.zeros((1, 1, BATCH), np.int32), *np.zeros((2, 1, 1), np.int32))
+    long = (np.full(1, 3, np.int32), np.zeros((1, 3, BATCH), np.int32), np.asarray([[0, 64, 128]], np.int32),
+            np.asarray([[0, 1, 1]], np.int32))
     packed = pack([plan([0], short), plan([0], long)], [2])
     assert packed.ticks.tolist() == [[1], [3]]
     assert packed.rows.shape == (2, 1, 2, 3, BATCH) and (packed.rows[0, :, :, 1:] == -1).all()
     assert packed.starts.tolist() == [[[0, 0, 0]], [[0, 64, 128]]]
+    assert packed.stages.tolist() == [[[0, 0, 0]], [[0, 1, 1]]]
 
 
-def test_rounds_of_one_call_need_equal_cohorts():
-    work = (np.ones(2, np.int32), np.zeros((2, 1, BATCH), np.int32), np.zeros((2, 1), np.int32))
-    sentence = r"^rounds of one call need the same number of clients. Received: clients=\[2, 1\]$"
-    with pytest.raises(ValueError, match=sentence):
-        pack([plan([0, 0], work), plan([0], [array[:1] for array in work])], [1])
+def test_rounds_of_one_call_may_have_cohorts_of_different_size():
+    work = (np.ones(3, np.int32), np.zeros((3, 1, BATCH), np.int32), *np.zeros((2, 3, 1), np.int32))
+    packed = pack([plan([0, 0, 0], work), plan([0], [array[:1] for array in work])], [2])
+    assert packed.clients.tolist() == [[[10, 11], [12, -1]], [[10, -1], [-1, -1]]]
+    assert [own.tolist() for own in packed.places] == [[0, 1, 2], [0]]

@@ -9,10 +9,11 @@ from hetero_tf import plans, recipe
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
 RECIPE = recipe.loads(tiny.IMAGES)
+JOINT = plans.Division((1,) * len(RECIPE.levels.names), drawn=False)
 
 
 def plan(round=0, shuffle=True, starts=(0,), given=RECIPE, **options):
-    return plans.plan_round(given, PARTITION, starts, shuffle, round, **options)
+    return plans.plan_round(given, PARTITION, starts, shuffle, JOINT, round, **options)
 
 
 def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
@@ -85,3 +86,41 @@ def test_clients_have_their_own_examples_and_padding_behind_their_steps():
         assert (np.bincount(rows[rows >= 0], minlength=25)[own] == 2).all()
         assert (rows >= 0).sum() == 2 * len(own)
         assert (rows[steps:] == -1).all()
+
+
+def test_stages_follow_one_another_each_with_all_epochs():
+    both = plans.Division((3,) * len(RECIPE.levels.names), drawn=False)
+    found = plans.plan_round(RECIPE, PARTITION, (0,), True, both, 0, [1, 2])
+    for client, steps, rows, stages in zip(found.clients, found.steps, found.rows, found.stages):
+        own = PARTITION.train[client]
+        each = 2 * -(-len(own) // 3)
+        assert steps == 3 * each
+        assert stages[:steps].tolist() == [0] * each + [1] * each + [2] * each
+        for stage in range(3):
+            seen = rows[:steps][stages[:steps] == stage]
+            assert (np.bincount(seen[seen >= 0], minlength=25)[own] == 2).all()
+
+
+def test_drawn_stages_cost_no_further_steps_and_are_all_drawn():
+    drawn = plans.Division((3,) * len(RECIPE.levels.names), drawn=True)
+    joint, seen = plan(cohort=[0, 1, 2, 3]), set()
+    for round in range(20):
+        found = plans.plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        assert sorted(found.steps) == sorted(joint.steps)
+        again = plans.plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        assert found.stages.tolist() == again.stages.tolist()
+        seen |= set(found.stages.reshape(-1).tolist())
+    assert seen == {0, 1, 2}
+
+
+def test_an_ensembles_networks_are_dealt_equally_often_and_no_client_gets_one_twice():
+    levels = recipe.loads(tiny.IMAGES, overrides=["levels.mix=a-b", "levels.members={a: 4, b: 2}"]).levels
+    firsts = np.zeros(4, int)
+    for round in range(8):
+        dealt = plans.deal_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
+        assert [len(set(own)) for own in dealt] == [4, 2, 2]
+        assert all(0 <= member < 4 for own in dealt for member in own)
+        for own in dealt:
+            firsts[own[0]] += 1
+    assert firsts.tolist() == [6, 6, 6, 6]
+    assert plans.deal_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]

@@ -104,8 +104,8 @@ def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces():
 def test_the_server_step_is_told_what_is_covered():
     process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fix")
 
-    def told(old, mean, covered):
-        return tf.cast(tf.broadcast_to(covered, tf.shape(old)), old.dtype)
+    def told(old, mean, coverage, slots):
+        return tf.broadcast_to(coverage, tf.shape(old)), slots
 
     process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, server=told))
     found = run(process, [process.plan(0, [3])])[0]  # level c keeps 2 of 8, the client has label 4 of 9
@@ -189,10 +189,10 @@ def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(b
 
 def run_packed(process, packed):
     """One call on a given arrangement."""
-    weights, found = process._round(list(process.initialize().weights.values()),
+    after, found = process._round(process.in_order(process.initialize()),
                                     [tf.constant(array, tf.int32) for array in packed.arrays()],
                                     tf.constant([0.1], process.recipe.precision), 0, process._seed)
-    return ({str(place): value.numpy() for place, value in enumerate(weights)},
+    return ({str(place): value.numpy() for place, value in enumerate(after["weights"])},
             {name: value.numpy() for name, value in found.items()})
 
 

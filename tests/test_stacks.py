@@ -7,10 +7,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import parts
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
-from hetero_tf.stacks import CannotStack, build_stack, slot
+from hetero_tf.stacks import CannotStack, build_stack
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
 
@@ -21,14 +20,18 @@ def both(request):
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
     def build(clients):
-        return parts.build_level(process.recipe, process.input, process.dataset, "a", 7, clients)
+        return process.networks.stack("a", clients, 7)
 
     model = build(1)
-    return slot(model), build_stack(model, build, 3)
+    return model, build_stack(model, build, 3)
+
+
+def net(stack):
+    return stack.stages[0].nets[0]
 
 
 def inputs_of(stack, examples=4):
-    spec, rng = stack.model.inputs[0], np.random.default_rng(1)
+    spec, rng = net(stack).model.inputs[0], np.random.default_rng(1)
     if spec.dtype.startswith("int"):
         return tf.constant(rng.integers(0, 7, (3, examples, 3)), spec.dtype)
     return tf.constant(rng.normal(size=(3, examples, *spec.shape[1:])), spec.dtype)
@@ -36,7 +39,7 @@ def inputs_of(stack, examples=4):
 
 def test_a_row_holds_a_clients_values_in_model_order(both):
     alone, stack = both
-    assert stack.shapes == alone.shapes == tuple(tuple(v.shape) for v in alone.model.trainable_variables)
+    assert stack.shapes == alone.shapes == tuple(tuple(v.shape) for v in net(alone).model.trainable_variables)
     assert stack.sizes == [int(np.prod(shape)) for shape in stack.shapes]
     rng = np.random.default_rng(0)
     clients = [[tf.constant(rng.normal(size=shape)) for shape in stack.shapes] for _ in range(3)]
@@ -51,14 +54,15 @@ def test_each_client_of_a_stack_gets_its_own_logits_and_gradients(both):
     alone, stack = both
     inputs, key = inputs_of(alone), tf.constant(KEY)
     matrix = tf.constant(np.random.default_rng(2).normal(0, 0.2, (3, sum(stack.sizes))))
-    weight = tf.constant(np.random.default_rng(3).normal(size=stack.call(matrix, stack.fresh_state(key), inputs).shape))
+    weight = tf.constant(np.random.default_rng(3).normal(size=stack.call(matrix, key, inputs)[0][0].shape))
 
     def slope(stack, chosen):
         chosen = tf.constant(chosen)
         matrix_, weight_, inputs_, key_ = (tf.gather(value, chosen) for value in (matrix, weight, inputs, key))
         with tf.GradientTape() as tape:
             tape.watch(matrix_)
-            logits = stack.call(matrix_, stack.fresh_state(key_), inputs_)
+            (logits,), running = stack.call(matrix_, key_, inputs_)
+            assert running is None
             total = tf.reduce_sum(weight_ * tf.tanh(logits))
         return logits.numpy(), tape.gradient(total, matrix_).numpy()
 
@@ -72,16 +76,16 @@ def test_each_client_of_a_stack_gets_its_own_logits_and_gradients(both):
 
 def test_seeds_of_dropout_belong_to_key_and_layer_and_nothing_else_is_kept(both):
     alone, stack = both
-    state = [value.numpy() for value in stack.fresh_state(tf.constant(KEY))]
-    paths = [variable.path for variable in stack.model.non_trainable_variables]
+    state = [value.numpy() for value in net(stack).fresh_state(tf.constant(KEY))]
+    paths = [variable.path for variable in net(stack).model.non_trainable_variables]
     seeds = [place for place, path in enumerate(paths) if path.endswith("seed_generator_state")]
     assert seeds
     for place, value in enumerate(state):
-        assert value.shape == stack.model.non_trainable_variables[place].shape
+        assert value.shape == net(stack).model.non_trainable_variables[place].shape
         if place not in seeds:
             assert not value.any()
     for client, key in enumerate(KEY):
-        own = alone.fresh_state(tf.constant([key]))
+        own = net(alone).fresh_state(tf.constant([key]))
         for place in seeds:
             expected = (oracle.hashed([*key, place], 2) >> np.uint32(1)).tolist()
             assert state[place][client].tolist() == own[place].numpy().tolist() == expected
@@ -96,7 +100,7 @@ def sequential(*make, shape=(6, 6, 4)):
             outputs = one(clients)(outputs)
         return keras.Model(inputs, outputs)
 
-    return build
+    return tiny.stacks(build)
 
 
 def conv(clients):
@@ -171,4 +175,4 @@ def test_a_model_that_ends_in_channels_gives_the_logits_of_each_client():
     build = sequential(conv, pool)
     stack = build_stack(build(1), build, 3)
     inputs = tf.constant(np.random.default_rng(0).normal(size=(3, 2, 6, 6, 4)), "float32")
-    assert stack.call(tf.zeros([3, sum(stack.sizes)]), [], inputs).shape == (3, 2, 8)
+    assert stack.call(tf.zeros([3, sum(stack.sizes)]), [], inputs)[0][0].shape == (3, 2, 8)

@@ -61,6 +61,8 @@ model:
 """ + COMMON
 DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
+from hetero_tf.nets import Net
+from hetero_tf.stacks import Stack, StageNets
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):
@@ -131,3 +133,15 @@ def gap(one, other):
     """The largest difference between two dicts of arrays."""
     assert one.keys() == other.keys()
     return max(float(np.max(np.abs(np.asarray(one[path], np.float64) - other[path]))) for path in one)
+
+
+def stacks(build):
+    """`clients -> Stack` with one stage, of the models that `build(clients)` gives."""
+    def make(clients):
+        alone = build(1)
+        shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)
+        model = alone if clients == 1 else build(clients)
+        net = Net(model, clients, shapes, tuple(range(len(model.trainable_variables))))
+        return Stack(clients, shapes, len(shapes), 1, (StageNets((net,), None),))
+
+    return make

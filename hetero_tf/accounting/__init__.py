@@ -104,7 +104,8 @@ def describe_recipe(recipe, example, classes, labels=None, examples=None, **abou
     def build(width, classes):
         return build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
 
-    label_axes = cuts.find_label_axes(lambda few: build(min(recipe.levels.widths.values()), few))
+    narrowest = min(recipe.levels.widths.values())
+    label_axes = cuts.find_label_axes(lambda few: _shapes(build(narrowest, few)))
     batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
     levels = {}
     for name, width in recipe.levels.widths.items():

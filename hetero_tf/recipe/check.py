@@ -7,10 +7,12 @@ from hetero_tf import registry
 from hetero_tf.errors import did_you_mean
 from hetero_tf.recipe import layers
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe
+from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import Want, convert, parse_type, wanted
 
 _WIDTH = Want("float", above=0.0, high=1.0)
+_BUDGET = Want("float", above=0.0, high=100.0)
+_COUNT = Want("int", low=1, high=1000)
 _SHARES = Want("float", above=0.0, high=1e6)
 _LEVEL = "[A-Za-z]{1,20}"
 
@@ -53,7 +55,7 @@ def _field(field, values, path, where):
         builder = _SPECIAL.get(field.type, lambda *args: _section(field.type, *args))
         return builder(values.get(field.name, {}), path, where)
     if field.name not in values:
-        return field.default
+        return default_of(field)
     special = _SPECIAL_KEYS.get(path[-2:])
     return special(values[field.name], path) if special else convert(values[field.name], want_of(field), path)
 
@@ -93,14 +95,27 @@ def _data(value, path, where):
     return Data(loader=plugin("data", options, path), fallback=fallback)
 
 
-def _widths(value, path):
-    if not isinstance(value, dict) or not value:
-        raise Wrong(path, "must be a mapping of level to width, such as {a: 1.0, e: 0.0625}. "
-                          f"Received: {show(value)}")
-    for name in value:
-        if not re.fullmatch(_LEVEL, name):
-            raise Wrong((*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True)
-    return {name: convert(width, _WIDTH, (*path, name)) for name, width in value.items()}
+def _by_level(what, example, change, empty=True):
+    """Reads a mapping of level to something, each value by `change(value, path)`."""
+    def read(value, path):
+        if not isinstance(value, dict) or not (value or empty):
+            raise Wrong(path, f"must be a mapping of level to {what}, such as {example}. Received: {show(value)}")
+        for name in value:
+            if not re.fullmatch(_LEVEL, name):
+                raise Wrong((*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True)
+        return {name: change(held, (*path, name)) for name, held in value.items()}
+
+    return read
+
+
+def _wanted(want):
+    return lambda value, path: convert(value, want, path)
+
+
+def _budget(value, path):
+    """A share as a number or as a fraction such as 1/6."""
+    found = re.fullmatch("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
+    return convert(int(found[1]) / int(found[2]) if found else value, _BUDGET, path)
 
 
 def _mix(value, path):
@@ -125,4 +140,10 @@ def _share(value, path):
 
 
 _SPECIAL = {Data: _data, Model: layers.build}
-_SPECIAL_KEYS = {("levels", "widths"): _widths, ("levels", "mix"): _mix}
+_SPECIAL_KEYS = {
+    ("levels", "mix"): _mix,
+    ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _wanted(_WIDTH), empty=False),
+    ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _wanted(_COUNT)),
+    ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _wanted(_COUNT)),
+    ("levels", "budgets"): _by_level("budget", "{a: 1, d: 1/6}", _budget),
+}

@@ -6,7 +6,7 @@ from hetero_tf import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.check import keys, want_of
 from hetero_tf.recipe.nodes import show
-from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe
+from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import wanted
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
@@ -37,7 +37,7 @@ def _rows(cls, prefix):
         elif dataclasses.is_dataclass(field.type) and field.type is not Plugin:
             yield from _rows(field.type, f"{path}.")
         else:
-            default = "required" if about["required"] else _default(field.default)
+            default = "required" if about["required"] else _default(default_of(field))
             yield _row(f"`{path}`", _allowed(field), default, about["doc"])
 
 

@@ -30,12 +30,15 @@ def build(value, path, where):
         raise Wrong((*path, "layers"), "must be a list of at least one layer. "
                                        f"Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
-    specs, used = [], set()
+    specs, used, exits = [], set(), 0
     for index, item in enumerate(value["layers"]):
-        here = (*path, "layers", index)
+        here, number = (*path, "layers", index), None
+        if isinstance(item, dict) and list(item) == ["Exit"]:
+            exits, item, here = exits + 1, _branch(item["Exit"], (*here, "Exit")), (*here, "Exit")
+            number = exits
         for kind, args, unit, position, alike, at in _units(item, str(index), here, settings, used):
             name = f"{unit}_{position}_{snake_case(kind)}"
-            specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit,
+            specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=number,
                                    alike=alike and f"{alike}_0_{snake_case(kind)}", where=where(at)))
         if len(specs) > MOST_LAYERS:
             raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
@@ -82,6 +85,13 @@ def _units(item, unit, path, settings, used):
         yield kind, _arguments(kind, args, at), unit, position, None, at
 
 
+def _branch(value, path):
+    """The layers of an exit."""
+    if not isinstance(value, list):
+        raise Wrong(path, f"must be a list of layers that ends in logits. Received: {show(value)}")
+    return value
+
+
 def _copies(value, unit, path, settings, used):
     check_mapping(value, path, _REPEAT)
     for name in ("times", "layer"):
@@ -114,6 +124,8 @@ def _layer(part, path, settings, used):
                           f"Received: {show(part)}")
     if kind == "Repeat":
         raise Wrong(path, "Repeat stands in the outermost list only, with the keys " + ", ".join(_REPEAT))
+    if kind == "Exit":
+        raise Wrong(path, "Exit stands in the outermost list only, as `Exit: [layers]`")
     problem = layer_table.refused(kind)
     if problem:
         raise Wrong(path, problem, at_key=True)

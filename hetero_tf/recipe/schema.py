@@ -4,7 +4,7 @@ This file is the only place where a default is written down. `recipes/README.md`
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
@@ -24,7 +24,14 @@ def key(doc, default=None, required=False, choices=None, low=None, high=None, ab
     """
     limits = {"choices": choices, "low": low, "high": high, "above": above, "pattern": pattern}
     about = {"doc": doc, "required": required, "kind": kind, "limits": limits}
-    return field(metadata=about) if required else field(default=default, metadata=about)
+    if required:
+        return field(metadata=about)
+    return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
+
+
+def default_of(field):
+    """What a key is where a recipe leaves it out."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,15 @@ class LayerSpec:
     """One layer of the model: a class name of the layer table with its arguments.
 
     `name` is unique in the model and equal at every level. `unit` names the nested list that the layer
-    stands in. `alike` names the first copy of a `Repeat` whose initial values this copy takes over.
-    `where` is file:line:column.
+    stands in. `exit` is the number of the exit that the layer's branch ends in, None on the trunk. `alike` names the
+    first copy of a `Repeat` whose initial values this copy takes over. `where` is file:line:column.
     """
 
     kind: str
     args: dict
     name: str
     unit: str
+    exit: int | None = None
     alike: str | None = None
     where: str = field(default="", compare=False)
 
@@ -74,6 +82,22 @@ class Model:
 
     layers: tuple[LayerSpec, ...]
     settings: dict = field(default_factory=dict)
+
+    @property
+    def trunk(self):
+        """The names of the trunk's units, in order."""
+        return tuple(dict.fromkeys(spec.unit for spec in self.layers if spec.exit is None))
+
+    @property
+    def exits(self):
+        """The exits before the trunk's end: `{number: (units of the trunk before it, unit of the branch)}`."""
+        found, before = {}, set()
+        for spec in self.layers:
+            if spec.exit is None:
+                before.add(spec.unit)
+            else:
+                found[spec.exit] = (len(before), spec.unit)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +118,10 @@ class Levels:
                      required=True)
     assignment: str = key("fix: for the whole run; dynamic: every client draws its level anew each round", "dynamic",
                           choices=("fix", "dynamic"))
+    depths: dict = key("level -> number of its deepest exit; without it a level keeps all units", {})
+    members: dict = key("level -> how many networks of an ensemble its clients train; the first level of the mix has "
+                        "them all", {})
+    budgets: dict = key("level -> share of the whole model's training memory that its clients have, such as 1/6", {})
 
     @property
     def names(self):
@@ -105,6 +133,11 @@ class Levels:
         """The level of the global model: the first of the mix."""
         return self.mix[0][0]
 
+    @property
+    def ensemble(self):
+        """How many networks the global model consists of, None where it is one without a leading axis."""
+        return self.members.get(self.global_level)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
@@ -113,6 +146,12 @@ class Round:
     clients: int = key("active clients of a round", required=True, low=1, high=10_000_000)
     submodel: Plugin = key("which coordinates a sub-model keeps", Plugin("prefix"), kind="submodels")
     merge: Plugin = key("how the clients' weights become one", Plugin("masked_mean"), kind="merges")
+    weighting: str = key("what a client counts in the merge: one, or the number of its examples", "uniform",
+                         choices=("uniform", "samples"))
+    untrained: str = key("whether the merge counts values that a client holds but no stage of it trains", "left_out",
+                         choices=("left_out", "counted"))
+    personal: tuple[str, ...] = key("units that stay with the client and are never merged, numbered from 0 as in "
+                                    "model.layers; all: every unit", ())
     server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
     lost_share: float = key("share of non-finite clients from which a round is repeated once, then the run stops",
                             0.5, above=0.0, high=1.0)
@@ -124,7 +163,12 @@ class Client:
 
     epochs: int = key("passes over the client's own examples", 1, low=1, high=1_000_000)
     batch_size: int = key("examples of a step (rows of tokens for text)", required=True, low=1, high=1_000_000)
+    stages: Plugin = key("how the steps go through the sub-model", Plugin("joint"), kind="stages")
     loss: Plugin = key("objective of the local steps", Plugin("masked_cross_entropy"), kind="objectives")
+    coupling: Plugin = key("how the losses of several outputs (exits, widths, peers) become one", Plugin("sum"),
+                           kind="couplings")
+    correction: Plugin = key("what pulls the local steps back to where they started", Plugin("none"),
+                             kind="corrections")
     label_cut: bool = key("cut the label axis to the client's own labels where the loss allows it; "
                           "changes the cost, not the result", True)
 
@@ -149,6 +193,8 @@ class Evaluate:
     statistics: str = key("static batch normalisation query: pooled over the training set (authors' code) "
                           "or client by client (paper)", "pooled", choices=("pooled", "clients"))
     statistics_batch: int = key("examples of a batch of that query", 10, low=2, high=1_000_000)
+    exits: str = key("prediction of a model with several exits: the last one's, or the mean of all logits", "last",
+                     choices=("last", "mean"))
     best: str = key("metric that chooses the best round", "global_accuracy", choices=(
         "global_accuracy", "global_loss", "global_perplexity", "local_accuracy", "local_loss"))
 

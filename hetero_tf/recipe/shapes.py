@@ -33,8 +33,13 @@ def check(recipe, paths):
     text = recipe.input.name == "masked_text"
     _ends(specs, paths, text)
     channels, form = None, "map" if recipe.input.name == "images" else None
+    trunk, exit = (channels, form), None
     for spec in specs:
         path = paths(spec)
+        if spec.exit != exit:
+            # A branch begins with what the trunk leaves, and the trunk goes on with that.
+            trunk = (channels, form) if exit is None else trunk
+            (channels, form), exit = trunk, spec.exit
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(path, "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
                               "level's weights would not line up; use GlobalAveragePooling2D")

@@ -1,0 +1,205 @@
+"""The networks of a recipe: what clients of each level train, how it lies in the global values, what predicts."""
+
+import dataclasses
+import functools
+import re
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf import cut as cuts
+from hetero_tf import registry, seeds
+from hetero_tf.inputs import Input
+from hetero_tf.models import build_model
+from hetero_tf.nets import Net, values
+from hetero_tf.stacks import Stack, StageNets
+from hetero_tf.stages import Level, Outline, whole
+
+
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """Builds every network of a recipe.
+
+    Attributes:
+        recipe: `recipe.schema.Recipe`.
+        shape: Of one input without the batch axis, see `models.build_model`.
+        classes: Length of the global label axis.
+        stages: `{level: tuple of stages.Stage}`, the levels of the mix.
+        drawn: Whether every step draws its stage.
+    """
+
+    recipe: object
+    shape: tuple
+    classes: int
+    stages: dict
+    drawn: bool
+
+    def trained(self, level, classes):
+        """The Keras model that clients of a level train, the whole of it, Scalers active; built once."""
+        key = (level, classes)
+        if key not in self._built:
+            self._built[key] = self._on(self.route(level), classes)
+        return self._built[key]
+
+    def fresh(self, level, classes):
+        """The same model built anew, for what changes it."""
+        return self._on(self.route(level), classes)
+
+    def route(self, level):
+        """The `stages.Route` of a level's whole sub-model."""
+        return whole(outline(self.recipe), level_of(self.recipe, level))[0]
+
+    def predictor(self, level):
+        """The Keras model by which a level predicts: all classes, Scalers inert, one output."""
+        members = self.recipe.levels.members.get(level)
+        models = [self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, member=member)
+                  for member in (range(members) if members else (None,))]
+        if len(models) == len(models[0].outputs) == 1:
+            return models[0]
+        inputs, found = models[0].inputs[0], []
+        for model in models:
+            outputs = model.outputs if model is models[0] else tf.nest.flatten(model(inputs))
+            found += outputs if self.recipe.evaluate.exits == "mean" else outputs[-1:]
+        return keras.Model(inputs, found[0] if len(found) == 1 else keras.layers.Average()(found), name="model")
+
+    def shapes(self, level, classes):
+        """`{path: shape}` of the values that a client of a level has; in an ensemble, one network of its axis."""
+        return self._shapes(self._values(level, classes)[0])
+
+    def initial(self):
+        """The global values before the first round: `{path: value}`, those of an ensemble [networks, ...]."""
+        top, members = self.recipe.levels.global_level, self.recipe.levels.ensemble
+        model = self.trained(top, self.classes)
+        if members is None:
+            return {variable.path: tf.convert_to_tensor(variable) for variable in values(model)}
+        drawn = [values(self._build(self.route(top), 1.0, self.classes, self.recipe.float_type, member=member))
+                 for member in range(members)]
+        return {variable.path: tf.stack([tf.convert_to_tensor(value) for value in own])
+                for variable, own in zip(values(model), zip(*drawn), strict=True)}
+
+    def cut(self, classes):
+        """The `cut.Cut` of the levels of the mix, whose label axes have `classes` entries."""
+        levels = self.recipe.levels
+        route = dataclasses.replace(self.route(levels.global_level), width=min(levels.widths.values()))
+        label_axes = cuts.find_label_axes(lambda few: self._shapes(values(self._on(route, few))))
+        top = self.shapes(levels.global_level, self.classes)
+        if levels.ensemble:
+            top = {path: (levels.ensemble, *shape[1:]) for path, shape in top.items()}
+        return cuts.build_cut(top, [self.shapes(level, classes) for level in levels.names], label_axes, self.classes,
+                              levels.ensemble is not None)
+
+    def stack(self, level, clients, classes):
+        """The `stacks.Stack` of a level's clients, with a net for each route of its stages."""
+        own, learned = self._values(level, classes)
+        copies = 1 + max(route.copy for stage in self.stages[level] for route in stage.routes)
+        stages = tuple(StageNets(tuple(self._net(level, route, clients, classes, copies) for route in stage.routes),
+                                 self._moving(stage, own[:learned], copies)) for stage in self.stages[level])
+        shapes = list(self._shapes(own).values())
+        return Stack(clients, (*shapes[:learned] * copies, *shapes[learned:] * copies), learned * copies, copies, stages)
+
+    def _values(self, level, classes):
+        """The variables of a level in the order of the global ones, and how many of them are trainable."""
+        order = [variable.path for variable in values(self.trained(self.recipe.levels.global_level, self.classes))]
+        model = self.trained(level, classes)
+        return sorted(values(model), key=lambda variable: order.index(variable.path)), len(model.trainable_variables)
+
+    def _net(self, level, route, clients, classes, copies):
+        """A route's `Net`: its variables lie where their paths have their places among the level's values."""
+        own, learned = self._values(level, classes)
+        positions = {variable.path: place for place, variable in enumerate(own)}
+
+        def place(path):
+            position = positions[path]
+            if position < learned:
+                return route.copy * learned + position
+            return copies * learned + route.copy * (len(own) - learned) + position - learned
+
+        alone = self.trained(level, classes) if route == self.route(level) else self._on(route, classes)
+        model = alone if clients == 1 else self._on(route, classes, clients)
+        shapes = {variable.path: tuple(variable.shape) for variable in values(alone)}
+        paths = [variable.path for variable in values(model)]
+        return Net(model, clients, tuple(shapes[path] for path in paths), tuple(place(path) for path in paths))
+
+    def _moving(self, stage, trainable, copies):
+        """bool [learned], what a stage trains; None: everything."""
+        units = {spec.name: spec.unit for spec in self.recipe.model.layers}
+        moves = np.concatenate([np.full(int(np.prod(variable.shape)), units[variable.path.split("/")[0]] in stage.trained)
+                                for variable in trainable])
+        return None if moves.all() else np.tile(moves, copies)
+
+    def personal(self):
+        """Positions of the global values that stay with the clients."""
+        own = self.recipe.round.personal
+        units = {spec.name: spec.unit for spec in self.recipe.model.layers}
+        paths = self.shapes(self.recipe.levels.global_level, self.classes)
+        return tuple(place for place, path in enumerate(paths)
+                     if "all" in own or units[path.split("/")[0]] in own)
+
+    def merged(self, cut):
+        """For each global value and level of the mix, whether the level's clients count in its merge."""
+        units = {spec.name: spec.unit for spec in self.recipe.model.layers}
+        trained = [frozenset().union(*(stage.trained for stage in self.stages[level]))
+                   for level in self.recipe.levels.names]
+        counted, personal = self.recipe.round.untrained == "counted", self.personal()
+        paths = self.shapes(self.recipe.levels.global_level, self.classes)
+        return tuple(tuple(holds and place not in personal and (counted or units[path.split("/")[0]] in moving)
+                           for holds, moving in zip(held, trained))
+                     for place, (path, held) in enumerate(zip(paths, cut.held)))
+
+    def _on(self, route, classes, clients=1):
+        """The Keras model of a route as clients train it."""
+        levels = self.recipe.levels
+        # Each network of an ensemble is scaled as a part of a network of width 1.
+        top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
+        return self._build(route, route.width / top, classes, self.recipe.precision, clients)
+
+    def _build(self, route, scale, classes, dtype, clients=1, member=None):
+        model, seed = self.recipe.model, seeds.seed32(self.recipe.seed, "model")
+        if member is not None:
+            layers = (dataclasses.replace(spec, name=f"member{member}_{spec.name}") for spec in model.layers)
+            model, seed = dataclasses.replace(model, layers=tuple(layers)), seeds.seed32(self.recipe.seed, "model", member)
+        return build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route)
+
+    def _shapes(self, variables):
+        """`{path: shape}` of one client's variables."""
+        first = (1,) if self.recipe.levels.ensemble else ()
+        return {variable.path: (*first, *variable.shape) for variable in variables}
+
+    @functools.cached_property
+    def _built(self):
+        return {}
+
+
+def build_networks(recipe, shape, classes, costs):
+    """The `Networks` of a recipe.
+
+    Args:
+        recipe: `recipe.schema.Recipe`.
+        shape: Of one input without the batch axis.
+        classes: Length of the global label axis.
+        costs: `() -> {unit: share}`, the training memory of each unit as a share of the whole model's.
+    """
+    plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
+    found = {name: plugin.divide(outline(recipe), level_of(recipe, name), costs=costs, **options)
+             for name in recipe.levels.names}
+    return Networks(recipe, shape, classes, found, plugin.DRAWN)
+
+
+def outline(recipe):
+    """The `stages.Outline` of a recipe."""
+    widths = tuple(recipe.levels.widths[name] for name in recipe.levels.names)
+    return Outline(recipe.model.trunk, recipe.model.exits, widths)
+
+
+def level_of(recipe, name):
+    """The `stages.Level` of a level's name."""
+    levels, last = recipe.levels, len(recipe.model.exits) + 1
+    return Level(name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name))
+
+
+def source(path):
+    """Where a predictor's value stands among the global ones: (path, network of the ensemble or None)."""
+    found = re.match(r"member(\d+)_(.*)", path)
+    return (found[2], int(found[1])) if found else (path, None)
