@@ -19,7 +19,8 @@ INITIALIZERS = {
 }
 
 
-def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", seed=0, clients=1, route=None):
+def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", seed=0, clients=1, route=None,
+                name="model"):
     """The layers of a recipe as a Keras model.
 
     Args:
@@ -35,6 +36,7 @@ def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", see
             an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
             tokens and logits lead with an axis for the clients. Its initial values are of no use.
         route: `stages.Route`; None: the trunk alone.
+        name: Of the Keras model.
 
     Returns:
         A functional `keras.Model` that gives logits, or a list of them where the route has several exits. A layer's
@@ -49,7 +51,7 @@ def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", see
                                  supplied={"scale": scale, "clients": clients})
         layers = {spec.name: make(spec) for spec in model.layers if _is_on(spec, route)}
         link = _link(model, make, inputs, clients) if route is not None and route.linked else None
-        built = keras.Model(inputs, _walk(model, layers, inputs, route, link), name="model")
+        built = keras.Model(inputs, _walk(model, layers, inputs, route, link), name=name)
     for spec in model.layers:
         if spec.name in layers and spec.alike in layers:
             for own, first in zip(layers[spec.name].trainable_variables, layers[spec.alike].trainable_variables):

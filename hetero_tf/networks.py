@@ -156,11 +156,12 @@ class Networks:
         return self._build(route, route.width / top, classes, self.recipe.precision, clients)
 
     def _build(self, route, scale, classes, dtype, clients=1, member=None):
-        model, seed = self.recipe.model, seeds.seed32(self.recipe.seed, "model")
+        model, seed, name = self.recipe.model, seeds.seed32(self.recipe.seed, "model"), "model"
         if member is not None:
-            layers = (dataclasses.replace(spec, name=f"member{member}_{spec.name}") for spec in model.layers)
-            model, seed = dataclasses.replace(model, layers=tuple(layers)), seeds.seed32(self.recipe.seed, "model", member)
-        return build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route)
+            seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
+            layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
+            model = dataclasses.replace(model, layers=layers)
+        return build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
 
     def _shapes(self, variables):
         """`{path: shape}` of one client's variables."""

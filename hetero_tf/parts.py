@@ -62,7 +62,8 @@ def label_table(partition):
 def kept_labels(recipe, dataset, partition):
     """The table of labels that label axes are cut to, or None: they are where that is exact and shortens them."""
     reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
-    if reads or not (recipe.client.label_cut and find_objective(recipe).MASKS_LABELS):
+    cuttable = recipe.client.label_cut and recipe.round.label_rows == "own" and find_objective(recipe).MASKS_LABELS
+    if reads or not cuttable:
         return None
     table = label_table(partition)
     return table if table.shape[1] < dataset.classes else None
@@ -92,7 +93,7 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
         labels=None if table is None else tf.constant(table),
         present=tf.constant(partition.label_mask if table is None else table >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
-        merged=networks.merged(cut), personal=personal, parallel=parallel)
+        merged=networks.merged(cut), all_rows=recipe.round.label_rows == "all", personal=personal, parallel=parallel)
 
 
 def _function(kind, plugin):

@@ -30,6 +30,7 @@ class RoundParts:
         present: bool [clients, classes or kept], which of the kept labels a client has.
         counts: float [clients], what each client counts in the merge; None: one.
         merged: For each variable and level, whether the level's clients count for it.
+        all_rows: Whether the rows of labels that a client lacks are merged too.
         personal: Positions of the variables that stay with the clients.
         kinds: `clients.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
         parallel: Stacks in flight at once.
@@ -53,6 +54,7 @@ class RoundParts:
     present: tf.Tensor
     counts: tf.Tensor | None
     merged: tuple
+    all_rows: bool
     personal: tuple
     kinds: tuple
     parallel: int
@@ -140,7 +142,8 @@ def train_stack(parts, level, weights, tables, round, seed, work, learning_rate)
         train = tf.function(train, jit_compile=True, autograph=False)
     *local, after = train(start, memory, present, round, key, learning_rate, work.ticks, work.rows, work.starts,
                           work.stages)
-    merged = [cuts.merged_rows(parts.cut, places, present[place]) for place, places in enumerate(where)]
+    rows = tf.ones_like(present) if parts.all_rows else present
+    merged = [cuts.merged_rows(parts.cut, places, rows[place]) for place, places in enumerate(where)]
     return StackUpdate(LocalResult(*local), where, merged, after[0] if after else None)
 
 

@@ -194,7 +194,7 @@ def test_patches_are_projected_row_by_row_behind_the_class_token():
 
 @pytest.mark.parametrize("shape", [(None, 6, 7, 3), (None, 4, 6, 3), (None, None, 6, 3)])
 def test_images_that_patches_do_not_fill_are_refused(shape):
-    with pytest.raises(BadInput, match="height and width of the images must be multiples of `patch`. Received: patch=3"):
+    with pytest.raises(BadInput, match="height and width of the images must be multiples of `patch`. Received: "):
         PatchEmbedding(3, 4).build(shape)
 
 

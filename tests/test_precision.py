@@ -25,6 +25,7 @@ LAYERS = {
     "Conv2D": ({"filters": 6, "kernel_size": 3}, PIXELS),
     "Dense": ({"units": 5, "activation": "tanh"}, VECTORS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),
+    "AttentionGate": ({"norm": "none"}, PIXELS),
     "PatchEmbedding": ({"patch": 2, "width": 5}, PIXELS),
     "PostActivationBlock": ({"filters": 6}, PIXELS),
     "PreActivationBlock": ({"filters": 6}, PIXELS),
@@ -34,7 +35,7 @@ LAYERS = {
 }
 
 # With several products one after the other more ReLUs change sides.
-DEEP = ("PostActivationBlock", "SeparableBlock")
+DEEP = ("AttentionGate", "PostActivationBlock", "SeparableBlock")
 
 
 @functools.cache

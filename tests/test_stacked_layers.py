@@ -21,8 +21,8 @@ CASES = [
       for size in (1, 3) for stride in (1, 2)],
     *[("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
       for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))],
-    *[("PreActivationBlock", {"filters": filters, "residual": "activated", "scaler_at": "products", "scale": 0.5}, IMAGE,
-       False) for filters in (6, 8)],
+    *[("PreActivationBlock", {"filters": filters, "residual": "activated", "scaler_at": "products", "scale": 0.5},
+       IMAGE, False) for filters in (6, 8)],
     *[("PostActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
       for filters, stride, norm in ((8, 1, "bn"), (8, 2, "gn"))],
     *[("PaddedDepthwiseConv2D", {"stride": stride}, IMAGE, False) for stride in (1, 2)],

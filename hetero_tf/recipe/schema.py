@@ -150,6 +150,8 @@ class Round:
                          choices=("uniform", "samples"))
     untrained: str = key("whether the merge counts values that a client holds but no stage of it trains", "left_out",
                          choices=("left_out", "counted"))
+    label_rows: str = key("which rows of label axes are merged: own, those of the labels that a client has; all",
+                          "own", choices=("own", "all"))
     personal: tuple[str, ...] = key("units that stay with the client and are never merged, numbered from 0 as in "
                                     "model.layers; all: every unit", ())
     server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
