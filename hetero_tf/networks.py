@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hetero_tf import cut as cuts
 from hetero_tf import registry, seeds
+from hetero_tf.errors import BadInput
 from hetero_tf.inputs import Input
 from hetero_tf.models import build_model
 from hetero_tf.nets import Net, values
@@ -120,6 +121,9 @@ class Networks:
         model = alone if clients == 1 else self._on(route, classes, clients)
         shapes = {variable.path: tuple(variable.shape) for variable in values(alone)}
         paths = [variable.path for variable in values(model)]
+        if not positions.keys() >= set(paths):
+            raise BadInput(f"level {level}: the units that it leaves out hand on another shape than they take, so those "
+                           "behind them do not fit; raise its budget, or let a unit that can be left out keep its shape")
         return Net(model, clients, tuple(shapes[path] for path in paths), tuple(place(path) for path in paths))
 
     def _moving(self, stage, trainable, copies):
