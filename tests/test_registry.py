@@ -120,7 +120,7 @@ def test_plugin_adds_layers_defined_in_it_only(plugged):
 
 @pytest.mark.parametrize("name, text, message", [
     ("nothing_here", "x = 1\n", "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
-                                "of the functions load, build, split, keep, loss, merge, apply, multiplier"),
+                                "of the functions load, build, split, keep, divide, loss, couple, correct, merge, apply, multiplier"),
     ("broken", "1 / 0\n", "--plugin broken: cannot be imported; ZeroDivisionError: division by zero"),
     ("prefix", "def keep(size, kept, round, client, seed):\n    pass\n",
      "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
