@@ -77,7 +77,7 @@ def shortened(plan, steps):
     import numpy as np
 
     return dataclasses.replace(plan, steps=np.minimum(plan.steps, steps), rows=plan.rows[:, :steps],
-                               starts=plan.starts[:, :steps])
+                               starts=plan.starts[:, :steps], stages=plan.stages[:, :steps])
 
 
 def measure(args):
