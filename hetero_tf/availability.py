@@ -39,7 +39,7 @@ class Outcome:
                 "simulated_client_seconds": float(returned.mean()) if returned.size else None}
 
 
-def limit(availability, seed, round, ids, levels, steps):
+def limit(availability, seed, round, ids, levels, steps, pieces=1):
     """Decides who drops out, who is late, and how many steps each client returns.
 
     Args:
@@ -48,6 +48,7 @@ def limit(availability, seed, round, ids, levels, steps):
         ids: int [n], the clients.
         levels: [n], the name of each client's level.
         steps: int [n], local steps that each would take.
+        pieces: [n] or one for all, how many steps only count together; a late client returns whole pieces.
 
     Returns:
         `Outcome`. It does not depend on who else is asked for, but for `round_seconds` and the counts.
@@ -60,7 +61,7 @@ def limit(availability, seed, round, ids, levels, steps):
     pace = _pace(availability, seed, round, ids, levels)
     finished = _finished(availability.deadline, pace, steps)
     late = ~gone & (finished < steps)
-    kept = finished if availability.late == "partial" else np.zeros_like(steps)
+    kept = finished - finished % pieces if availability.late == "partial" else np.zeros_like(steps)
     allowed = np.where(gone, 0, np.where(late, kept, steps)).astype(np.int32)
     # Where nobody is late the deadline may be None.
     seconds = np.where(gone, 0.0, np.where(late, availability.deadline or 0.0, steps * pace))

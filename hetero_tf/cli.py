@@ -152,11 +152,16 @@ def _train(recipe, flags, console):
 
 def _describe(recipe, flags, console):
     from hetero_tf import accounting, experiment
+    from hetero_tf.partitions import picture
 
     process = experiment.build_process(recipe, _settings(recipe, flags))
     description = accounting.describe(process)
     if not flags.json:
         console.say(accounting.to_text(description))
+    if flags.draw:
+        picture.draw(process.partition, process.dataset.train.labels, Path(flags.draw))
+        console.say(f"drew the split into {flags.draw}: clients from left to right, their examples above, their labels "
+                    "below")
     return accounting.to_json(description)
 
 
@@ -180,11 +185,11 @@ def _opened(recipe, flags, console):
 
 
 def _evaluate(recipe, flags, console):
-    from hetero_tf.console import figures
+    from hetero_tf.console import figures, shown
 
     process, state, _, _ = _opened(recipe, flags, console)
     metrics, _ = process.evaluate(state)
-    console.say(f"{flags.state}: round {state.round}  {figures(metrics)}")
+    console.say(f"{flags.state}: round {state.round}  {figures(shown(metrics))}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     return {"run_dir": flags.run_dir, "state": flags.state, "round": state.round, **metrics,

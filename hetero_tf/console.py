@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import re
 import sys
 import time
 from pathlib import Path
 
 IMPORTED = time.monotonic()
+# What stands in the metrics but would drown the rest on a line.
+HIDDEN = re.compile("round|bytes.*|flops|local_mean|local_std.*|local_accuracy_.*|simulated_.*")
 
 
 class Console:
@@ -91,9 +94,21 @@ def duration(seconds):
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} h"
 
 
+def shown(metrics):
+    """Those of the metrics that a line for a person has."""
+    return {name: value for name, value in metrics.items() if not HIDDEN.fullmatch(name)}
+
+
 def figures(metrics):
     """`{name: number}` in one line: "global_accuracy 97.12  local_loss 0.0841"."""
     return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
+
+
+def table(rows):
+    """Rows of text as lines, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
+    return "\n".join(map("  ".join, cells))
 
 
 def engine(report):

@@ -59,12 +59,6 @@ def build_image_test(model, source, x, y, batch_size, pairs, masks_labels, paral
     """
     axis = all_labels(0)
 
-    def cross_entropy(logits, targets):
-        return tf.reduce_mean(softmax_cross_entropy(logits, targets))
-
-    def hits(logits, targets):
-        return tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32)), logits.dtype)
-
     @tf.function(autograph=False)
     def test(weights, statistics):
         count = x.shape[0]
@@ -79,17 +73,37 @@ def build_image_test(model, source, x, y, batch_size, pairs, masks_labels, paral
         record = tf.TensorArray(weights[0].dtype, size=chunks, infer_shape=False)
         _, record = tf.while_loop(lambda chunk, _: chunk < chunks, body, (0, record), parallel_iterations=parallel)
         logits = record.concat()
-        local = tf.gather(logits, pairs.examples)
-        if masks_labels:
-            local = masked(local, pairs.present)
-        targets = tf.gather(y, pairs.examples)
-        own = hits(local, targets)
-        return {"logits": logits, "local_logits": local,
-                "global_loss": cross_entropy(logits, y), "global_accuracy": 100 * tf.reduce_mean(hits(logits, y)),
-                "local_loss": cross_entropy(local, targets), "local_accuracy": 100 * tf.reduce_mean(own),
-                **fairness.measure(own, pairs.clients)}
+        local = local_metrics(tf.gather(logits, pairs.examples), tf.gather(y, pairs.examples), pairs, masks_labels)
+        return {"logits": logits, "global_loss": _cross_entropy(logits, y),
+                "global_accuracy": 100 * tf.reduce_mean(_hits(logits, y)), **local}
 
     return test
+
+
+def local_metrics(logits, targets, pairs, masks_labels):
+    """What the logits of all clients' test examples say.
+
+    Args:
+        logits: [pairs, classes], one client after the other.
+        targets: Integers [pairs].
+        pairs: `LocalTest`.
+        masks_labels: Whether absent labels' logits are set to zero.
+
+    Returns:
+        {"local_logits", "local_loss", "local_accuracy"} and those of `fairness.measure`.
+    """
+    logits = masked(logits, pairs.present) if masks_labels else logits
+    own = _hits(logits, targets)
+    return {"local_logits": logits, "local_loss": _cross_entropy(logits, targets),
+            "local_accuracy": 100 * tf.reduce_mean(own), **fairness.measure(own, pairs.clients)}
+
+
+def _cross_entropy(logits, targets):
+    return tf.reduce_mean(softmax_cross_entropy(logits, targets))
+
+
+def _hits(logits, targets):
+    return tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32)), logits.dtype)
 
 
 def build_text_test(model, source, x, classes, batch_size, seed, parallel):

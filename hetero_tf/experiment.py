@@ -118,8 +118,8 @@ def _finish(run, process, progress, facts, console):
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
     for name in ("last", "best"):
         if summary[name]:
-            shown = {metric: value for metric, value in summary[name].items() if metric != "round"}
-            console.say(f"{name}: round {summary[name]['round']}  {consoles.figures(shown)}")
+            shown = consoles.figures(consoles.shown(summary[name]))
+            console.say(f"{name}: round {summary[name]['round']}  {shown}")
     return summary
 
 

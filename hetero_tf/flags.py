@@ -24,6 +24,7 @@ def definitions():
     flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
     flags.DEFINE_string("level", None, "level to export; default the global model", values)
     flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)
+    flags.DEFINE_string("draw", None, "describe: PNG file to draw the split into", values)
     flags.DEFINE_bool("overwrite", False, "export: replace an earlier export", values)
     flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)

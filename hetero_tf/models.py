@@ -92,7 +92,10 @@ def _link(model, make, inputs, clients):
     for spec in model.layers:
         if spec.exit is None and spec.unit != model.trunk[-1]:
             shape = make(spec).compute_output_shape(shape)
-    return Link(shape[1], shape[-1] // clients, clients, name="link") if len(shape) == 4 else None
+    if len(shape) != 4:
+        return None
+    # Without a type Keras would cast float64 maps to float32.
+    return Link(shape[1], shape[-1] // clients, clients, name="link", dtype=inputs.dtype)
 
 
 def _inputs(shape, dtype, clients):

@@ -44,7 +44,8 @@ class Net:
         own = [_narrowed(parts[place], wide[place], shape) for place, shape in zip(self.places, self.shapes)]
         values = [_side_by_side(part, shape, variable.shape)
                   for part, shape, variable in zip(own, self.shapes, self.model.trainable_variables)]
-        running = [self.model.non_trainable_variables.index(variable) for variable in tracked(self.model)]
+        moving = {id(variable) for variable in tracked(self.model)}
+        running = [place for place, v in enumerate(self.model.non_trainable_variables) if id(v) in moving]
         for place, part, shape in zip(running, own[learned:], self.shapes[learned:]):
             state[place] = _side_by_side(part, shape, state[place].shape)
         outputs, state = self.model.stateless_call(values, state, self._arranged(inputs), training=True)

@@ -13,7 +13,7 @@ from hetero_tf import cut as cuts
 from hetero_tf import registry, seeds
 from hetero_tf.errors import BadInput
 from hetero_tf.inputs import Input
-from hetero_tf.models import build_model
+from hetero_tf.models import build_model, tracked
 from hetero_tf.nets import Net, values
 from hetero_tf.stacks import Stack, StageNets
 from hetero_tf.stages import Level, Outline, whole
@@ -44,9 +44,10 @@ class Networks:
             self._built[key] = self._on(self.route(level), classes)
         return self._built[key]
 
-    def fresh(self, level, classes):
-        """The same model built anew, for what changes it."""
-        return self._on(self.route(level), classes)
+    def fresh(self, level, classes, width=None):
+        """The same model built anew, for what changes it; `width`: another one than the level's."""
+        route = self.route(level)
+        return self._on(route if width is None else dataclasses.replace(route, width=width), classes)
 
     def route(self, level):
         """The `stages.Route` of a level's whole sub-model."""
@@ -63,7 +64,8 @@ class Networks:
         for model in models:
             outputs = model.outputs if model is models[0] else tf.nest.flatten(model(inputs))
             found += outputs if self.recipe.evaluate.exits == "mean" else outputs[-1:]
-        return keras.Model(inputs, found[0] if len(found) == 1 else keras.layers.Average()(found), name="model")
+        mean = keras.layers.Average(dtype=self.recipe.float_type)
+        return keras.Model(inputs, found[0] if len(found) == 1 else mean(found), name="model")
 
     def shapes(self, level, classes):
         """`{path: shape}` of the values that a client of a level has; in an ensemble, one network of its axis."""
@@ -74,7 +76,7 @@ class Networks:
         top, members = self.recipe.levels.global_level, self.recipe.levels.ensemble
         model = self.trained(top, self.classes)
         if members is None:
-            return {variable.path: tf.convert_to_tensor(variable) for variable in values(model)}
+            return {variable.path: tf.convert_to_tensor(variable) for variable in self._held(top, self.classes)}
         drawn = [values(self._build(self.route(top), 1.0, self.classes, self.recipe.float_type, member=member))
                  for member in range(members)]
         return {variable.path: tf.stack([tf.convert_to_tensor(value) for value in own])
@@ -102,9 +104,25 @@ class Networks:
 
     def _values(self, level, classes):
         """The variables of a level in the order of the global ones, and how many of them are trainable."""
-        order = [variable.path for variable in values(self.trained(self.recipe.levels.global_level, self.classes))]
-        model = self.trained(level, classes)
-        return sorted(values(model), key=lambda variable: order.index(variable.path)), len(model.trainable_variables)
+        order = [variable.path for variable in self._held(self.recipe.levels.global_level, self.classes)]
+        own = self._held(level, classes)
+        for variable in own:
+            if variable.path not in order:
+                raise BadInput(f"level {level}: {variable.path} belongs to its width alone, and level "
+                               f"{self.recipe.levels.global_level} never runs at that width; norms of kind wbn need "
+                               "client.stages: nested")
+        return (sorted(own, key=lambda variable: order.index(variable.path)),
+                len(self.trained(level, classes).trainable_variables))
+
+    def _held(self, level, classes):
+        """The variables of a level's whole sub-model, and the running statistics that only its narrower routes have."""
+        found = {variable.path: variable for variable in values(self.trained(level, classes))}
+        routes = dict.fromkeys(route for stage in self.stages[level] for route in stage.routes)
+        for route in routes:
+            if route.width < self.route(level).width:
+                for variable in tracked(self._alone(route, classes)):
+                    found.setdefault(variable.path, variable)
+        return list(found.values())
 
     def _net(self, level, route, clients, classes, copies):
         """A route's `Net`: its variables lie where their paths have their places among the level's values."""
@@ -117,7 +135,7 @@ class Networks:
                 return route.copy * learned + position
             return copies * learned + route.copy * (len(own) - learned) + position - learned
 
-        alone = self.trained(level, classes) if route == self.route(level) else self._on(route, classes)
+        alone = self.trained(level, classes) if route == self.route(level) else self._alone(route, classes)
         model = alone if clients == 1 else self._on(route, classes, clients)
         shapes = {variable.path: tuple(variable.shape) for variable in values(alone)}
         paths = [variable.path for variable in values(model)]
@@ -142,22 +160,35 @@ class Networks:
                      if "all" in own or units[path.split("/")[0]] in own)
 
     def merged(self, cut):
-        """For each global value and level of the mix, whether the level's clients count in its merge."""
+        """For each global value and level of the mix, after how many stages clients count in its merge; 0: never."""
         units = {spec.name: spec.unit for spec in self.recipe.model.layers}
-        trained = [frozenset().union(*(stage.trained for stage in self.stages[level]))
-                   for level in self.recipe.levels.names]
-        counted, personal = self.recipe.round.untrained == "counted", self.personal()
+        personal = self.personal()
         paths = self.shapes(self.recipe.levels.global_level, self.classes)
-        return tuple(tuple(holds and place not in personal and (counted or units[path.split("/")[0]] in moving)
-                           for holds, moving in zip(held, trained))
+        return tuple(tuple(self._counts_from(level, units[path.split("/")[0]]) if holds and place not in personal else 0
+                           for holds, level in zip(held, self.recipe.levels.names))
                      for place, (path, held) in enumerate(zip(paths, cut.held)))
+
+    def _counts_from(self, level, unit):
+        """The number of the first stage of a level that trains a unit, 0 if none does; 1 where that does not matter."""
+        found = [number for number, stage in enumerate(self.stages[level], 1) if unit in stage.trained]
+        if self.recipe.round.untrained == "counted" or (found and self.drawn):
+            return 1
+        return found[0] if found else 0
+
+    def _alone(self, route, classes):
+        """The Keras model of a route as one client trains it, built once."""
+        key = (route, classes)
+        if key not in self._built:
+            self._built[key] = self._on(route, classes)
+        return self._built[key]
 
     def _on(self, route, classes, clients=1):
         """The Keras model of a route as clients train it."""
         levels = self.recipe.levels
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
-        return self._build(route, route.width / top, classes, self.recipe.precision, clients)
+        # A level wider than the global model is outside the mix: it is described, never trained.
+        return self._build(route, min(route.width / top, 1.0), classes, self.recipe.precision, clients)
 
     def _build(self, route, scale, classes, dtype, clients=1, member=None):
         model, seed, name = self.recipe.model, seeds.seed32(self.recipe.seed, "model"), "model"

@@ -10,7 +10,6 @@ import tensorflow as tf
 from hetero_tf import engines, registry, seeds
 from hetero_tf.accounting import memory
 from hetero_tf.accounting.counting import forward
-from hetero_tf.models import build_model
 from hetero_tf.networks import build_networks
 from hetero_tf.stack_round import RoundParts
 
@@ -38,16 +37,8 @@ def find_objective(recipe):
 def networks_of(recipe, source, dataset):
     """The `networks.Networks` of a recipe."""
     shape, example = source.shape(dataset.train.x), example_shape(source, dataset)
-    return build_networks(recipe, shape, dataset.classes, lambda: unit_shares(recipe, shape, example, dataset.classes))
-
-
-def unit_shares(recipe, shape, example, classes):
-    """`{unit: share}`: the training memory of each of the trunk's units by that of all of them, see `memory`."""
-    width = recipe.levels.widths[recipe.levels.global_level]
-    model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
-    units = {spec.name: spec.unit for spec in recipe.model.layers}
-    found = {cost.unit: cost.memory(memory.TABLE_BATCH) for cost in memory.unit_costs(model, example, units)}
-    return {unit: held / sum(found.values()) for unit, held in found.items()}
+    return build_networks(recipe, shape, dataset.classes,
+                          lambda: memory.unit_shares(recipe, shape, example, dataset.classes))
 
 
 def label_table(partition):
@@ -62,8 +53,10 @@ def label_table(partition):
 def kept_labels(recipe, dataset, partition):
     """The table of labels that label axes are cut to, or None: they are where that is exact and shortens them."""
     reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    # Weight decay moves the rows of absent labels: a client that keeps its rows keeps that, a correction answers it.
+    follows = recipe.round.personal or recipe.client.correction.name != "none"
     cuttable = recipe.client.label_cut and recipe.round.label_rows == "own" and find_objective(recipe).MASKS_LABELS
-    if reads or not cuttable:
+    if reads or follows or not cuttable:
         return None
     table = label_table(partition)
     return table if table.shape[1] < dataset.classes else None
@@ -83,7 +76,7 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
     return RoundParts(
         models=tuple(networks.trained(level, kept) for level in recipe.levels.names), engine=engine, cut=cut,
         kinds=batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,),
-        keep=registry.find("submodels", recipe.round.submodel.name).keep,
+        keep=_function("submodels", recipe.round.submodel),
         objective=_function("objectives", recipe.client.loss), couple=_function("couplings", recipe.client.coupling),
         correct=None if recipe.client.correction.name == "none" else functools.partial(correction.correct, **options),
         remember=functools.partial(correction.remember, **options) if correction.REMEMBERS else None,

@@ -4,11 +4,11 @@ Everything is a pure function of (seed, round, client), so a resumed run plans t
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from hetero_tf import levels, seeds
+from hetero_tf import availability, levels, seeds
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Plan:
         starts: [cohort, steps], first position within the examples (text), 0 for images.
         stages: [cohort, steps], position of each step's stage among those of the level.
         members: [cohort], which network of an ensemble is trained.
+        outcome: What metrics say of clients that are not there or late: `availability.Outcome.metrics`.
     """
 
     clients: np.ndarray
@@ -33,10 +34,11 @@ class Plan:
     starts: np.ndarray
     stages: np.ndarray
     members: np.ndarray
+    outcome: dict = field(default_factory=dict)
 
     def arrays(self):
         """The arrays in the order of the attributes."""
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "outcome")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,25 @@ def local_batches(examples, starts, epochs, batch_size, rng=None):
     return np.repeat(rows, len(starts), axis=0), np.tile(np.asarray(starts, np.int32), epochs * batches)
 
 
+def able_clients(given, clients, seed, round):
+    """Who may take part: the number of registered clients, or the ids of those whose level is not idle.
+
+    Args:
+        given: `recipe.schema.Levels`.
+        clients: Number of registered clients.
+    """
+    if not given.idle:
+        return clients
+    chosen = levels.assign(given, clients, seed, round, np.arange(clients))
+    return np.flatnonzero(~np.isin(chosen, [given.names.index(name) for name in given.idle]))
+
+
 def draw_cohort(clients, active, seed, round, attempt=0):
-    """The ids of a round's active clients, drawn without replacement; the cost does not grow with `clients`."""
+    """The ids of a round's active clients, drawn without replacement; the cost does not grow with a number `clients`.
+
+    Args:
+        clients: As `able_clients` gives it.
+    """
     return seeds.rng(seed, "cohort", round, attempt).choice(clients, active, replace=False).astype(np.int32)
 
 
@@ -93,7 +112,8 @@ def plan_round(recipe, partition, starts, shuffle, division, round, cohort=None,
     """
     seed, client = recipe.seed, recipe.client
     if cohort is None:
-        cohort = draw_cohort(len(partition.train), recipe.round.clients, seed, round, attempt)
+        able = able_clients(recipe.levels, len(partition.train), seed, round)
+        cohort = draw_cohort(able, recipe.round.clients, seed, round, attempt)
     chosen = levels.assign(recipe.levels, len(partition.train), seed, round, np.asarray(cohort))
     work = []
     for who, level in zip(cohort, chosen):
@@ -101,13 +121,27 @@ def plan_round(recipe, partition, starts, shuffle, division, round, cohort=None,
         epochs = client.epochs * division.passes[level]
         rows, firsts = local_batches(partition.train[who], starts, epochs, client.batch_size, rng)
         work.append((rows, firsts, _stages(division, level, len(rows), seed, round, who)))
+    work, outcome = _available(recipe, division, cohort, chosen, work, round)
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
     # With fewer clients in flight than clients, the longest must start first or cores idle at the end.
     order = sorted(range(len(cohort)), key=lambda k: (-widths[chosen[k]], -len(work[k][1]), cohort[k]))
     members = deal_members(recipe.levels, [chosen[k] for k in order], [cohort[k] for k in order], seed, round)
     order = [(k, member) for k, own in zip(order, members) for member in own]
     return _padded([cohort[k] for k, _ in order], [chosen[k] for k, _ in order], [work[k] for k, _ in order],
-                   [member for _, member in order])
+                   [member for _, member in order], outcome)
+
+
+def _available(recipe, division, cohort, chosen, work, round):
+    """The work that reaches the server, and what metrics say of the rest; see `availability.limit`."""
+    if not recipe.availability.is_limited:
+        return work, {}
+    names = [recipe.levels.names[level] for level in chosen]
+    steps = [len(rows) for rows, _, _ in work]
+    # A stage that is broken off would be merged as if it had been trained as long as the others.
+    passes = [division.passes[level] for level in chosen]
+    pieces = [max(count // several, 1) if several > 1 else 1 for count, several in zip(steps, passes)]
+    found = availability.limit(recipe.availability, recipe.seed, round, cohort, names, steps, pieces)
+    return [tuple(part[:steps] for part in own) for own, steps in zip(work, found.steps)], found.metrics()
 
 
 def _stages(division, level, steps, seed, round, client):
@@ -143,7 +177,7 @@ def deal_members(given, chosen, cohort, seed, round):
     return dealt
 
 
-def _padded(clients, chosen, work, members):
+def _padded(clients, chosen, work, members, outcome):
     """A `Plan` whose clients all have room for the longest one's steps."""
     steps = np.asarray([len(starts) for _, starts, _ in work], np.int32)
     size = (len(work), max(steps.max(initial=0), 1))
@@ -152,4 +186,4 @@ def _padded(clients, chosen, work, members):
     for slot, (batches, starts, own) in enumerate(work):
         rows[slot, :len(starts)], firsts[slot, :len(starts)], stages[slot, :len(starts)] = batches, starts, own
     clients, chosen, members = (np.asarray(values, np.int32) for values in (clients, chosen, members))
-    return Plan(clients, chosen, steps, rows, firsts, stages, members)
+    return Plan(clients, chosen, steps, rows, firsts, stages, members, outcome)

@@ -9,11 +9,13 @@
 
 import functools
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import calibration, data, evaluation, hardware, plans, registry, seeds
+from hetero_tf import (accounting, calibration, data, evaluation, evaluation_personal, hardware, initial, levels, plans,
+                       registry, seeds)
 from hetero_tf import parts as building
 from hetero_tf.inputs import Input
 from hetero_tf.models import is_seed
@@ -64,8 +66,25 @@ class LearningProcess:
     parallel: int
 
     def initialize(self):
-        """The state before the first round."""
-        weights = self.networks.initial()
+        """The state before the first round; its values are those of the recipe's file, where it names one."""
+        return self._begin(self._given(self.networks.initial()))
+
+    def blank(self):
+        """A state of the right shapes, without a look into the recipe's file of initial weights."""
+        return self._begin(self.networks.initial())
+
+    def _given(self, weights):
+        """Initial values with those of the recipe's file in their places."""
+        model = self.recipe.model
+        if model.initial_weights is None:
+            return weights
+        wanted = [SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
+                  for path, value in weights.items()]
+        found = initial.read(model.initial_weights, wanted, model.fresh)
+        return weights | {path: tf.constant(value) for path, value in found.items()}
+
+    def _begin(self, weights):
+        """The `State` of initial values."""
         empty = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
         for place, table in empty["tables"]["personal"].items():
             empty["tables"]["personal"][place] = table + empty["weights"][place]
@@ -99,7 +118,9 @@ class LearningProcess:
 
         Returns:
             The new `State`, and per round a dict: loss and gradient_norm (means over the finite clients with
-            examples), lost (clients left out because their result was not finite), clients per level, learning_rate.
+            examples), lost (clients left out because their result was not finite), clients per level, learning_rate,
+            what `accounting.traffic.RoundCost.metrics` says and, where the recipe limits availability,
+            `availability.Outcome.metrics`.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks])
@@ -113,7 +134,8 @@ class LearningProcess:
     def in_order(self, state):
         """A `State` as the compiled round takes it."""
         places = {path: place for place, path in enumerate(state.weights)}
-        tables = {name: {places[path]: value for path, value in state.clients.get(name, {}).items()}
+        # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
+        tables = {name: {places[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
                   for name in ("personal", "memory")}
         return {"weights": list(state.weights.values()), "slots": [list(slot.values()) for slot in state.server.values()],
                 "tables": tables}
@@ -160,6 +182,14 @@ class LearningProcess:
             chosen = chosen * lengths[np.searchsorted(firsts, plan.starts)]
         return chosen.sum(axis=-1)
 
+    def step_examples(self, plan):
+        """Examples that each step of a plan reads, a segment of text being one: int [cohort, steps]."""
+        return np.count_nonzero(plan.rows >= 0, axis=-1)
+
+    @functools.cached_property
+    def _works(self):
+        return accounting.works(self)
+
     def learning_rate(self, round):
         """The local learning rate of a round, counted from 0."""
         schedule = self.recipe.schedule
@@ -170,11 +200,16 @@ class LearningProcess:
         names, finite = self.recipe.levels.names, found["finite"]
         kept = {name: found[name][finite & (plan.steps > 0)] for name in ("loss", "gradient_norm")}
         means = {name: float(values.mean()) if values.size else None for name, values in kept.items()}
-        mix = {name: int(np.sum(plan.levels == place)) for place, name in enumerate(names)}
-        return {**means, "lost": int(np.sum(~finite)), "levels": mix, "learning_rate": rate}
+        # A client of an ensemble stands in the plan once for each network that it trains.
+        _, once = np.unique(plan.clients, return_index=True)
+        mix = {name: int(np.sum(plan.levels[once] == place)) for place, name in enumerate(names)}
+        cost = accounting.traffic.round_cost(self._works, plan.levels, plan.steps, self.step_examples(plan),
+                                             plan.stages)
+        return {**means, "lost": len(np.unique(plan.clients[~finite])), "levels": mix, "learning_rate": rate,
+                **cost.metrics(), **plan.outcome}
 
     def evaluate(self, state):
-        """Measures the global model.
+        """Measures the global model; where units stay with the clients, Local measures every client's own model.
 
         Returns:
             Metrics by name, and the statistics of static batch normalisation by variable path (empty without it).
@@ -183,6 +218,9 @@ class LearningProcess:
         fixed = [statistics[v.path] if v.path in statistics else self._value(state, v)
                  for v in model.non_trainable_variables if not is_seed(v)]
         found = self._test(self._weights(state, model), fixed)
+        if self.parts.personal and self.dataset.test.y is not None:
+            given, key = self.in_order(state), seeds.seed32(self.recipe.seed, "statistics noise", state.round)
+            found |= self._test_personal(given["weights"], given["tables"]["personal"], tf.constant(key))
         metrics = {name: float(value) for name, value in found.items() if value.shape.rank == 0}
         return metrics, statistics
 
@@ -266,7 +304,32 @@ class LearningProcess:
         masks = building.find_objective(self.recipe).MASKS_LABELS
         return evaluation.build_image_test(
             self.global_model, self.input, tf.constant(test.x), tf.constant(test.y), size,
-            evaluation.local_test(self.partition), masks, self.parallel)
+            self._local_test(), masks, self.parallel)
+
+    @functools.cached_property
+    def _test_personal(self):
+        recipe, test, pairs = self.recipe, self.dataset.test, self._local_test()
+        # Who draws a level anew each round is tested at that of the global model.
+        chosen = self._fixed_levels
+        names = (recipe.levels.global_level,) if chosen is None else recipe.levels.names
+        chosen = np.zeros(len(self.partition.train), int) if chosen is None else chosen
+        settings = evaluation_personal.Settings(recipe.evaluate.batch_size, recipe.evaluate.statistics_batch,
+                                                building.find_objective(recipe).MASKS_LABELS, self.parallel)
+        return evaluation_personal.build_personal_test(
+            [self.build(name) for name in names], chosen, self.parts, self.paths, self.partition.train,
+            (tf.constant(test.x), tf.constant(test.y)), pairs, settings)
+
+    def _local_test(self):
+        """The `evaluation.LocalTest`, with the clients' levels where they have them for the whole run."""
+        return evaluation.local_test(self.partition, self._fixed_levels, self.recipe.levels.names)
+
+    @property
+    def _fixed_levels(self):
+        """int [clients], positions in the mix of the levels that clients have for the whole run; None: they draw them."""
+        given, clients = self.recipe.levels, len(self.partition.train)
+        if given.assignment == "dynamic":
+            return None
+        return levels.assign(given, clients, self.recipe.seed, 0, np.arange(clients))
 
 
 def learning_process(recipe, dataset=None, partition=None, data_dir=None, parallel=None, device=None):

@@ -104,9 +104,10 @@ def one_round(parts, state, packed, learning_rate, round, seed):
     # [stacks, K, ...] -> [stacks * K, ...]
     found = tf.nest.map_structure(lambda values: _flat(values.stack(), largest), record)
     masks = {axis: found[f"mask{place}"] for place, axis in enumerate(parts.cut.distinct)}
-    counting = _counting(parts, found["weight"], tf.repeat(levels, largest))
+    counting = _counting(parts, found["weight"], tf.repeat(levels, largest), rows, stages)
     merged, slots = merge_updates(parts, state, total, masks, counting)
-    tables = _kept(tables, found["tables"], tf.reshape(clients, [-1]), found["weight"])
+    networks = tf.reshape(members, [-1]) if any(axis.member for axis in parts.cut.distinct) else None
+    tables = _kept(tables, found["tables"], tf.reshape(clients, [-1]), networks, found["weight"])
     return ({"weights": merged, "slots": slots, "tables": tables},
             {name: found[name] for name, _ in _metrics(dtype)})
 
@@ -127,10 +128,13 @@ def _contribution(parts, level, tables, update, work, largest):
     if parts.counts is not None:
         weight *= tf.gather(parts.counts, tf.maximum(work.clients, 0))
         values *= weight[:, None]
-    added = None
+    added, since = None, [flags[level] for flags in parts.merged]
     for place, own in enumerate(update.rows):
-        more = [tf.zeros([], dtype) if value is None or not merged[level] else value for value, merged in zip(
-            cuts.put(parts.cut, level, stack.unpack(values[place]), own), parts.merged)]
+        more = [tf.zeros([], dtype) if value is None or not first else value for value, first in zip(
+            cuts.put(parts.cut, level, stack.unpack(values[place]), own), since)]
+        if max(since) > 1:
+            done = reached(work.rows, work.stages)[place]
+            more = [value * tf.cast(done >= first, dtype) if first > 1 else value for value, first in zip(more, since)]
         added = more if added is None else [have + extra for have, extra in zip(added, more)]
     added = [tf.broadcast_to(value, shape) for value, shape in zip(added, parts.cut.shapes)]
     masks = [cuts.axis_masks(parts.cut, own, dtype) for own in update.rows]
@@ -160,22 +164,36 @@ def _own_rows(parts, level, tables, update, work):
     return found
 
 
-def _kept(tables, rows, clients, weight):
-    """The tables with the new rows of the clients that count."""
+def _kept(tables, rows, clients, networks, weight):
+    """The tables with the new rows of the clients that count; `networks`: the one of an ensemble that each trained."""
     def scattered(table, new):
         # An empty or lost place writes behind the table's end, into a row that is dropped.
-        places = tf.where((clients >= 0) & (weight > 0), clients, table.shape[0])
-        return tf.tensor_scatter_nd_update(tf.pad(table, [[0, 1], *[[0, 0]] * (table.shape.rank - 1)]),
-                                           places[:, None], new)[:-1]
+        places = tf.where((clients >= 0) & (weight > 0), clients, table.shape[0])[:, None]
+        if networks is not None:
+            # A client trains each of its networks apart, and each writes only its own part of the client's row.
+            places, new = tf.concat([places, networks[:, None]], 1), tf.gather(new, networks, batch_dims=1)
+        longer = tf.pad(table, [[0, 1], *[[0, 0]] * (table.shape.rank - 1)])
+        return tf.tensor_scatter_nd_update(longer, places, new)[:-1]
 
     return tf.nest.map_structure(scattered, tables, rows)
 
 
-def _counting(parts, weight, levels):
-    """For each variable what each client counts, [cohort]: nothing where its level is not merged."""
-    found = {flags: weight if all(flags) else weight * tf.gather(tf.constant(flags, weight.dtype), levels)
-             for flags in dict.fromkeys(parts.merged)}
-    return [found[flags] for flags in parts.merged]
+def reached(rows, stages):
+    """How many of their stages clients have come to: rows [..., K, ticks, batch], stages [..., ticks] -> [..., K]."""
+    return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
+
+
+def _counting(parts, weight, levels, rows, stages):
+    """For each variable what each client counts, [cohort]: nothing where its level is not merged, or not yet."""
+    def counted(since):
+        if set(since) == {1}:
+            return weight
+        first = tf.gather(tf.constant(since), levels)
+        counts = first > 0 if max(since) < 2 else (first > 0) & (tf.reshape(reached(rows, stages), [-1]) >= first)
+        return weight * tf.cast(counts, weight.dtype)
+
+    found = {since: counted(since) for since in dict.fromkeys(parts.merged)}
+    return [found[since] for since in parts.merged]
 
 
 def merge_updates(parts, state, total, masks, client_weights):
@@ -190,10 +208,13 @@ def merge_updates(parts, state, total, masks, client_weights):
     Returns:
         (weights, slots) as in `new_state`.
     """
-    new, slots = [], [[] for _ in state["slots"]]
+    new, slots, learned = [], [[] for _ in state["slots"]], len(parts.models[0].trainable_variables)
     covering = cuts.coverage(parts.cut, masks, client_weights)
     for old, summed, coverage, *kept in zip(state["weights"], total, covering, *state["slots"]):
-        value, kept = parts.server(old, parts.merge(old, summed, coverage), coverage, tuple(kept))
+        value = parts.merge(old, summed, coverage)
+        # Running statistics behind the trainable values are measured, not learned: the server takes their mean.
+        if len(new) < learned:
+            value, kept = parts.server(old, value, coverage, tuple(kept))
         new.append(value)
         for slot, one in zip(slots, kept):
             slot.append(one)

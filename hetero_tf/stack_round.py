@@ -29,7 +29,7 @@ class RoundParts:
         labels: int32 [clients, kept], each client's labels with -1 behind them; None: all levels keep all labels.
         present: bool [clients, classes or kept], which of the kept labels a client has.
         counts: float [clients], what each client counts in the merge; None: one.
-        merged: For each variable and level, whether the level's clients count for it.
+        merged: For each variable and level, after how many stages the level's clients count for it; 0: never.
         all_rows: Whether the rows of labels that a client lacks are merged too.
         personal: Positions of the variables that stay with the clients.
         kinds: `clients.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
@@ -136,6 +136,8 @@ def train_stack(parts, level, weights, tables, round, seed, work, learning_rate)
         local = train_locally(stack, _objective(parts, axis, present, round), correct, parts.optimizer,
                               _batches(parts, stack.clients, steps, axis), start, learning_rate, key)
         after = [] if memory is None else [parts.remember(memory, local.weights[:, :stack.parameters], learned)]
+        # Running statistics stand behind the trainable values of a row; nothing is remembered about them.
+        after = [tf.pad(value, [[0, 0], [0, start.shape[1] - stack.parameters]]) for value in after]
         return local.weights, local.losses, local.gradient_norms, after
 
     if parts.engine.compiled:

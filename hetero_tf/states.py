@@ -27,7 +27,7 @@ def open_newest(folder, process):
 
     Statistics are empty where the round was not evaluated.
     """
-    wanted = process.initialize()
+    wanted = process.blank()
     paths = calibration.statistics_paths(process.global_model)
     measured = {v.path: v for v in process.global_model.non_trainable_variables if v.path in paths}
     specs = {name: (tuple(value.shape), getattr(value.dtype, "name", value.dtype))

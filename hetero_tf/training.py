@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hetero_tf import console as consoles
 from hetero_tf import resume, states
+from hetero_tf.accounting import traffic
 from hetero_tf.errors import NotFinite
 from hetero_tf.store import metrics, plain_json, sealed
 
@@ -38,6 +39,7 @@ def train_rounds(run, process, progress, facts, console):
         NotFinite: A round came to nothing twice; the state before it is sealed.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
+    spent = traffic.totals(metrics.rows(run.metrics))["bytes"]
     with ThreadPoolExecutor(1) as planner:
         ahead = planner.submit(plan_call, process, first)
         _trace(process, progress, console)
@@ -57,6 +59,8 @@ def train_rounds(run, process, progress, facts, console):
                 ahead = planner.submit(plan_call, process, state.round)
             if progress.state.round == first:
                 _say_first(console, len(rows))
+            rows = traffic.accumulated(rows, spent)
+            spent = rows[-1]["bytes"]
             progress = _measure_and_seal(run, process, progress, state, rows, facts)
             left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
             console.progress(_line(process, rows[-1], examples / seconds, left))
@@ -159,8 +163,8 @@ def better(name, found, best):
 def _line(process, row, speed, left):
     """One line of progress."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
-    shown = {name: value for name, value in row.items()
-             if name not in ("round", "levels", "lost", "learning_rate", "gradient_norm")}
+    shown = {name: value for name, value in consoles.shown(row).items()
+             if name not in ("levels", "lost", "learning_rate", "gradient_norm")}
     lost = f"  {row['lost']} clients lost" if row["lost"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"
     return (f"round {row['round']}/{process.recipe.rounds}  {consoles.duration(left)} left  {consoles.figures(shown)}"

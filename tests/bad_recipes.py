@@ -47,6 +47,9 @@ rounds: 2
 evaluate: {best: global_loss}
 """
 
+# From the settings on to the key `client`, for edits of both.
+MIDDLE = BASE[BASE.index("  settings"):BASE.index("epochs: 1")]
+
 # name, piece, replacement, refusal
 EDITS = (
     ("unknown key",
@@ -138,8 +141,8 @@ EDITS = (
     ("section is a number",
      "round: {clients: 5, submodel: prefix}",
      "round: 5",
-     "r.yaml:16:8: round: must be a mapping with the keys clients, submodel, merge, server, lost_share. Received: "
-     "5"),
+     "r.yaml:16:8: round: must be a mapping with the keys clients, submodel, merge, weighting, untrained, "
+     "label_rows, personal, server, lost_share. Received: 5"),
     ("folder in the name",
      "name: base",
      "name: ../base",
@@ -254,7 +257,7 @@ EDITS = (
      "rounds: 2",
      "rounds: 2\nevaluate: {best: global_perplexity}",
      "r.yaml:21:18: evaluate.best: is not measured with the input images; must be one of global_accuracy, "
-     "global_loss, local_accuracy, local_loss. Received: global_perplexity"),
+     "global_loss, local_accuracy, local_loss, local_mean, local_worst_decile. Received: global_perplexity"),
     ("unknown layer",
      "GlobalAveragePooling2D",
      "GlobalAveragePoling2D",
@@ -321,8 +324,8 @@ EDITS = (
     ("unknown norm",
      "norm: sbn",
      "norm: batch",
-     "r.yaml:7:20: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, bn, in, gn, ln, none. Received: "
-     "'batch'"),
+     "r.yaml:7:20: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, bn, wbn, in, gn, ln, none. "
+     "Received: 'batch'"),
     ("no such setting",
      "!setting norm",
      "!setting nrom",
@@ -509,6 +512,143 @@ EDITS = (
      "seed: " + "x" * 300,
      "r.yaml:2:7: seed: wrong type; must be a whole number from 0 to 2147483647. Received: "
      "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."),
+    ("depth of an unknown level",
+     "mix: a1-e9",
+     "mix: a1-e9\n  depths: {b: 1}",
+     "r.yaml:16:12: levels.depths.b: no width is given for level 'b'; known: a, c, e"),
+    ("members of an unknown level",
+     "mix: a1-e9",
+     "mix: a1-e9\n  members: {b: 1}",
+     "r.yaml:16:13: levels.members.b: no width is given for level 'b'; known: a, c, e"),
+    ("budget of an unknown level",
+     "mix: a1-e9",
+     "mix: a1-e9\n  budgets: {b: 1/2}",
+     "r.yaml:16:13: levels.budgets.b: no width is given for level 'b'; known: a, c, e"),
+    ("depth without an exit",
+     "mix: a1-e9",
+     "mix: a1-e9\n  depths: {e: 2}",
+     "r.yaml:16:15: levels.depths.e: there is no such exit; must be a whole number from 1 to 1, the trunk's end "
+     "(an `Exit` in model.layers adds one). Received: 2"),
+    ("first level not the deepest",
+     "    - GlobalAveragePooling2D\n    - Dense: {units: !classes}\nlevels:",
+     "    - Exit: [GlobalAveragePooling2D, Dense: {units: !classes}]\n    - GlobalAveragePooling2D\n    - Dense: "
+     "{units: !classes}\nlevels:\n  depths: {a: 1}",
+     "r.yaml:15:11: levels.depths: level 'e' (depth 2) is deeper than the first of the mix, 'a' (depth 1), which "
+     "is the global model's; list the deepest first"),
+    ("an ensemble without a level",
+     "mix: a1-e9",
+     "mix: a1-e9\n  members: {a: 4}",
+     "r.yaml:16:12: levels.members: level 'e' is missing; an ensemble needs a number for every level of the mix. "
+     "Received: {a: 4}"),
+    ("an ensemble of which the first lacks some",
+     "mix: a1-e9",
+     "mix: a1-e9\n  members: {a: 4, e: 5}",
+     "r.yaml:16:22: levels.members.e: more networks than the first level of the mix, 'a', which has them all; must "
+     "be at most 4. Received: 5"),
+    ("an ensemble of two widths",
+     "mix: a1-e9",
+     "mix: a1-e9\n  members: {a: 4, e: 1}",
+     "r.yaml:14:11: levels.widths: all levels of the mix must have one width where levels.members is given: that "
+     "of the ensemble's networks. Received: {a: 1.0, c: 0.25, e: 0.0625}"),
+    ("idle level outside the mix",
+     "mix: a1-e9",
+     "mix: a1-e9\n  idle: [c]",
+     "r.yaml:16:10: levels.idle[0]: no such level in the mix: 'c'; known: a, e"),
+    ("everyone idle",
+     "mix: a1-e9",
+     "mix: a1-e9\n  idle: [a, e]",
+     "r.yaml:16:9: levels.idle: leaves no level of the mix whose clients take part. Received: ['a', 'e']"),
+    ("unknown personal unit",
+     "submodel: prefix",
+     "personal: ['7']",
+     "r.yaml:16:32: round.personal[0]: no such unit '7'; known: 0, 1_0, 1_1, 2, 3, all"),
+    ("half of dynamic, server",
+     "submodel: prefix",
+     "server: dynamic",
+     "r.yaml:16:29: round.server: dynamic is half of a method; set client.correction to dynamic too, with the same "
+     "alpha"),
+    ("half of dynamic, client",
+     "batch_size: 10}",
+     "batch_size: 10, correction: dynamic}",
+     "r.yaml:17:49: client.correction: dynamic is half of a method; set round.server to dynamic too, with the same "
+     "alpha"),
+    ("dynamic with two strengths",
+     "submodel: prefix}\nclient: {epochs: 1,",
+     "server: dynamic}\nclient: {correction: {name: dynamic, alpha: 0.2}, epochs: 1,",
+     "r.yaml:17:22: client.correction: alpha must be that of round.server, 0.1. Received: 0.2"),
+    ("dynamic that counts examples",
+     "submodel: prefix}\nclient: {epochs: 1,",
+     "server: dynamic, weighting: samples}\nclient: {correction: dynamic, epochs: 1,",
+     "r.yaml:16:49: round.weighting: must be uniform with the server dynamic, which counts clients. Received: "
+     "samples"),
+    ("self-distillation of one output",
+     "batch_size: 10}",
+     "batch_size: 10, coupling: self_distillation}",
+     "r.yaml:17:47: client.coupling: self_distillation needs a second output to teach; set client.stages to {name: "
+     "nested, distill: true} or add an `Exit` to model.layers"),
+    ("blockwise without budgets",
+     "batch_size: 10}",
+     "batch_size: 10, stages: blockwise}",
+     "r.yaml:17:45: client.stages: blockwise divides by levels.budgets; give one to each level that cannot hold "
+     "the whole model, such as {a: 1, d: 1/6}"),
+    ("running averages under nested widths",
+     "    - GlobalAveragePooling2D\n    - Dense: {units: !classes}\nlevels:\n  widths: {a: 1.0, c: 0.25, e: "
+     "0.0625}\n  mix: a1-e9\nround: {clients: 5, submodel: prefix}\nclient: {",
+     "    - Norm: {kind: bn}\n    - GlobalAveragePooling2D\n    - Dense: {units: !classes}\nlevels:\n  widths: {a: "
+     "1.0, c: 0.25, e: 0.0625}\n  mix: a1-e9\nround: {clients: 5, submodel: prefix}\nclient: {stages: nested, ",
+     "r.yaml:11:20: model.layers[2].Norm.kind: bn keeps one set of running statistics for all widths, so it does "
+     "not go with client.stages nested; use wbn or sbn. Received: 'bn'"),
+    ("two units to divide",
+     MIDDLE,
+     MIDDLE.replace(", blocks: [1, 2]", "").replace("1-e9", "1-e9\n  budgets: {e: 1/4}").replace(
+         MIDDLE[MIDDLE.index("    - Repeat"):MIDDLE.index("    - Dense")], "") + "stages: blockwise, ",
+     "r.yaml:16:18: client.stages: blockwise needs at least 3 units in model.layers: a stem, what is divided, and "
+     "a head. Received: 2"),
+    ("an exit without logits",
+     "    - GlobalAveragePooling2D\n",
+     "    - Exit: [GlobalAveragePooling2D]\n    - GlobalAveragePooling2D\n",
+     "r.yaml:11:14: model.layers[2].Exit[0]: an Exit must end in logits, so its last layer with a size must be "
+     "`!classes` wide, such as `Dense: {units: !classes}`. Received: !w 32"),
+    ("an exit that is a map",
+     "    - GlobalAveragePooling2D\n",
+     "    - Exit: [PaddedConv2D: {filters: !classes}]\n    - GlobalAveragePooling2D\n",
+     "r.yaml:11:28: model.layers[2].Exit[0].PaddedConv2D: an Exit ends in a map; put GlobalAveragePooling2D (or "
+     "Flatten before any `!w`) before the last layer"),
+    ("deadline without seconds",
+     "rounds: 2",
+     "rounds: 2\navailability: {deadline: 3}",
+     "r.yaml:21:26: availability.deadline: nobody can be late without seconds; give availability.seconds_per_step, "
+     "such as {a: 0.1, e: 0.02}"),
+    ("seconds without a level",
+     "rounds: 2",
+     "rounds: 2\navailability: {seconds_per_step: {a: 0.1}}",
+     "r.yaml:21:34: availability.seconds_per_step: level 'e' is missing; every level of the mix needs its seconds. "
+     "Received: {a: 0.1}"),
+    ("seconds of an unknown level",
+     "rounds: 2",
+     "rounds: 2\navailability: {seconds_per_step: {a: 0.1, e: 1, f: 1}}",
+     "r.yaml:21:49: availability.seconds_per_step.f: no width is given for level 'f'; known: a, c, e"),
+    ("seconds that are not",
+     "rounds: 2",
+     "rounds: 2\navailability: {seconds_per_step: 0.1}",
+     "r.yaml:21:34: availability.seconds_per_step: must be a mapping of level to seconds, such as {a: 0.1, e: "
+     "0.02}. Received: 0.1"),
+    ("nobody returns",
+     "rounds: 2",
+     "rounds: 2\navailability: {dropout: 1}",
+     "r.yaml:21:25: availability.dropout: too large; must be a number of at least 0 and below 1. Received: 1"),
+    ("what late clients do",
+     "rounds: 2",
+     "rounds: 2\navailability: {late: wait}",
+     "r.yaml:21:22: availability.late: unknown value; must be one of drop, partial. Received: 'wait'"),
+    ("a number for a file",
+     "  layers:\n",
+     "  initial_weights: 3\n  layers:\n",
+     "r.yaml:8:20: model.initial_weights: wrong type; must be text or null. Received: 3"),
+    ("one layer for a list",
+     "  layers:\n",
+     "  fresh: 9_0_dense\n  layers:\n",
+     "r.yaml:8:10: model.fresh: wrong type; must be a list of texts. Received: '9_0_dense'"),
 )
 
 # name, piece, replacement, refusal
@@ -590,8 +730,8 @@ OVERRIDES = (
     ("data=synthetic2",
      "--set data=synthetic2: data.name: unknown name 'synthetic2'; did you mean 'synthetic'?"),
     ("model.settings.norm=batch",
-     "--set model.settings.norm=batch: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, bn, in, gn, "
-     "ln, none. Received: 'batch'"),
+     "--set model.settings.norm=batch: model.layers[0][2].Norm.kind: unknown value; must be one of sbn, bn, wbn, in, "
+     "gn, ln, none. Received: 'batch'"),
     ("model.settings.blocks.1=-1",
      "--set model.settings.blocks.1=-1: model.layers[1].Repeat.times: too small; must be a whole number from 0 to "
      "1000. Received: -1"),

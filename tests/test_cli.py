@@ -21,8 +21,8 @@ MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be fetched"
 WRONG = [
     (["--recpe=small.yaml"], "unknown flag --recpe; did you mean 'recipe'?"),
     ([R, "--thread=2"], "unknown flag --thread; did you mean 'threads'?"),
-    ([R, "--nosuch"], "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, engine, help, json, level, "
-                      "out, overwrite, plugin, recipe, run_dir, set, state, threads, version"),
+    ([R, "--nosuch"], "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, help, json, "
+                      "level, out, overwrite, plugin, recipe, run_dir, set, state, threads, version"),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
@@ -300,6 +300,17 @@ def test_describe_needs_no_run(tmp_path, monkeypatch):
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--json", cwd=tmp_path)
     assert run.code == 0, run.err
     assert json.loads(run.out) and os.listdir(tmp_path) == ["small.yaml"]
+
+
+def test_describe_draws_the_split(tmp_path):
+    programs.recipe_file(tmp_path)
+    run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "split.png", cwd=tmp_path)
+    assert run.code == 0, run.err
+    assert "drew the split into split.png: clients from left to right" in run.out
+    assert (tmp_path / "split.png").read_bytes().startswith(b"\x89PNG")
+    run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "no/split.png", cwd=tmp_path)
+    assert run.code == 3
+    assert run.err == "hetero_tf: no/split.png: could not write the picture: No such file or directory\n"
 
 
 def test_export_of_an_unknown_level_leaves_nothing(folder):

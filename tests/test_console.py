@@ -129,3 +129,14 @@ REPORT = {"clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5}, "reasons": [], "c
 ])
 def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
     assert engine({**REPORT, **change}) == text
+
+
+def test_a_line_shows_what_a_person_compares():
+    row = dict.fromkeys(("round", "loss", "bytes", "bytes_down", "bytes_up", "flops", "dropped", "late", "partial",
+                         "simulated_seconds", "simulated_client_seconds", "local_accuracy", "local_mean",
+                         "local_worst_decile", "local_std", "local_std_noise", "local_accuracy_a"), 1.0)
+    assert list(module.shown(row)) == ["loss", "dropped", "late", "partial", "local_accuracy", "local_worst_decile"]
+
+
+def test_tables_have_the_first_column_to_the_left_and_the_others_to_the_right():
+    assert module.table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc   d"

@@ -29,9 +29,9 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):  # noqa: F811
         "run.lock"]
     found = runs.rows(tmp_path / "run")
     assert [row["round"] for row in found] == [1, 2, 3, 4]
-    assert set(found[0]) == {"round", "loss", "gradient_norm", "lost", "levels", "learning_rate", "global_loss",
-                             "global_accuracy", "local_loss", "local_accuracy", "local_mean", "local_worst_decile",
-                             "local_std", "local_std_noise"}
+    assert set(found[0]) == {"round", "loss", "gradient_norm", "lost", "levels", "learning_rate", "bytes_down",
+                             "bytes_up", "bytes", "flops", "global_loss", "global_accuracy", "local_loss",
+                             "local_accuracy", "local_mean", "local_worst_decile", "local_std", "local_std_noise"}
     assert summary["rounds"] == 4 and summary["data"] == "synthetic images (seed 0)" and summary["stand_in_for"] is None
     assert {name: found[3][name] for name in summary["last"]} == summary["last"]
     assert said.startswith(
@@ -366,3 +366,49 @@ def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):  # noqa:
     sealed.save(run.checkpoints, found.round, found.arrays, info, keep=1)
     with pytest.raises(BadInput, match="round 1 was sealed without environment, so by another version of hetero_tf"):
         train(tmp_path / "run", RECIPE, "rounds=2")
+
+
+def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path):  # noqa: F811
+    more = ("rounds=6", "client.epochs=3", "round.clients=4", "availability={dropout: 0.3, deadline: 0.5, late: partial, "
+            "seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}")
+    train(tmp_path / "whole", RECIPE, *more)
+    found = runs.rows(tmp_path / "whole")
+    assert sum(row["dropped"] for row in found) > 0 and sum(row["partial"] for row in found) > 0
+    for stop in (1, 4):
+        with pytest.raises(runs.Stopped):
+            train(tmp_path / f"cut{stop}", RECIPE, *more, console=runs.StoppingConsole(stop))
+        train(tmp_path / f"cut{stop}", RECIPE, *more)
+        assert programs.contents(tmp_path / f"cut{stop}") == programs.contents(tmp_path / "whole")
+
+
+def test_bytes_add_up_over_the_rounds(train, tmp_path):  # noqa: F811
+    train(tmp_path, RECIPE, "rounds=2")
+    train(tmp_path, RECIPE, "rounds=5", "evaluate.every=1")
+    found = runs.rows(tmp_path)
+    spent = np.cumsum([row["bytes_down"] + row["bytes_up"] for row in found]).tolist()
+    assert [row["bytes"] for row in found] == spent and spent[0] > 0
+
+
+def test_a_run_from_given_weights_does_not_need_them_again(train, tmp_path):  # noqa: F811
+    state = built().initialize()
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{name: np.asarray(value) + 0.5 for name, value in state.weights.items()})
+    given = RECIPE.replace("model:\n", f"model:\n  initial_weights: '{path}'\n")
+    train(tmp_path / "run", given, "rounds=1")
+    assert runs.arrays(tmp_path / "run" / "checkpoints") != {}
+    path.unlink()
+    summary, _ = train(tmp_path / "run", given, "rounds=2")
+    assert summary["rounds"] == 2
+    with pytest.raises(BadInput, match="weights.npz: cannot be opened"):
+        train(tmp_path / "new", given)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_best_round_may_be_that_of_the_worst_clients(train, tmp_path):  # noqa: F811
+    text = RECIPE.replace("batch_size: 40}", "batch_size: 40, best: local_worst_decile}")
+    summary, said = train(tmp_path, text)
+    found = runs.rows(tmp_path)
+    assert summary["best"]["local_worst_decile"] == max(row["local_worst_decile"] for row in found)
+    for hidden in ("bytes", "flops", "local_mean", "local_std"):
+        assert hidden not in said
+    assert "local_worst_decile" in said

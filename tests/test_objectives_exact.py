@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.objectives import batch_masked_cross_entropy, cross_entropy, masked_cross_entropy
+from hetero_tf.objectives import batch_masked_cross_entropy, cross_entropy, masked_cross_entropy, softmax_twice
 from hetero_tf.objectives.masked_cross_entropy import masked
 
 CLASSES, OUTSIDE = 7, 4
@@ -149,3 +149,20 @@ def test_a_batch_with_all_labels_of_the_client_has_the_masked_loss():
     both_losses = [module.loss(logits, targets, PRESENT, OUTSIDE).numpy()
                    for module in (batch_masked_cross_entropy, masked_cross_entropy)]
     assert both_losses[0].tobytes() == both_losses[1].tobytes()
+
+
+def test_the_softmax_applied_twice_is_the_plain_form_and_its_gradient_flows_through_both():
+    logits, targets = examples(1.0)
+    probabilities = tf.nn.softmax(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = softmax_twice.loss(logits, targets, PRESENT, 0)
+    inner = plain(probabilities, targets.numpy(), True, 0)
+    np.testing.assert_allclose(loss, inner[0].astype(float), rtol=1e-13)
+    # The Jacobian of a softmax: p_i (delta_ij - p_j).
+    p, outer = probabilities.numpy(), inner[1].astype(float)
+    slope = p * (outer - (p * outer).sum(-1, keepdims=True))
+    np.testing.assert_allclose(tape.gradient(loss, logits), slope, rtol=1e-12)
+    least = np.log(np.e + CLASSES - 1) - 1
+    sure = softmax_twice.loss(1e3 * tf.one_hot(targets, CLASSES, dtype=tf.float64), targets, PRESENT, 0)
+    np.testing.assert_allclose(sure, np.full(9, least), rtol=1e-13)

@@ -114,7 +114,8 @@ def test_drawn_stages_cost_no_further_steps_and_are_all_drawn():
 
 
 def test_an_ensembles_networks_are_dealt_equally_often_and_no_client_gets_one_twice():
-    levels = recipe.loads(tiny.IMAGES, overrides=["levels.mix=a-b", "levels.members={a: 4, b: 2}"]).levels
+    levels = recipe.loads(tiny.IMAGES, overrides=["levels.mix=a-b", "levels.widths={a: 0.5, b: 0.5}",
+                                                  "levels.members={a: 4, b: 2}"]).levels
     firsts = np.zeros(4, int)
     for round in range(8):
         dealt = plans.deal_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
@@ -124,3 +125,61 @@ def test_an_ensembles_networks_are_dealt_equally_often_and_no_client_gets_one_tw
             firsts[own[0]] += 1
     assert firsts.tolist() == [6, 6, 6, 6]
     assert plans.deal_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
+
+
+WAITING = {"deadline": "1.0", "seconds_per_step": "{a: 0.3, b: 0.2, c: 0.1}", "spread": "0.4"}
+
+
+def limited(**settings):
+    return recipe.loads(tiny.IMAGES, overrides=[f"availability.{name}={value}" for name, value in settings.items()])
+
+
+def test_without_limits_a_plan_says_nothing_of_availability():
+    assert plan().outcome == {}
+    assert not any("outcome" in str(array) for array in plan().arrays()) and len(plan().arrays()) == 7
+
+
+def test_clients_that_drop_out_have_no_steps_and_the_others_all_of_them():
+    given, gone = limited(dropout=0.5), 0
+    for round in range(20):
+        found, whole = plan(round, given=given, cohort=[0, 1, 2, 3]), plan(round, cohort=[0, 1, 2, 3])
+        steps = dict(zip(whole.clients.tolist(), whole.steps.tolist()))
+        for client, own, rows in zip(found.clients.tolist(), found.steps, found.rows):
+            assert own in (0, steps[client])
+            assert (rows[own:] == -1).all()
+        assert found.outcome["dropped"] == np.sum(found.steps == 0)
+        gone += found.outcome["dropped"]
+    assert 20 < gone < 60
+
+
+def test_late_clients_return_their_first_steps_or_nothing():
+    seen = set()
+    for round in range(20):
+        whole = plan(round, cohort=[0, 1, 2, 3])
+        rows = dict(zip(whole.clients.tolist(), whole.rows))
+        partial = plan(round, given=limited(**WAITING, late="partial"), cohort=[0, 1, 2, 3])
+        dropped = plan(round, given=limited(**WAITING), cohort=[0, 1, 2, 3])
+        cut = dict(zip(dropped.clients.tolist(), dropped.steps.tolist()))
+        for client, steps, own in zip(partial.clients.tolist(), partial.steps, partial.rows):
+            assert own[:steps].tolist() == rows[client][:steps].tolist()
+            done = steps == np.sum((rows[client] >= 0).any(axis=1))
+            assert cut[client] == (steps if done else 0)
+            seen.add(bool(done))
+        assert partial.outcome["late"] == dropped.outcome["late"] >= partial.outcome["partial"]
+        assert dropped.outcome["partial"] == 0
+    assert seen == {True, False}
+
+
+def test_of_stages_in_sequence_only_whole_ones_return():
+    given, counts = limited(**WAITING, late="partial"), set()
+    for drawn in (False, True):
+        division = plans.Division((3,) * len(RECIPE.levels.names), drawn)
+        for round in range(20):
+            whole = plans.plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            each = dict(zip(whole.clients.tolist(), whole.steps // (1 if drawn else 3)))
+            found = plans.plan_round(given, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            for client, steps in zip(found.clients.tolist(), found.steps):
+                assert drawn or steps % each[client] == 0
+                counts.add((drawn, steps / each[client]))
+    assert {(False, 0.0), (False, 1.0), (False, 3.0)} <= counts
+    assert any(drawn and 0 < share < 1 for drawn, share in counts)

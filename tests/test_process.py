@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf import parts, recipe
+from hetero_tf import accounting, parts, recipe
+from hetero_tf.errors import BadInput
 from hetero_tf.process import learning_process
 
 
@@ -42,7 +43,8 @@ def test_a_round_is_a_pure_step():
 
 def test_metrics_of_a_round():
     _, metrics = dense().next(dense().initialize(), [0, 1, 3])
-    assert set(metrics) == {"loss", "gradient_norm", "lost", "levels", "learning_rate"}
+    assert set(metrics) == {"loss", "gradient_norm", "lost", "levels", "learning_rate", "bytes_down", "bytes_up",
+                            "flops"}
     assert metrics["loss"] > 0
     assert metrics["gradient_norm"] > 0
     assert metrics["lost"] == 0
@@ -126,3 +128,58 @@ def test_the_label_table_lists_each_clients_labels():
     for row, mask in zip(table, partition.label_mask):
         assert row[row >= 0].tolist() == np.flatnonzero(mask).tolist()
         assert sorted(row[row < 0]) == [-1] * (table.shape[1] - mask.sum())
+
+
+def test_bytes_and_operations_of_a_round_are_counted():
+    process = dense()
+    _, row = process.next(process.initialize(), [0, 1, 3])
+    plan = process.plan(0, [0, 1, 3])
+    per_level = [work for work in accounting.works(process)]
+    assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
+    assert process.step_examples(plan).sum(axis=1).tolist() == process.examples(plan).tolist()
+    assert row["flops"] == sum(per_level[level].flops[0] * count
+                               for level, count in zip(plan.levels, process.examples(plan)))
+
+
+def test_clients_that_drop_out_cost_the_way_down_and_no_more():
+    process = dense("availability.dropout=0.5")
+    for round in range(20):
+        plan = process.plan(round, [0, 1, 2, 3])
+        if 0 < plan.outcome["dropped"] < 4:
+            break
+    _, (row,) = process.run(process.initialize(), [plan])
+    works = accounting.works(process)
+    assert row["bytes_down"] == sum(works[level].bytes_down for level in plan.levels)
+    assert row["bytes_up"] == sum(works[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps)
+    assert {name: row[name] for name in plan.outcome} == plan.outcome and sum(row["levels"].values()) == 4
+
+
+def test_a_round_from_which_everybody_dropped_out_changes_nothing():
+    process = dense("availability.dropout=0.99")
+    state = process.initialize()
+    plan = next(plan for plan in tiny.plans(process, 9) if plan.outcome["dropped"] == 3)
+    after, (row,) = process.run(state, [plan])
+    assert tiny.same(tiny.arrays(after), tiny.arrays(state))
+    assert row["loss"] is None and row["lost"] == 0 and row["bytes_up"] == row["flops"] == 0 < row["bytes_down"]
+
+
+def test_levels_that_last_are_measured_apart():
+    fixed = tiny.process(tiny.DENSE, "levels.assignment=fix", "levels.mix=a1-b1-c2")
+    found = fixed.evaluate(fixed.initialize())[0]
+    assert {name for name in found if name.startswith("local_accuracy_")} == {f"local_accuracy_{name}" for name in "abc"}
+    assert not any(name.startswith("local_accuracy_") for name in dense().evaluate(dense().initialize())[0])
+
+
+def test_weights_from_a_file_are_where_training_starts(tmp_path):
+    given = {path: value + 1 for path, value in tiny.arrays(dense().initialize()).items()}
+    np.savez(tmp_path / "weights.npz", **given)
+    process = tiny.process(tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}")
+    assert tiny.same(tiny.arrays(process.initialize()), given)
+    head = tiny.process(tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}", "model.fresh=[1_0_dense]")
+    found, own = tiny.arrays(head.initialize()), tiny.arrays(dense().initialize())
+    for path in found:
+        assert (found[path] == (own if path.startswith("1_0_dense") else given)[path]).all()
+    (tmp_path / "weights.npz").unlink()
+    assert tiny.same(tiny.arrays(process.blank()), own)
+    with pytest.raises(BadInput, match="weights.npz: cannot be opened"):
+        process.initialize()

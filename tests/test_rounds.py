@@ -161,8 +161,7 @@ def test_a_client_that_is_not_finite_is_left_out_and_counted():
     assert all(np.isfinite(value).all() for value in found.values())
     alone, rows = run(process, [process.plan(0, [1])])
     assert tiny.same(alone, tiny.arrays(process.initialize()))
-    assert rows[0] | {"levels": 0} == {
-        "loss": None, "gradient_norm": None, "lost": 1, "levels": 0, "learning_rate": 0.1}
+    assert rows[0].items() >= {"loss": None, "gradient_norm": None, "lost": 1, "learning_rate": 0.1}.items()
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "DENSE"])

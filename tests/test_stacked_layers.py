@@ -16,7 +16,7 @@ IMAGE, VECTOR, ROWS, TOKENS = (5, 6, 6, 8), (5, 8), (4, 5, 8), (4, 5)
 ANY = [(IMAGE, False), (IMAGE, True), (VECTOR, False), (VECTOR, True), (ROWS, True)]
 # (layer, arguments, shape of one client's input, whether the clients lead).
 CASES = [
-    *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "bn", "in", "gn", "ln", "none")],
+    *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "bn", "wbn", "in", "gn", "ln", "none")],
     *[("PaddedConv2D", {"filters": 6, "kernel_size": size, "stride": stride, "use_bias": size == 3}, IMAGE, False)
       for size in (1, 3) for stride in (1, 2)],
     *[("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)

@@ -4,18 +4,24 @@ Two counts of operations stand side by side: `flops` in the convention of the He
 numbers can be compared, and `multiply_adds`, the products that really run.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf import cut as cuts
-from hetero_tf import hardware, registry
+from hetero_tf import hardware
+from hetero_tf.accounting import memory, trained, traffic
 from hetero_tf.accounting.counting import forward
+from hetero_tf.accounting.levels import Costs, travelling, works
+from hetero_tf.accounting.loads import Loads
 from hetero_tf.accounting.tables import to_json, to_text
-from hetero_tf.models import build_model
+from hetero_tf.nets import values
+from hetero_tf.networks import build_networks
 
-__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "forward", "to_json", "to_text"]
+__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "forward", "to_json", "to_text", "traffic",
+           "works"]
 
 MEGABYTE = 2**20
 # Besides the weights a client holds their gradient and their momentum.
@@ -24,7 +30,7 @@ COPIES = 3
 
 @dataclass(frozen=True)
 class LevelCost:
-    """One level of the recipe.
+    """One level of the recipe: its sub-model with its exits, in an ensemble all networks that its clients train.
 
     Attributes:
         width: Share of channels.
@@ -33,9 +39,10 @@ class LevelCost:
         megabytes: Of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
-            only.
-        training_bytes: Estimate of what local training holds: weights, gradient, momentum and activations.
-        shapes: `{variable path: shape}`, with all labels.
+            only. What stays with the clients does not travel.
+        training_bytes: Estimate of what local training of the whole sub-model (one network of an ensemble) holds:
+            weights, gradient, momentum and activations.
+        shapes: `{variable path: shape}` of one network, with all labels.
     """
 
     width: float
@@ -64,6 +71,7 @@ class Description:
         source: Where the data came from, or None.
         stand_in_for: What they stand in for, or None.
         engine: How clients are computed, as `hardware.report` gives it, or None: that depends on the data too.
+        loads: `loads.Loads` where the levels differ in more than their widths, or None.
     """
 
     recipe: str
@@ -76,15 +84,21 @@ class Description:
     source: str | None = None
     stand_in_for: str | None = None
     engine: dict | None = None
+    loads: Loads | None = None
 
 
 def describe(process):
     """The `Description` of a `process.LearningProcess`, with the summary of its split."""
-    dataset, partition = process.dataset, process.partition
-    return describe_recipe(
-        process.recipe, process.example_shape, dataset.classes, partition.label_mask.sum(axis=1),
-        int(partition.train.sizes.max()), split=partition.summary(dataset.train.labels), source=dataset.source,
-        stand_in_for=dataset.stand_in_for, engine=hardware.report(process))
+    dataset, partition, networks = process.dataset, process.partition, process.networks
+    found = _described(
+        networks, process.example_shape, partition.label_mask.sum(axis=1), int(partition.train.sizes.max()),
+        split=partition.summary(dataset.train.labels), source=dataset.source, stand_in_for=dataset.stand_in_for,
+        engine=hardware.report(process))
+    if not trained.is_divided(networks):
+        return found
+    steps = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
+    costs = Costs(networks, process.example_shape, dataset.classes)
+    return dataclasses.replace(found, loads=trained.loads(costs, found.levels, steps))
 
 
 def describe_recipe(recipe, example, classes, labels=None, examples=None, **about):
@@ -98,50 +112,47 @@ def describe_recipe(recipe, example, classes, labels=None, examples=None, **abou
         examples: Most training examples of a client, which limits its batch; None: no limit.
         about: `split`, `source`, `stand_in_for` and `engine` of the `Description`.
     """
-    labels = np.asarray([classes] if labels is None else labels)
     shape = (None,) if len(example) == 1 else tuple(example)
+    networks = build_networks(recipe, shape, classes, lambda: memory.unit_shares(recipe, shape, example, classes))
+    return _described(networks, example, np.asarray([classes] if labels is None else labels), examples, **about)
 
-    def build(width, classes):
-        return build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
 
+def _described(networks, example, labels, examples, **about):
+    recipe, classes = networks.recipe, networks.classes
     narrowest = min(recipe.levels.widths.values())
-    label_axes = cuts.find_label_axes(lambda few: _shapes(build(narrowest, few)))
+    deepest = max(recipe.levels.widths, key=lambda name: len(networks.route(name).exits))
+    label_axes = cuts.find_label_axes(lambda few: _shapes(networks.fresh(deepest, few, narrowest)))
+    costs = Costs(networks, example, classes)
     batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
     levels = {}
-    for name, width in recipe.levels.widths.items():
-        model = build(width, classes)
-        cost = forward(model, example)
-        traffic = _traffic(recipe, _shapes(model), label_axes, classes, labels)
-        levels[name] = _cost(recipe, width, _shapes(model), cost, traffic, batch)
+    for name in recipe.levels.widths:
+        model = networks.fresh(name, classes)
+        shapes = _shapes(model) | _tracked(networks, name)
+        learned = sum(math.prod(value.shape) for value in model.trainable_variables)
+        moved = travelling(costs, name, shapes, label_axes, classes, labels)
+        levels[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
     total = sum(share for _, share in recipe.levels.mix)
     mix = {name: share / total for name, share in recipe.levels.mix}
     return Description(recipe.name, tuple(example), classes, levels, mix, labels, **about)
 
 
 def _shapes(model):
-    return {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
+    return {variable.path: tuple(variable.shape) for variable in values(model)}
 
 
-def _cost(recipe, width, shapes, found, traffic, batch):
-    """The `LevelCost` of a model's shapes, its `counting.Forward`, and the values that go down and up."""
-    size = np.dtype(recipe.float_type).itemsize
-    parameters = sum(math.prod(shape) for shape in shapes.values())
-    down, up = (round(values * size) for values in traffic)
+def _tracked(networks, level):
+    """What a level of the mix has besides: the running statistics of its narrower routes."""
+    if level not in networks.stages:
+        return {}
+    axes = networks.recipe.levels.ensemble is not None
+    return {path: shape[axes:] for path, shape in networks.shapes(level, networks.classes).items()}
+
+
+def _cost(recipe, level, parameters, shapes, found, moved, batch):
+    """The `LevelCost` of one network's values, its `counting.Forward`, and the values that go down and up."""
+    size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
+    down, up = (round(members * count * size) for count in moved)
     training = (COPIES * parameters + batch * found.activations) * size
-    return LevelCost(width, parameters, found.flops, found.multiply_adds, parameters * size / MEGABYTE, down, up,
-                     training, shapes)
-
-
-def _traffic(recipe, shapes, label_axes, classes, labels):
-    """How many values a client receives and sends, means over clients with so many `labels`."""
-    masks = registry.find("objectives", recipe.client.loss.name).MASKS_LABELS
-    # Rows of other labels are never merged, but without the cut a client trains them and so receives them.
-    received = labels if recipe.client.label_cut and masks else np.full_like(labels, classes)
-    return tuple(sum(float(np.mean(_size(shape, label_axes.get(path, {}), rows, extra)))
-                     for path, shape in shapes.items())
-                 for rows, extra in ((received, 1), (labels, 0)))
-
-
-def _size(shape, behind, labels, extra):
-    """Values of one variable where its label axis is `labels` long; `behind`: its rows behind the labels."""
-    return math.prod(labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape))
+    return LevelCost(
+        recipe.levels.widths[level], members * parameters, members * found.flops, members * found.multiply_adds,
+        members * parameters * size / MEGABYTE, down, up, training, shapes)

@@ -6,7 +6,7 @@ Plain data go in, so that any way of training a part of a model can be described
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hetero_tf.accounting.tables import table
+from hetero_tf.console import table
 
 MEGABYTE = 2**20
 

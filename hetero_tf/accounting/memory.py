@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.accounting.counting import known_shape, multiply_adds
-from hetero_tf.models import all_layers
+from hetero_tf.models import all_layers, build_model
 
 # The paper trains with batches of 128, but its table comes out with this one.
 TABLE_BATCH = 32
@@ -44,7 +44,7 @@ def unit_costs(model, example, units):
     """Traces one call of a model and counts what each unit takes.
 
     Args:
-        model: Built functional Keras model. Its layers are changed, so give one that is not used elsewhere.
+        model: Built functional Keras model.
         example: Shape of one input, without None.
         units: `{name of a layer of the model: name of its unit}`; of a recipe's model
             `{spec.name: spec.unit for spec in recipe.model.layers}`.
@@ -67,6 +67,21 @@ def unit_costs(model, example, units):
         for place, value in enumerate((counted(layer, calls), _parameters(layer), products)):
             sums[place] += value
     return tuple(UnitCost(unit, *sums) for unit, sums in found.items())
+
+
+def unit_shares(recipe, shape, example, classes):
+    """`{unit: share}`: the training memory of each of the trunk's units by that of all of them.
+
+    Args:
+        recipe: `recipe.schema.Recipe`.
+        shape: Of one input without the batch axis, see `models.build_model`; example: the same without None.
+        classes: Length of the global label axis.
+    """
+    width = recipe.levels.widths[recipe.levels.global_level]
+    model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
+    units = {spec.name: spec.unit for spec in recipe.model.layers}
+    found = {cost.unit: cost.memory(TABLE_BATCH) for cost in unit_costs(model, example, units)}
+    return {unit: held / sum(found.values()) for unit, held in found.items()}
 
 
 def total(costs):
@@ -92,10 +107,16 @@ def _trace(model, example, outermost):
 
         return record
 
-    for layer in all_layers(model):
+    layers = list(all_layers(model))
+    for layer in layers:
         layer.call = recorded(layer, layer.call)
     spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
-    tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec)
+    try:
+        tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec)
+    finally:
+        # The class's own method shows again: clients train this model too.
+        for layer in layers:
+            del layer.call
     return found
 
 

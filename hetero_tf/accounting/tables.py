@@ -1,6 +1,8 @@
 """A `Description` for programs (JSON) and for people (aligned text)."""
 
 from hetero_tf import console
+from hetero_tf.accounting import loads as loading
+from hetero_tf.console import table
 
 MEANS = ("parameters", "flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 WHOLE = ("parameters", "flops", "multiply_adds", "bytes_down", "bytes_up")
@@ -12,15 +14,16 @@ def to_json(description):
     Returns:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes"}}, "mix": {"shares", means of the levels by
-        share, "ratio"}, "split", "data", "stand_in_for", "engine"}; ratio = mean parameters by those of the global
-        model.
+        share, "ratio"}, "split", "data", "stand_in_for", "engine", "loads"}; ratio = mean parameters by those of the
+        global model; loads: as `loads.to_json`, or None.
     """
     names = ("width", *MEANS, "training_bytes")
     levels = {level: {name: getattr(cost, name) for name in names} for level, cost in description.levels.items()}
     return {
         "recipe": description.recipe, "example": list(description.example), "classes": description.classes,
         "levels": levels, "mix": _mix(description), "split": description.split, "data": description.source,
-        "stand_in_for": description.stand_in_for, "engine": description.engine}
+        "stand_in_for": description.stand_in_for, "engine": description.engine,
+        "loads": None if description.loads is None else loading.to_json(description.loads)}
 
 
 def _mix(description):
@@ -34,6 +37,8 @@ def _mix(description):
 def to_text(description, variables=True):
     """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
     parts = [_heading(description), _levels(description), _notes(description)]
+    if description.loads is not None:
+        parts.append(loading.to_text(description.loads))
     if description.split is not None:
         parts.append(_split(description.split))
     if variables:
@@ -96,14 +101,8 @@ def _split(summary):
 def _variables(description):
     """One row per variable, one column per level."""
     levels = description.levels
-    paths = next(iter(levels.values())).shapes
+    paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
     rows = [("variable", *levels)]
-    rows += [(path, *("x".join(map(str, cost.shapes[path])) for cost in levels.values())) for path in paths]
+    rows += [(path, *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-"
+                      for cost in levels.values())) for path in paths]
     return table(rows)
-
-
-def table(rows):
-    """Rows of text as lines, the first column to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
-    return "\n".join(map("  ".join, cells))

@@ -120,7 +120,7 @@ def with_ends(packing, before, after):
 
 
 def stage_work(flops, stages, epochs, buffered):
-    """What the forward pass of one example costs in each stage, as `accounting.traffic.step_flops` takes it.
+    """What the forward pass of one example costs in each stage.
 
     Args:
         flops: Multiply-adds of one forward pass of each unit.

@@ -6,8 +6,8 @@ from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.layers.tracked_batch_normalization import TrackedBatchNormalization
 
-KINDS = ("sbn", "bn", "in", "gn", "ln", "none")
-BATCH = {"sbn": StaticBatchNormalization, "bn": TrackedBatchNormalization}
+KINDS = ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
+TRACKED = {"bn": False, "wbn": True}
 GROUPS = {"in": -1, "gn": 4, "ln": 1}
 
 
@@ -16,9 +16,9 @@ class Norm(keras.layers.Layer):
     """One of the normalisations compared by HeteroFL, or the tracked one, with scale and offset per channel.
 
     Args:
-        kind: "sbn" static batch normalisation; "bn" tracked batch normalisation, with running averages; "in" instance
-            (one group per channel); "gn" four groups, so that the channels of every level must divide by 4; "ln" one
-            group over space and channels; "none" identity.
+        kind: "sbn" static batch normalisation; "bn" tracked batch normalisation, with running averages; "wbn" the same
+            with running averages of each width apart; "in" instance (one group per channel); "gn" four groups, so that
+            the channels of every level must divide by 4; "ln" one group over space and channels; "none" identity.
         clients: Clients computed at once, supplied by the model builder; groups are each client's own.
 
     Input and output shape: `(batch, height, width, clients * channels)`.
@@ -32,8 +32,11 @@ class Norm(keras.layers.Layer):
         self.kind = kind
         self.clients = clients
         self.norm = None
-        if kind in BATCH:
-            self.norm = BATCH[kind](dtype=self.dtype_policy, name=kind)
+        if kind == "sbn":
+            self.norm = StaticBatchNormalization(dtype=self.dtype_policy, name=kind)
+        elif kind in TRACKED:
+            self.norm = TrackedBatchNormalization(apart=TRACKED[kind], clients=clients, dtype=self.dtype_policy,
+                                                  name=kind)
         elif kind != "none":
             self.norm = keras_layer("GroupNormalization", clients)(
                 groups=GROUPS[kind], epsilon=1e-5, dtype=self.dtype_policy, name=kind)

@@ -17,9 +17,12 @@ class TrackedBatchNormalization(keras.layers.Layer):
     Args:
         epsilon: Positive float, added to the variance.
         momentum: Weight of the newest batch in a running average, in (0, 1].
+        apart: Whether each width has running averages of its own, whose names end in its number of channels; else
+            those of a narrower model are the first entries of a wider one's.
+        clients: Clients computed at once, supplied by the model builder.
 
     Attributes:
-        TRACKS: Names of the variables that training changes without a gradient.
+        TRACKS: Attributes with the variables that training changes without a gradient.
 
     Input and output shape: `(batch, ..., channels)`; moments are per channel.
     Reference: Ioffe and Szegedy 2015 (arXiv 1502.03167); defaults and unbiased variance as in PyTorch.
@@ -27,7 +30,8 @@ class TrackedBatchNormalization(keras.layers.Layer):
 
     TRACKS = ("moving_mean", "moving_variance")
 
-    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.1, **kwargs):
+    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.1, apart: bool = False, clients: int = 1,
+                 **kwargs):
         super().__init__(**kwargs)
         if epsilon <= 0:
             raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")
@@ -35,13 +39,17 @@ class TrackedBatchNormalization(keras.layers.Layer):
             raise ValueError(f"`momentum` must be in (0, 1]. Received: momentum={momentum}")
         self.epsilon = epsilon
         self.momentum = momentum
+        self.apart = apart
+        self.clients = clients
 
     def build(self, input_shape):
         shape = (input_shape[-1],)
         self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
         self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
-        self.moving_mean = self.add_weight(shape=shape, initializer="zeros", name="moving_mean", trainable=False)
-        self.moving_variance = self.add_weight(shape=shape, initializer="ones", name="moving_variance",
+        own = f"_{shape[0] // self.clients}" if self.apart else ""
+        self.moving_mean = self.add_weight(shape=shape, initializer="zeros", name=f"moving_mean{own}",
+                                           trainable=False)
+        self.moving_variance = self.add_weight(shape=shape, initializer="ones", name=f"moving_variance{own}",
                                                trainable=False)
 
     def call(self, inputs, training=False):
@@ -61,4 +69,5 @@ class TrackedBatchNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon, "momentum": self.momentum}
+        return {**super().get_config(), "epsilon": self.epsilon, "momentum": self.momentum, "apart": self.apart,
+                "clients": self.clients}

@@ -14,6 +14,7 @@ _WIDTH = Want("float", above=0.0, high=1.0)
 _BUDGET = Want("float", above=0.0, high=100.0)
 _COUNT = Want("int", low=1, high=1000)
 _SHARES = Want("float", above=0.0, high=1e6)
+_SECONDS = Want("float", above=0.0, high=1e6)
 _LEVEL = "[A-Za-z]{1,20}"
 
 
@@ -146,4 +147,5 @@ _SPECIAL_KEYS = {
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _wanted(_COUNT)),
     ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _wanted(_COUNT)),
     ("levels", "budgets"): _by_level("budget", "{a: 1, d: 1/6}", _budget),
+    ("availability", "seconds_per_step"): _by_level("seconds", "{a: 0.1, e: 0.02}", _wanted(_SECONDS)),
 }

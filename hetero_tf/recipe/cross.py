@@ -1,13 +1,13 @@
 """What single keys cannot show: rules between two or more keys of a recipe."""
 
 from hetero_tf.errors import did_you_mean
-from hetero_tf.recipe import shapes
+from hetero_tf.recipe import methods, shapes
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Classes
 
 # Text has no test examples of single clients, and its loss covers all positions, so accuracy says little.
 MEASURED = {
-    "images": ("global_accuracy", "global_loss", "local_accuracy", "local_loss"),
+    "images": ("global_accuracy", "global_loss", "local_accuracy", "local_loss", "local_mean", "local_worst_decile"),
     "masked_text": ("global_loss", "global_perplexity"),
 }
 
@@ -15,6 +15,7 @@ MEASURED = {
 def check(recipe, paths):
     """Raises `Wrong` for the first rule that does not hold; `paths` gives the path of a LayerSpec."""
     _levels(recipe.levels)
+    methods.check(recipe, paths)
     _clients(recipe)
     _input(recipe.input)
     _text(recipe, paths)

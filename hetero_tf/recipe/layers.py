@@ -11,6 +11,7 @@ MOST_LAYERS = 1000
 MOST_SETTINGS = 100
 _REPEAT = ("times", "layer", "first", "alike")
 _TIMES = Want("int", low=0, high=MOST_LAYERS)
+_FILE, _NAMES = Want("str", optional=True), Want("tuple", item="str")
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
@@ -25,7 +26,7 @@ def build(value, path, where):
     Raises:
         Wrong: A layer, argument or setting cannot be.
     """
-    check_mapping(value, path, ("settings", "layers"))
+    check_mapping(value, path, ("settings", "initial_weights", "fresh", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise Wrong((*path, "layers"), "must be a list of at least one layer. "
                                        f"Received: {show(value.get('layers'))}")
@@ -46,7 +47,9 @@ def build(value, path, where):
         if name not in used:
             raise Wrong((*path, "settings", name), f"no layer refers to it; use it as `!setting {name}` or leave it "
                                                    "out", at_key=True)
-    return Model(layers=tuple(specs), settings=settings)
+    weights = convert(value.get("initial_weights"), _FILE, (*path, "initial_weights"))
+    return Model(layers=tuple(specs), settings=settings, initial_weights=weights,
+                 fresh=convert(value.get("fresh", []), _NAMES, (*path, "fresh")))
 
 
 def check_mapping(value, path, known):

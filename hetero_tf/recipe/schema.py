@@ -9,7 +9,8 @@ from dataclasses import MISSING, dataclass, field
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
 
-def key(doc, default=None, required=False, choices=None, low=None, high=None, above=None, kind=None, pattern=None):
+def key(doc, default=None, required=False, choices=None, low=None, high=None, above=None, below=None, kind=None,
+        pattern=None):
     """A dataclass field with its meaning and allowed range.
 
     Args:
@@ -18,11 +19,12 @@ def key(doc, default=None, required=False, choices=None, low=None, high=None, ab
         required: The recipe must give it.
         choices: Allowed strings.
         low, high: Inclusive bounds of a number.
-        above: Exclusive lower bound of a number.
+        above, below: Exclusive bounds of a number.
         kind: Kind of a plug-in.
         pattern: Regular expression that text must match.
     """
-    limits = {"choices": choices, "low": low, "high": high, "above": above, "pattern": pattern}
+    limits = {"choices": choices, "low": low, "high": high, "above": above, "below": below,
+              "pattern": pattern}
     about = {"doc": doc, "required": required, "kind": kind, "limits": limits}
     if required:
         return field(metadata=about)
@@ -78,10 +80,16 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The layers, in order; `settings` are values that layers refer to by `!setting name`."""
+    """The layers, in order, and what they start from.
+
+    `settings` are values that layers refer to by `!setting name`. `initial_weights` is a file of weights by variable
+    path; `fresh` names layers that start from their own initial values all the same. See `initial.read`.
+    """
 
     layers: tuple[LayerSpec, ...]
     settings: dict = field(default_factory=dict)
+    initial_weights: str | None = None
+    fresh: tuple[str, ...] = ()
 
     @property
     def trunk(self):
@@ -121,6 +129,7 @@ class Levels:
     depths: dict = key("level -> number of its deepest exit; without it a level keeps all units", {})
     members: dict = key("level -> how many networks of an ensemble its clients train; the first level of the mix has "
                         "them all", {})
+    idle: tuple[str, ...] = key("levels whose clients never take part", ())
     budgets: dict = key("level -> share of the whole model's training memory that its clients have, such as 1/6", {})
 
     @property
@@ -137,6 +146,25 @@ class Levels:
     def ensemble(self):
         """How many networks the global model consists of, None where it is one without a leading axis."""
         return self.members.get(self.global_level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Which active clients return, and with how much of their work. Seconds are simulated: nothing is waited for."""
+
+    dropout: float = key("share of a round's clients that drop out of it and return nothing", 0.0, low=0.0, below=1.0)
+    deadline: float | None = key("simulated seconds after which a round waits for nobody; null: it waits for all",
+                                 above=0.0)
+    seconds_per_step: dict = key("level -> simulated seconds of a local step of all that a client trains", {})
+    spread: float = key("standard deviation of the logarithm of a client's pace, drawn anew each round", 0.0, low=0.0,
+                        high=10.0)
+    late: str = key("what a client returns that is not done at the deadline: drop, nothing; partial, the steps that it "
+                    "has done, of several stages in sequence whole ones", "drop", choices=("drop", "partial"))
+
+    @property
+    def is_limited(self):
+        """Whether a round is any other than one in which everyone returns at once."""
+        return self.dropout > 0 or bool(self.seconds_per_step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +200,8 @@ class Client:
     correction: Plugin = key("what pulls the local steps back to where they started", Plugin("none"),
                              kind="corrections")
     label_cut: bool = key("cut the label axis to the client's own labels where the loss allows it; "
-                          "changes the cost, not the result", True)
+                          "changes the cost, not the result; without effect where round.label_rows is all, units are "
+                          "personal, there is a correction or the coupling reads logits", True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +227,8 @@ class Evaluate:
     exits: str = key("prediction of a model with several exits: the last one's, or the mean of all logits", "last",
                      choices=("last", "mean"))
     best: str = key("metric that chooses the best round", "global_accuracy", choices=(
-        "global_accuracy", "global_loss", "global_perplexity", "local_accuracy", "local_loss"))
+        "global_accuracy", "global_loss", "global_perplexity", "local_accuracy", "local_loss", "local_mean",
+        "local_worst_decile"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +250,7 @@ class Recipe:
     partition: Plugin = key("how examples are split over clients", required=True, kind="partitions")
     model: Model = key("the layers", required=True)
     levels: Levels = key("how able the clients are", required=True)
+    availability: Availability = key("which active clients return, and with how much of their work", Availability())
     round: Round = key("what happens between two versions of the global model", required=True)
     client: Client = key("local training of one client", required=True)
     optimizer: Optimizer = key("the local steps", required=True)

@@ -38,23 +38,38 @@ def check(recipe, paths):
         path = paths(spec)
         if spec.exit != exit:
             # A branch begins with what the trunk leaves, and the trunk goes on with that.
-            trunk = (channels, form) if exit is None else trunk
+            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, paths)
             (channels, form), exit = trunk, spec.exit
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(path, "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
                               "level's weights would not line up; use GlobalAveragePooling2D")
         _groups(spec, path, channels, recipe.levels)
-        form = form and _form(spec, path, form)
+        previous, form = spec, form and _form(spec, path, form)
         inputs, channels = channels, output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
         if weights > MOST_WEIGHTS and inputs is not channels:
             raise Wrong(path, f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
                               f"{show(channels)} behind {show(inputs)}")
+    if exit is not None:
+        _, form = _ended(trunk, previous, channels, form, paths)
+    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, paths)
+
+
+def _ended(trunk, last, channels, form, paths):
+    """What the trunk leaves, once a branch behind it has ended; refuses one that does not end in logits."""
+    if not isinstance(channels, Classes):
+        raise Wrong(paths(last), "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
+                                 f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}")
+    _logits("an Exit", last, form, paths)
+    return trunk
+
+
+def _logits(what, last, form, paths):
     if form == "map":
-        raise Wrong(paths(specs[-1]), "the model ends in a map; put GlobalAveragePooling2D (or Flatten before any "
-                                      "`!w`) before the last layer")
+        raise Wrong(paths(last), f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) "
+                                 "before the last layer")
     if form == "tokens":
-        raise Wrong(paths(specs[-1]), "the model ends in a row of tokens; put ClassTokenReadout before the last layer")
+        raise Wrong(paths(last), f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
 
 
 def _form(spec, path, form):
@@ -95,8 +110,11 @@ def size_at(size, width):
 def _ends(specs, paths, text):
     if not specs:
         raise Wrong(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
-    sizing = [spec for spec in specs if any(name in spec.args for name in _CHANNELS)]
-    last = sizing[-1] if sizing else specs[-1]
+    trunk = [spec for spec in specs if spec.exit is None]
+    if not trunk:
+        raise Wrong(("model", "layers"), "every layer stands in an Exit; exits branch off from layers outside of them")
+    sizing = [spec for spec in trunk if any(name in spec.args for name in _CHANNELS)]
+    last = sizing[-1] if sizing else trunk[-1]
     sized = [spec.args[name] for name in _CHANNELS for spec in (last,) if name in spec.args]
     if not sized or not isinstance(sized[0], Classes):
         raise Wrong(paths(last), "the last layer with a size must be `!classes` wide: one output for each label, "

@@ -79,7 +79,7 @@ RANGES = {
     **dict.fromkeys(("mu", "gamma", "weight", "floor"), {"low": 0.0}),
     "augment": {"choices": ("none", "crop_flip")},
 }
-_NORMS = {"choices": ("sbn", "bn", "in", "gn", "ln", "none")}
+_NORMS = {"choices": ("sbn", "bn", "wbn", "in", "gn", "ln", "none")}
 LAYER_RANGES = {
     "norm": _NORMS, "kind": _NORMS,
     "residual": {"choices": ("input", "activated")},

@@ -23,7 +23,9 @@ def resolved(recipe, model):
     lines = []
     for name in keys(Recipe):
         if name == "model":
-            lines += ["model:", f"  settings: {_flow(model.get('settings') or {})}", "  layers:"]
+            given = {"settings": model.get("settings") or {}, "initial_weights": recipe.model.initial_weights,
+                     "fresh": recipe.model.fresh}
+            lines += ["model:", *(f"  {key}: {_flow(held)}" for key, held in given.items()), "  layers:"]
             lines += [f"    - {_flow(item)}" for item in model["layers"]]
         else:
             lines.append(f"{name}: {_flow(_plain_value(getattr(recipe, name)))}")

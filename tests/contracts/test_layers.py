@@ -206,8 +206,8 @@ def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
 
 def test_norm_none_is_the_identity_and_other_kinds_are_refused():
     assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()
-    assert KINDS == ("sbn", "bn", "in", "gn", "ln", "none")
-    with pytest.raises(ValueError, match="`kind` must be one of sbn, bn, in, gn, ln, none. Received: kind='batch'"):
+    assert KINDS == ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
+    with pytest.raises(ValueError, match="`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='batch'"):
         Norm("batch")
 
 

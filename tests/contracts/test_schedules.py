@@ -6,7 +6,7 @@ import pytest
 
 from hetero_tf import registry
 
-OPTIONS = {"steps": {"at": (3, 7)}, "cosine": {"rounds": 20}}  # options without a default
+OPTIONS = {"steps": {"at": (3, 7)}, "cosine": {"rounds": 20}, "exponential": {"factor": 0.99}}  # options without a default
 
 
 @pytest.fixture(params=registry.names("schedules"))

@@ -138,7 +138,8 @@ def _plan(cohort, work):
         for step, batch in enumerate(batches):
             rows[slot, step, :len(batch)] = batch
     steps = np.asarray([len(starts) for _, starts in work], np.int32)
-    return plans.Plan(np.asarray(cohort, np.int32), np.zeros(len(cohort), np.int32), steps, rows, firsts)
+    zeros = np.zeros(len(cohort), np.int32)
+    return plans.Plan(np.asarray(cohort, np.int32), zeros, steps, rows, firsts, np.zeros_like(firsts), zeros)
 
 
 def _with_given_masks(vectors, planned):
@@ -192,11 +193,12 @@ def compare_clients(replay, differences):
             # A shortened file leaves out the weights of wide clients; their part of the merge still tells.
             _note_all(differences, "client", trained if after else [], after or [])
             rows = _rows(parts, level, client, number)
-            added = cuts.put(parts.cut, trained, rows)
+            added = cuts.put(parts.cut, level, trained, rows)
             total = added if total is None else [have + more for have, more in zip(total, added)]
             masks.append(cuts.axis_masks(parts.cut, rows, vectors.precision))
         stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.cut.distinct}
-        merged = rounds.merge_updates(parts, weights, total, stacked, tf.ones(len(masks), vectors.precision))
+        counting = [tf.ones(len(masks), vectors.precision)] * len(weights)
+        merged, _ = rounds.merge_updates(parts, {"weights": weights, "slots": []}, total, stacked, counting)
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
         _note_all(differences, "merge", merged, after)
         weights = [tf.constant(value, vectors.precision) for value in after]
@@ -208,8 +210,10 @@ def _training(replay, level):
     stack = parts.engine.stacks[level]
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def train(weights, clients, number, *work):
-        update = stack_round.train_stack(parts, level, weights, clients, number, tf.constant(0), work, rate)
+    def train(weights, number, *work):
+        tables = {"personal": {}, "memory": {}}
+        work = stack_round.Work(*work)
+        update = stack_round.train_stack(parts, level, weights, tables, number, tf.constant(0), work, rate)
         return stack.unpack(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
     def alone(weights, client, number, plan, slot):
@@ -217,8 +221,8 @@ def _training(replay, level):
         empty = [(0, stack.clients - 1), (0, 0), (0, 0)]
         clients = np.pad([client], empty[:1], constant_values=-1).astype(np.int32)
         rows = np.pad(plan.rows[slot:slot + 1, :steps], empty, constant_values=-1)
-        return train(weights, tf.constant(clients), tf.constant(number), tf.constant(steps), tf.constant(rows),
-                     tf.constant(plan.starts[slot, :steps]))
+        work = (clients, np.zeros_like(clients), steps, rows, plan.starts[slot, :steps], plan.stages[slot, :steps])
+        return train(weights, tf.constant(number), *map(tf.constant, work))
 
     return alone
 
@@ -230,13 +234,13 @@ def _note_cut(replay, level, weights, client, number, differences):
     before = vectors.parameters(f"round{number}/client{client}/before", shapes, results=False)
     if vectors.precision == "float32" and before is not None:
         where = _where(parts, level, client, number)
-        _note_all(differences, "cut", cuts.take(parts.cut, weights, where), before)
+        _note_all(differences, "cut", cuts.take(parts.cut, level, weights, where), before)
 
 
 def _where(parts, level, client, number):
     classes = parts.present.shape[1]
     return cuts.coordinates(parts.cut, level, parts.keep, tf.constant(number), tf.constant(client), tf.constant(0),
-                            tf.range(classes))
+                            tf.range(classes), tf.constant(0))
 
 
 def _rows(parts, level, client, number):

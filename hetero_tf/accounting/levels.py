@@ -1,0 +1,131 @@
+"""What the networks of each level take, with their exits and stages: values that travel, and the cost of each unit."""
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf import registry
+from hetero_tf.accounting import memory, traffic
+from hetero_tf.networks import level_of, outline
+from hetero_tf.stages import Stage, whole
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Counts on the networks of a recipe; each is built and traced once, when it is first asked for.
+
+    Attributes:
+        networks: `networks.Networks`.
+        example: Shape of one input, without None.
+        classes: Length of the label axis that clients train.
+    """
+
+    networks: object
+    example: tuple
+    classes: int
+
+    def units(self, level, width):
+        """`{unit: memory.UnitCost}` of one network of a level at some width, all exits of the level with it."""
+        route = dataclasses.replace(self.networks.route(level), width=width)
+        if route not in self._traced:
+            units = {spec.name: spec.unit for spec in self.networks.recipe.model.layers}
+            own = width == self.networks.recipe.levels.widths[level]
+            model = (self.networks.trained(level, self.classes) if own
+                     else self.networks.fresh(level, self.classes, width))
+            self._traced[route] = {cost.unit: cost for cost in memory.unit_costs(model, self.example, units)}
+        return self._traced[route]
+
+    def stages(self, level):
+        """The `stages.Stage`s of a level; of one that is not in the mix, the whole of it."""
+        recipe = self.networks.recipe
+        return self.networks.stages.get(level) or (_whole(*whole(outline(recipe), level_of(recipe, level))),)
+
+    def flops(self, level):
+        """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
+        exits = self.networks.recipe.model.exits
+
+        def products(width):
+            return {unit: cost.multiply_adds for unit, cost in self.units(level, width).items()}
+
+        return tuple(traffic.stage_flops(stage, products, exits) for stage in self.stages(level))
+
+    @functools.cached_property
+    def _traced(self):
+        return {}
+
+
+def _whole(route, units):
+    return Stage((route,), units)
+
+
+def travelling(costs, level, shapes, label_axes, classes, labels):
+    """How many values of one network a client receives and sends in a round: means over clients (down, up).
+
+    It receives what its stages run and sends what the merge counts; what stays with the clients does neither.
+
+    Args:
+        costs: `Costs`.
+        level: Name of the level.
+        shapes: `{path: shape}` of the level's values.
+        label_axes: `{path: {dimension: extra}}`, see `cut.find_label_axes`.
+        classes: Length of the global label axis.
+        labels: int [clients], how many labels each client has.
+    """
+    recipe = costs.networks.recipe
+    units = {spec.name: spec.unit for spec in recipe.model.layers}
+    run, trained = _run_and_trained(costs.stages(level), recipe.model.exits)
+    sent = run if recipe.round.untrained == "counted" else trained
+    received, returned = _rows(recipe, classes, labels)
+    down = up = 0.0
+    for path, shape in shapes.items():
+        unit, behind = units[path.split("/")[0]], label_axes.get(path, {})
+        if unit in recipe.round.personal or "all" in recipe.round.personal:
+            continue
+        down += float(np.mean(_size(shape, behind, received, 1))) * (unit in run)
+        up += float(np.mean(_size(shape, behind, returned, 0))) * (unit in sent)
+    return down, up
+
+
+def _run_and_trained(stages, exits):
+    """The units that some stage runs, and those that some stage trains."""
+    routes = [route for stage in stages for route in stage.routes]
+    branches = {exits[number][1] for route in routes for number in route.exits if number in exits}
+    return branches.union(*(route.units for route in routes)), frozenset().union(*(stage.trained for stage in stages))
+
+
+def _rows(recipe, classes, labels):
+    """How many rows of label axes each client receives and returns."""
+    reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
+    masks = registry.find("objectives", recipe.client.loss.name).MASKS_LABELS
+    own, every = recipe.round.label_rows == "own", np.full_like(labels, classes)
+    # Rows of other labels are never merged, but without the cut a client trains them and so receives them.
+    follows = recipe.round.personal or recipe.client.correction.name != "none"
+    cut = recipe.client.label_cut and masks and own and not reads and not follows
+    return labels if cut else every, labels if own else every
+
+
+def _size(shape, behind, labels, extra):
+    """Values of one variable where its label axis is `labels` long; `behind`: its rows behind the labels."""
+    return math.prod(labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape))
+
+
+def works(process):
+    """The `traffic.Work` of each level of the mix: of a client, or in an ensemble of one network that it trains.
+
+    Args:
+        process: `process.LearningProcess`.
+    """
+    recipe, networks, cut = process.recipe, process.networks, process.parts.cut
+    kept, classes = process.parts.present.shape[1], process.dataset.classes
+    costs = Costs(networks, process.example_shape, kept)
+    label_axes = {path: {place: axis.extra for place, axis in enumerate(axes) if axis is not None and axis.label}
+                  for path, axes in zip(process.paths, cut.axes)}
+    labels, found = process.partition.label_mask.sum(axis=1), []
+    for level in recipe.levels.names:
+        values = travelling(costs, level, networks.shapes(level, kept), label_axes, classes, labels)
+        down, up = (round(count * np.dtype(recipe.float_type).itemsize) for count in values)
+        found.append(traffic.Work(down, up, costs.flops(level)))
+    return tuple(found)

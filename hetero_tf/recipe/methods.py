@@ -1,0 +1,142 @@
+"""Rules of the keys by which one method differs from another: depths, members, budgets, stages, availability."""
+
+from hetero_tf.errors import did_you_mean
+from hetero_tf.recipe.nodes import Wrong, show
+
+# Between a stem and a head there must be something to divide.
+FEWEST_UNITS = 3
+
+
+def check(recipe, paths):
+    """Raises `Wrong` for the first rule that does not hold; `paths` gives the path of a LayerSpec."""
+    for section, key in (("levels", "depths"), ("levels", "members"), ("levels", "budgets"),
+                         ("availability", "seconds_per_step")):
+        _known(getattr(getattr(recipe, section), key), recipe.levels.widths, (section, key))
+    _idle(recipe.levels)
+    _depths(recipe)
+    _members(recipe.levels)
+    _availability(recipe)
+    _personal(recipe)
+    _dynamic(recipe)
+    _distillation(recipe)
+    _blockwise(recipe)
+    _nested(recipe, paths)
+
+
+def _known(given, widths, path):
+    for name in given:
+        if name not in widths:
+            raise Wrong((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
+
+
+def _idle(levels):
+    for index, name in enumerate(levels.idle):
+        if name not in levels.names:
+            raise Wrong(("levels", "idle", index),
+                        f"no such level in the mix: {name!r}{did_you_mean(name, levels.names)}")
+    if set(levels.names) <= set(levels.idle):
+        raise Wrong(("levels", "idle"), "leaves no level of the mix whose clients take part. "
+                                        f"Received: {show(levels.idle)}")
+
+
+def _depths(recipe):
+    levels, last = recipe.levels, len(recipe.model.exits) + 1
+    for name, depth in levels.depths.items():
+        if depth > last:
+            raise Wrong(("levels", "depths", name),
+                        f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` in "
+                        f"model.layers adds one). Received: {depth}")
+    first = levels.depths.get(levels.global_level, last)
+    for name in levels.names:
+        depth = levels.depths.get(name, last)
+        if depth > first:
+            raise Wrong(("levels", "depths"), f"level {name!r} (depth {depth}) is deeper than the first of the mix, "
+                                              f"{levels.global_level!r} (depth {first}), which is the global model's; "
+                                              "list the deepest first")
+
+
+def _members(levels):
+    path, top = ("levels", "members"), levels.global_level
+    if not levels.members:
+        return
+    for name in levels.names:
+        if name not in levels.members:
+            raise Wrong(path, f"level {name!r} is missing; an ensemble needs a number for every level of the mix. "
+                              f"Received: {show(levels.members)}")
+        if levels.members[name] > levels.members[top]:
+            raise Wrong((*path, name), f"more networks than the first level of the mix, {top!r}, which has them all; "
+                                       f"must be at most {levels.members[top]}. Received: {levels.members[name]}")
+        if levels.widths[name] != levels.widths[top]:
+            raise Wrong(("levels", "widths"),
+                        "all levels of the mix must have one width where levels.members is given: that of the ensemble's "
+                        f"networks. Received: {show(levels.widths)}")
+
+
+def _availability(recipe):
+    given, path = recipe.availability, ("availability", "seconds_per_step")
+    if given.deadline is not None and not given.seconds_per_step:
+        raise Wrong(("availability", "deadline"), "nobody can be late without seconds; give "
+                                                  "availability.seconds_per_step, such as {a: 0.1, e: 0.02}")
+    for name in recipe.levels.names if given.seconds_per_step else ():
+        if name not in given.seconds_per_step:
+            raise Wrong(path, f"level {name!r} is missing; every level of the mix needs its seconds. "
+                              f"Received: {show(given.seconds_per_step)}")
+
+
+def _personal(recipe):
+    units = dict.fromkeys(spec.unit for spec in recipe.model.layers)
+    for index, name in enumerate(recipe.round.personal):
+        if name not in units and name != "all":
+            raise Wrong(("round", "personal", index), f"no such unit {name!r}{did_you_mean(name, ['all', *units])}")
+
+
+def _dynamic(recipe):
+    server, correction = recipe.round.server, recipe.client.correction
+    both = [plugin for plugin in (server, correction) if plugin.name == "dynamic"]
+    if not both:
+        return
+    if len(both) < 2:
+        path = ("round", "server") if server in both else ("client", "correction")
+        other = "client.correction" if server in both else "round.server"
+        raise Wrong(path, f"dynamic is half of a method; set {other} to dynamic too, with the same alpha")
+    if server.options["alpha"] != correction.options["alpha"]:
+        raise Wrong(("client", "correction"), f"alpha must be that of round.server, {server.options['alpha']:g}. "
+                                              f"Received: {correction.options['alpha']:g}")
+    if recipe.round.weighting != "uniform":
+        raise Wrong(("round", "weighting"), "must be uniform with the server dynamic, which counts clients. "
+                                            f"Received: {recipe.round.weighting}")
+
+
+def _distillation(recipe):
+    stages = recipe.client.stages
+    if recipe.client.coupling.name != "self_distillation" or recipe.model.exits:
+        return
+    if not stages.options.get("distill", False):
+        raise Wrong(("client", "coupling"), "self_distillation needs a second output to teach; set client.stages to "
+                                            "{name: nested, distill: true} or add an `Exit` to model.layers")
+
+
+def _blockwise(recipe):
+    trunk, levels = recipe.model.trunk, recipe.levels
+    if recipe.client.stages.name != "blockwise":
+        return
+    if len(trunk) < FEWEST_UNITS:
+        raise Wrong(("client", "stages"),
+                    f"blockwise needs at least {FEWEST_UNITS} units in model.layers: a stem, what is divided, and a "
+                    f"head. Received: {len(trunk)}")
+    if not any(name in levels.budgets for name in levels.names):
+        raise Wrong(("client", "stages"),
+                    "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, such "
+                    "as {a: 1, d: 1/6}")
+
+
+def _nested(recipe, paths):
+    """Running statistics of one width do not fit another, and a client of nested widths has them once."""
+    if recipe.client.stages.name != "nested":
+        return
+    for spec in recipe.model.layers:
+        for name in ("norm", "kind"):
+            if spec.args.get(name) == "bn":
+                raise Wrong((*paths(spec), name),
+                            "bn keeps one set of running statistics for all widths, so it does not go with client.stages "
+                            "nested; use wbn or sbn. Received: 'bn'")

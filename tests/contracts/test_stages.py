@@ -1,0 +1,158 @@
+"""What every way through a sub-model keeps, found by listing the package."""
+
+import inspect
+
+import pytest
+
+from hetero_tf import registry
+from hetero_tf.stages import Level, Outline, whole
+
+# The options that are tried besides the defaults; a new module is tried with those.
+OPTIONS = {
+    "blockwise": ({"exit": "branch"}, {"tolerance": 0.5}, {"peers": True}),
+    "joint": ({"exits": "last"},),
+    "nested": ({"distill": True},),
+}
+TRUNK = ("0", "1", "3", "5", "7")
+# An exit behind every unit of the body.
+EXITS = {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}
+COSTS = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
+BUDGETS = (None, 0.3, 0.45, 0.7, 1, 2)
+CASES = [(name, options) for name in registry.names("stages") for options in ({}, *OPTIONS.get(name, ()))]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "-".join([case[0], *map(str, case[1].values())]))
+def case(request):
+    return request.param
+
+
+def outline(exits=EXITS):
+    return Outline(TRUNK, exits, (1.0, 0.5, 0.25))
+
+
+def levels(exits=EXITS):
+    """Levels of every width, depth and budget; a budget divides only what is whole."""
+    deepest = len(exits) + 1
+    for width in (1.0, 0.5, 0.25):
+        yield from (Level("a", width, depth, None) for depth in range(1, deepest + 1))
+        yield from (Level("a", width, deepest, budget) for budget in BUDGETS[1:])
+
+
+def divided(case):
+    """Every level with its stages, where the division knows what to do."""
+    name, options = case
+    module = registry.find("stages", name)
+    for level in levels():
+        if name == "blockwise" and level.depth != outline().last:
+            continue  # refused by the recipe
+        yield level, module.divide(outline(), level, costs=lambda: COSTS, **options)
+
+
+def units_of(route):
+    """The units that a route runs, its branches among them."""
+    return {*route.units, *(EXITS[number][1] for number in route.exits if number in EXITS)}
+
+
+def test_signature_constant_and_documented_options(case):
+    module, options = registry.find("stages", case[0]), registry.options("stages", case[0])
+    assert list(inspect.signature(module.divide).parameters) == ["outline", "level", "costs", *options]
+    assert all(option.doc for option in options.values())
+    assert type(module.DRAWN) is bool
+
+
+def test_stages_cover_the_trunk_or_leave_out_what_comes_first_behind_the_stem(case):
+    for level, stages in divided(case):
+        assert stages
+        own, _ = whole(outline(), level)
+        trained = frozenset().union(*(stage.trained for stage in stages))
+        body = [unit for unit in own.units[1:] if unit != TRUNK[-1]]
+        missing = [unit for unit in body if unit not in trained]
+        assert missing == body[:len(missing)] and len(missing) < max(len(body), 1)
+        assert {own.units[0], own.units[-1]} <= trained | set(missing)
+
+
+def test_routes_go_from_the_stem_in_order_to_an_exit_of_the_level(case):
+    for level, stages in divided(case):
+        own, _ = whole(outline(), level)
+        for route in (route for stage in stages for route in stage.routes):
+            assert route.units[0] == TRUNK[0]
+            assert list(route.units) == sorted(route.units, key=TRUNK.index) and set(route.units) <= set(own.units)
+            assert route.exits and list(route.exits) == sorted(set(route.exits)) and set(route.exits) <= set(own.exits)
+            last = route.exits[-1]
+            ends = TRUNK[EXITS[last][0] - 1] if last in EXITS else TRUNK[-1]
+            assert route.units[-1] == ends
+            assert 0 <= route.frozen < len(route.units) and route.copy >= 0
+            # Only what the head would not fit otherwise is linked.
+            skipped = [unit for unit in TRUNK[1:] if unit not in route.units and unit > route.units[-2]]
+            assert route.linked == (bool(skipped) and ends == TRUNK[-1])
+
+
+def test_widths_are_at_most_that_of_the_level_and_of_the_mix(case):
+    for level, stages in divided(case):
+        for stage in stages:
+            assert all(route.width <= level.width and route.width in outline().widths for route in stage.routes)
+            assert stage.routes[-1].width == max(route.width for route in stage.routes)
+
+
+def test_what_is_trained_lies_on_the_routes_and_is_not_frozen(case):
+    for _, stages in divided(case):
+        for stage in stages:
+            run = set().union(*(units_of(route) for route in stage.routes))
+            assert stage.trained and stage.trained <= run
+            for route in stage.routes:
+                assert not stage.trained & set(route.units[:route.frozen])
+
+
+def test_peers_take_the_same_way_as_the_network_that_is_returned(case):
+    for _, stages in divided(case):
+        for stage in stages:
+            own = [route for route in stage.routes if route.copy == 0]
+            assert own
+            assert all((route.units, route.exits) == (own[-1].units, own[-1].exits) for route in stage.routes)
+
+
+def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
+    module = registry.find("stages", case[0])
+    for width in (1.0, 0.25):
+        stages = module.divide(outline({}), Level("a", width, 1, None), costs=lambda: COSTS, **case[1])
+        assert all(stage.trained == frozenset(TRUNK) for stage in stages)
+        assert stages[-1].routes[-1].units == TRUNK and stages[-1].routes[-1].width == width
+
+
+def test_no_division_asks_for_costs_that_it_does_not_need(case):
+    def refuse():
+        raise AssertionError("costs are counted by tracing the model")
+
+    registry.find("stages", case[0]).divide(outline(), Level("a", 1.0, 4, None), costs=refuse, **case[1])
+
+
+def test_stages_of_drawn_widths_count_from_the_narrowest():
+    for distill, routes in ((False, 1), (True, 2)):
+        stages = registry.find("stages", "nested").divide(
+            outline(), Level("a", 0.5, 4, None), costs=lambda: COSTS, distill=distill)
+        assert [stage.routes[0].width for stage in stages] == [0.25, 0.5]
+        assert all(len(stage.routes) == routes and stage.routes[-1].width == (0.5 if distill else stage.routes[0].width)
+                   for stage in stages)
+
+
+@pytest.mark.parametrize(("budget", "expected"), [
+    (0.25, [("3",), ("5",)]), (0.4, [("1",), ("3",), ("5",)]), (0.45, [("1",), ("3", "5")]),
+    (0.65, [("1", "3"), ("5",)]), (0.85, [("1", "3", "5")])])
+def test_blocks_are_packed_under_the_budget(budget, expected):
+    divide = registry.find("stages", "blockwise").divide
+    for exit in ("link", "branch"):
+        stages = divide(outline(), Level("a", 1.0, 4, budget), costs=lambda: COSTS, exit=exit, tolerance=0.0)
+        assert [tuple(unit for unit in "135" if unit in stage.trained) for stage in stages] == expected
+        assert ["0" in stage.trained for stage in stages] == [True] + [False] * (len(stages) - 1)
+        assert [stage.routes[0].frozen for stage in stages] == [0] + [
+            1 + sum(map(len, expected[:place])) for place in range(1, len(expected))]
+        heads = [stage.trained - set("0135") for stage in stages]
+        behind = [EXITS[TRUNK.index(units[-1])][1] if exit == "branch" else "7" for units in expected[:-1]]
+        assert heads == [frozenset(unit) for unit in [*behind, "7"]]
+
+
+def test_peers_are_as_many_as_whole_models_fit_the_budget():
+    divide = registry.find("stages", "blockwise").divide
+    for budget, copies in ((None, 1), (1, 1), (1.9, 1), (2, 2), (3, 3)):
+        (stage,) = divide(outline(), Level("a", 1.0, 4, budget), costs=lambda: COSTS, peers=True)
+        assert [route.copy for route in stage.routes] == list(range(copies))

@@ -1,0 +1,140 @@
+"""Tiny recipes of every method, and their passes through the model spelled out by hand for `oracle_methods`."""
+
+import functools
+from typing import NamedTuple
+
+import tiny
+from oracle_methods import Way
+
+HEAD = "Dense: {units: !classes, kernel_initializer: fan_in_uniform}"
+EXIT = f"    - Exit: [GlobalAveragePooling2D, {HEAD}]\n"
+
+
+def conv(filters, stride=1, norm="none"):
+    return f"    - [PaddedConv2D: {{filters: !w {filters}, stride: {stride}}}, Norm: {{kind: {norm}}}, ReLU]\n"
+
+
+def deep(norm="none"):
+    """Units: stem 0, body 1 3 5, head 6; exits 1 and 2 behind 1 and 3 (branches 2 and 4), the head is exit 3."""
+    layers = conv(4, norm=norm) + conv(4) + EXIT + conv(6, 2, norm) + EXIT + conv(6)
+    start = tiny.IMAGES.index("    - [Padded")
+    layers += f"    - [GlobalAveragePooling2D, {HEAD}]\n"
+    return tiny.IMAGES[:start].replace("epochs: 2", "epochs: 1") + layers + tiny.COMMON
+
+
+DENSE = tiny.DENSE.replace("epochs: 1", "epochs: 2")
+DEEP, TRACKED = deep("sbn"), deep("bn")
+TEXT = tiny.TEXT.replace("    - Dense:", "    - Exit: [Dense: {units: !classes}]\n    - TransformerBlock: {heads: 2, "
+                         "head_width: !w 4, hidden: !w 8}\n    - Dense:")
+TRUNK = ("0", "1", "3", "5", "6")
+PLAIN = ("client.loss=cross_entropy", "round.label_rows=all")
+EVEN = "levels.widths={a: 1, b: 1, c: 1}"
+DEPTHS = (EVEN, "levels.depths={a: 3, b: 2, c: 1}")
+ALL = frozenset({"0", "1", "3", "5", "6"})
+
+
+def joint(level, stage):
+    """Everything that a level of `DENSE` or `TEXT` has, read at the end."""
+    return [Way(level, ("0", "1", "2", "3", "4"), (1,))], None
+
+
+def by_depth(level, stage):
+    """`DEPTHS` of `DEEP`."""
+    return {"a": [Way("a", TRUNK, (1, 2, 3))], "b": [Way("b", TRUNK[:3], (1, 2))],
+            "c": [Way("c", TRUNK[:2], (1,))]}[level], None
+
+
+def of_text(level, stage):
+    """Two depths of `TEXT`."""
+    return {"a": [Way("a", ("0", "1", "3", "4"), (1, 2))], "c": [Way("c", ("0", "1"), (1,))]}[level], None
+
+
+def nested(level, stage):
+    """The drawn width: stages count from the narrowest."""
+    return [Way("cba"[stage], ("0", "1"), (1,))], None
+
+
+def taught(level, stage):
+    """The drawn width, and behind it the level's own."""
+    return nested(level, stage)[0] + [Way(level, ("0", "1"), (1,))], None
+
+
+def blocks(level, stage):
+    """Budgets 1, 0.4 and 0.2 of `DEEP`: all at once; 1 and then 3, 5; without unit 1, 3 and then 5."""
+    return {("a", 0): ([Way("a", TRUNK, (3,))], ALL),
+            ("b", 0): ([Way("b", ("0", "1", "6"), (3,), linked=True)], {"0", "1", "6"}),
+            ("b", 1): ([Way("b", TRUNK, (3,), frozen=2)], {"3", "5", "6"}),
+            ("c", 0): ([Way("c", ("0", "3", "6"), (3,), linked=True)], {"0", "3", "6"}),
+            ("c", 1): ([Way("c", ("0", "3", "5", "6"), (3,), frozen=2)], {"5", "6"})}[level, stage]
+
+
+def branches(level, stage):
+    """The same, but a stage before the last ends in the exit behind it."""
+    return {("b", 0): ([Way("b", ("0", "1"), (1,))], {"0", "1", "2"}),
+            ("c", 0): ([Way("c", ("0", "3"), (2,))], {"0", "3", "4"})}.get((level, stage)) or blocks(level, stage)
+
+
+def peers(level, stage):
+    """A budget of 2: two networks side by side."""
+    return ([Way("a", TRUNK, (3,)), Way("a", TRUNK, (3,), copy=1)], ALL) if level == "a" else blocks(level, stage)
+
+
+class Method(NamedTuple):
+    """A recipe of a method: its base, its settings as `--set` takes them, and its passes."""
+
+    base: str
+    settings: tuple
+    ways: object
+
+
+def blockwise(*options, budgets="a: 1, b: 0.4, c: 0.2"):
+    return EVEN, f"levels.budgets={{{budgets}}}", "client.stages={name: blockwise" + "".join(
+        f", {option}" for option in options) + "}"
+
+
+def server(name, **options):
+    return "round.server={" + ", ".join([f"name: {name}", *(f"{k}: {v}" for k, v in options.items())]) + "}"
+
+
+PAIR, ENDS = "levels.mix=a-b", "levels.mix=a-c"
+METHODS = {
+    "fedavg": Method(DENSE, ("levels.mix=b1", "round.weighting=samples", *PLAIN), joint),
+    "standalone": Method(DENSE, ("levels.mix=b1", "round.personal=[all]"), joint),
+    "lg": Method(DENSE, (ENDS, 'round.personal=["0"]', *PLAIN), joint),
+    "fedprox": Method(DENSE, (ENDS, "client.correction={name: proximal, mu: 0.7}"), joint),
+    "fedrolex": Method(DENSE, (ENDS, "round.submodel=rolling", server("momentum", momentum=0.5)), joint),
+    "federated_dropout": Method(DENSE, (ENDS, "round.submodel=random", "round.weighting=samples"), joint),
+    "fjord": Method(DENSE, ("client.stages=nested", "round.weighting=samples", *PLAIN), nested),
+    "fjord_taught": Method(DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation",
+                                   *PLAIN), taught),
+    "splitmix": Method(DENSE, (ENDS, "levels.widths={a: 0.25, c: 0.25}", "levels.members={a: 4, c: 1}",
+                               "round.weighting=samples"), joint),
+    "splitmix_kept": Method(DENSE, ("levels.mix=a1", "levels.widths={a: 0.25}", "levels.members={a: 2}", *PLAIN,
+                                    'round.personal=["0"]', "client.correction={name: dynamic, alpha: 0.3}",
+                                    server("dynamic", alpha=0.3)), joint),
+    "depthfl": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}",
+                                "client.correction={name: dynamic, alpha: 0.3}", server("dynamic", alpha=0.3)),
+                      by_depth),
+    "depth_of_text": Method(TEXT, ("levels.depths={a: 2, c: 1}", "client.coupling={name: mutual, weight: 0.5}"),
+                            of_text),
+    "inclusive": Method(DEEP, (ENDS, *DEPTHS, "client.coupling=last", "round.weighting=samples"), by_depth),
+    "scalefl": Method(DEEP, (PAIR, DEPTHS[1], "client.coupling={name: weighted, gamma: 0.4, from_round: 1}"), by_depth),
+    "fedepth_link": Method(TRACKED, (*blockwise(), "round.weighting=samples", *PLAIN), blocks),
+    "fedepth_branch": Method(DEEP, ("levels.mix=b-c", *blockwise("exit: branch"), "round.untrained=counted"), branches),
+    "fedepth_peers": Method(DEEP, (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"),
+                                   "client.coupling={name: mutual, ramp: null}"), peers),
+    **{name: Method(DENSE, (ENDS, server(name, **options)), joint) for name, options in {
+        "sgd": {"learning_rate": 0.6}, "momentum": {"momentum": 0.8, "learning_rate": 0.7}, "yogi": {},
+        "adam": {"adaptivity": 0.01}, "adagrad": {"beta1": 0.2}}.items()},
+}
+
+
+def built(name, engine="cohort", precision="float64"):
+    """The learning process of a method, which several tests share."""
+    return _built(name, engine, precision)
+
+
+@functools.cache
+def _built(name, engine, precision):
+    base, settings, _ = METHODS[name]
+    return tiny.process(base, f"engine={engine}", f"precision={precision}", *settings)

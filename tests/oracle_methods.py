@@ -1,0 +1,218 @@
+"""The other methods as one would write them first: client after client, step after step, eager, with NumPy indices.
+
+The sibling of `oracle` for what that does not know: several outputs, stages, ensembles, peers, corrections, server
+optimisers, and what clients keep between rounds. Of the package it takes built Keras layers and the plans; never the
+cut, the routes of a model, local training, couplings, corrections, merge or servers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import oracle
+import tensorflow as tf
+from oracle_terms import couple, examples, serve, spring
+
+
+class Way(NamedTuple):
+    """One pass through the layers of a level: the trunk's units that are run, and the exits that are read.
+
+    `level` is a name, whose width it has; the first `frozen` units get no gradient; `linked`: the head is reached by
+    strides and zero channels; `copy`: which of the client's networks.
+    """
+
+    level: str
+    units: tuple
+    exits: tuple = (1,)
+    frozen: int = 0
+    linked: bool = False
+    copy: int = 0
+
+
+def start(process):
+    """What a run begins with: global weights, what the server keeps, and what clients keep."""
+    weights = {path: np.asarray(value) for path, value in process.initialize().weights.items()}
+    clients = len(process.partition.train)
+    return {"weights": weights, "server": {}, "memory": {path: np.zeros((clients, *v.shape)) for path, v in
+                                                         weights.items()},
+            "personal": {path: np.stack([v] * clients) for path, v in weights.items() if stays(process, path)}}
+
+
+def play(process, ways, state, planned, first_round=0):
+    """Runs planned rounds; returns the state after them, and (mean loss, mean gradient norm) of each.
+
+    Args:
+        ways: `(level, stage) -> (list of Way, units that are trained or None for all)`.
+    """
+    metrics, models = [], {}
+    for number, plan in enumerate(planned, first_round):
+        state, found = play_round(process, ways, models, state, plan, number)
+        metrics.append(np.mean(found, axis=0))
+    return state, metrics
+
+
+def play_round(process, ways, models, state, plan, number):
+    """One round. Clients without a step, or with a result that is not finite, are left out."""
+    rule, weights, metrics = process.recipe.round, state["weights"], []
+    total, count = ({path: np.zeros(v.shape, v.dtype) for path, v in weights.items()} for _ in range(2))
+    tables = {name: {path: table.copy() for path, table in state[name].items()} for name in ("personal", "memory")}
+    for slot, client in enumerate(plan.clients.tolist()):
+        if not plan.steps[slot]:
+            continue
+        level = process.recipe.levels.names[plan.levels[slot]]
+        places = coordinates(process, models, weights, level, plan.members[slot], number, client)
+        kept = {path: tables["personal"][path][client] if path in tables["personal"] else value
+                for path, value in weights.items()}
+        given = {path: kept[path][np.ix_(*index)] for path, index in places.items()}
+        memory = {path: tables["memory"][path][client][np.ix_(*index)] for path, index in places.items()}
+        trained, found = train(process, ways, models, level, given, memory, plan, slot, number)
+        if not all(np.isfinite(value).all() for value in trained.values()):
+            continue
+        metrics.append(found)
+        counts = len(process.partition.train[client]) if rule.weighting == "samples" else 1
+        for path, index in places.items():
+            if process.recipe.client.correction.name == "dynamic" and "moving_" not in path:
+                tables["memory"][path][client][np.ix_(*index)] -= spring(process) * (trained[path] - given[path])
+            if path in tables["personal"]:
+                tables["personal"][path][client][np.ix_(*index)] = trained[path]
+            elif moves(process, ways, level, path):
+                own = [merged(process, axis, client) for axis in index]
+                value = trained[path][np.ix_(*[np.isin(i, j) for i, j in zip(index, own)])]
+                total[path][np.ix_(*own)] += counts * value
+                count[path][np.ix_(*own)] += counts
+    new, server = {}, {}
+    for path, old in weights.items():
+        mean = np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), old)
+        before = state["server"].get(path, (np.zeros_like(old),) * 2)
+        after = serve(process, old, mean, count[path], before) if "moving_" not in path else (mean, *before)
+        new[path], *server[path] = (np.where(count[path] > 0, a, b) for a, b in zip(after, (old, *before)))
+    return {"weights": new, "server": server, **tables}, metrics
+
+
+def coordinates(process, models, weights, level, member, number, client):
+    """`{path: coordinates on every axis}` of what a client of a level has; labels are never cut."""
+    found = {}
+    for variable in values(process, model_of(process, models, level, 0)):
+        first = [] if process.recipe.levels.ensemble is None else [np.asarray([member])]
+        sizes = weights[variable.path].shape[len(first):]
+        found[variable.path] = first + [oracle.coordinates(process, size, kept, number, client)
+                                        for size, kept in zip(sizes, variable.shape)]
+    return found
+
+
+def merged(process, index, client):
+    """The part of an axis that is merged: of the label axis the client's labels, or all; never the mask token."""
+    if len(index) - process.dataset.classes in (0, 1) and process.recipe.round.label_rows == "all":
+        return index[:process.dataset.classes]
+    return oracle.merged(process, index, client)
+
+
+def unit(process, path):
+    """The unit that a variable belongs to."""
+    return next(spec.unit for spec in process.recipe.model.layers if spec.name == path.split("/")[0])
+
+
+def stays(process, path):
+    """Whether a variable stays with the clients."""
+    own = process.recipe.round.personal
+    return "all" in own or unit(process, path) in own
+
+
+def moves(process, ways, level, path):
+    """Whether clients of a level count for a variable: some stage trains it, or the recipe counts all they hold."""
+    stages = [ways(level, stage)[1] for stage in range(len(process.networks.stages[level]))]
+    trained = any(units is None or unit(process, path) in units for units in stages)
+    return trained or process.recipe.round.untrained == "counted"
+
+
+def model_of(process, models, level, copy):
+    """The Keras model of a level whose layers a client's network `copy` uses."""
+    if (level, copy) not in models:
+        models[level, copy] = process.networks.fresh(level, process.dataset.classes)
+    return models[level, copy]
+
+
+def values(process, model):
+    """Trainable variables and running averages."""
+    learned = {v.path for v in model.trainable_variables}
+    return [v for v in model.variables if v.path in learned or "moving_" in v.path]
+
+
+def train(process, ways, models, level, given, memory, plan, slot, number):
+    """Local SGD; returns the client's values, and the means of loss and gradient norm."""
+    settings, client, found = process.recipe.optimizer, int(plan.clients[slot]), []
+    lead = () if process.recipe.levels.ensemble is None else (0,)
+    first = {path: value[lead] for path, value in given.items()}
+    own, velocity = {(0, path): value for path, value in first.items()}, {}  # by (copy, path)
+    for step in range(plan.steps[slot]):
+        key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
+        inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
+        used, units = ways(level, plan.stages[slot, step])
+        own = {(way.copy, path): value for way in used for path, value in first.items()} | own
+        loss, gradients = slope(process, models, used, own, inputs, targets, client, key, number)
+        for copy, path in gradients:
+            gradients[copy, path] += spring(process) * (own[copy, path] - first[path]) - memory[path][lead]
+        moving = [place for place in gradients if units is None or unit(process, place[1]) in units]
+        norm = np.sqrt(sum(np.sum(gradients[place]**2) for place in moving))
+        factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
+        for place in moving:
+            push = gradients[place] * factor + settings.weight_decay * own[place]
+            velocity[place] = settings.momentum * velocity.get(place, 0) + push
+            own[place] = own[place] - process.learning_rate(number) * velocity[place]
+        found.append((loss, norm))
+    trained = {path: own[0, path].reshape(value.shape) for path, value in given.items()}
+    return trained, np.mean(found, axis=0)
+
+
+def slope(process, models, used, own, inputs, targets, client, key, number):
+    """The loss of a step, and its gradients by (copy, path); running averages in `own` are moved."""
+    outputs, passed = [], []
+    with tf.GradientTape() as tape:
+        for way in used:
+            model = model_of(process, models, way.level, way.copy)
+            for variable in values(process, model):
+                variable.assign(own[way.copy, variable.path][tuple(map(slice, variable.shape))])
+            oracle.seed_dropout(model, key)
+            outputs += logits(process, model, way, tf.constant(inputs))
+            for variable in values(process, model):
+                if "moving_" in variable.path:
+                    own[way.copy, variable.path] = laid(variable.numpy(), own[way.copy, variable.path])
+            passed.append((way.copy, model))
+        losses = [examples(process, one, targets, client) for one in outputs]
+        loss = tf.reduce_mean(couple(process, losses, outputs, number))
+    found = {place: np.zeros_like(value) for place, value in own.items() if "moving_" not in place[1]}
+    passed = {id(model): (copy, model) for copy, model in passed}.values()
+    variables = [(copy, variable) for copy, model in passed for variable in model.trainable_variables]
+    slopes = tape.gradient(loss, [v.value for _, v in variables], unconnected_gradients="zero")
+    for (copy, variable), gradient in zip(variables, slopes):
+        found[copy, variable.path][tuple(map(slice, variable.shape))] += tf.convert_to_tensor(gradient).numpy()
+    return float(loss), found
+
+
+def laid(value, whole):
+    """`whole` with its first coordinates replaced."""
+    whole = whole.copy()
+    whole[tuple(map(slice, value.shape))] = value
+    return whole
+
+
+def logits(process, model, way, value):
+    """The outputs of one pass, layer by layer."""
+    branches, run = {}, []
+    for spec in process.recipe.model.layers:
+        if spec.exit is not None and spec.exit in way.exits:
+            branches[spec.exit] = model.get_layer(spec.name)(branches.get(spec.exit, value), training=True)
+        if spec.exit is not None or spec.unit not in way.units:
+            continue
+        layer = model.get_layer(spec.name)
+        if spec.unit not in run:
+            value = tf.stop_gradient(value) if 0 < way.frozen == len(run) else value
+            value = linked(value, layer.input.shape) if way.linked and spec.unit == way.units[-1] else value
+            run.append(spec.unit)
+        value = layer(value, training=True)
+    return [branches.get(number, value) for number in way.exits]
+
+
+def linked(value, shape):
+    """A map with as many rows and channels as the head takes: rows left out, zero channels on both sides."""
+    step, missing = round(value.shape[1] / shape[1]), shape[-1] - value.shape[-1]
+    return tf.pad(value[:, ::step, ::step], [[0, 0]] * 3 + [[missing // 2, missing - missing // 2]])

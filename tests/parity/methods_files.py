@@ -1,0 +1,131 @@
+"""Reads the methods' vector files into Keras layouts, and notes how far results are from them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+TOLERANCE = 1e-8
+# PyTorch's name of what Keras calls the last part of a variable's path.
+LEAVES = {"kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias",
+          "moving_mean": "running_mean", "moving_variance": "running_var"}
+
+
+class File:
+    """One vector file: `meta`, and `arrays` under PyTorch names and in PyTorch layouts."""
+
+    def __init__(self, path):
+        self.name = Path(path).name
+        with np.load(path, allow_pickle=False) as arrays:
+            self.arrays = {name: arrays[name] for name in arrays.files}
+        self.meta = json.loads(str(self.arrays["meta.json"]))
+
+    def __contains__(self, name):
+        return name in self.arrays
+
+    def input(self, name):
+        """An input: labels int32, floats float64, images with channels last."""
+        value = self.arrays[name]
+        if value.dtype.kind != "f":
+            return value.astype(np.int32)
+        value = value.astype(np.float64)
+        return value.transpose(0, 2, 3, 1) if value.ndim == 4 else value
+
+    def result(self, name):
+        """A result of the float64 run, as it stands."""
+        return self.arrays["f64/" + name]
+
+    def steps(self, place):
+        """How many batches stand under a place."""
+        count = 0
+        while f"{place}/batch{count}/img" in self.arrays:
+            count += 1
+        return count
+
+    def weights(self, place, paths, shapes, flattened=None):
+        """The weights under a place, such as "global_init" or "f64/round0/global_after".
+
+        Args:
+            place: Their common prefix.
+            paths: `{PyTorch name: variable path}`; names that the place lacks are left out.
+            shapes: `{variable path: shape}`.
+            flattened: `{PyTorch name: (height, width)}` of dense kernels behind a flattened map.
+
+        Returns:
+            `{variable path: float64 array}` in the layout of Keras.
+        """
+        found = {}
+        for name, path in paths.items():
+            if f"{place}/{name}" in self.arrays:
+                value = self.arrays[f"{place}/{name}"].astype(np.float64)
+                if flattened and name in flattened:
+                    value = channels_last(value, *flattened[name])
+                found[path] = keras_layout(value, shapes[path])
+        return found
+
+
+def keras_layout(value, shape):
+    """A PyTorch array in the layout of Keras: kernels lead with space or inputs, depthwise ones keep their order."""
+    if value.ndim == 4:
+        dense = value.transpose(2, 3, 1, 0)
+        value = dense if dense.shape == tuple(shape) else value.transpose(2, 3, 0, 1)
+    elif value.ndim == 2:
+        value = value.T
+    if value.size != np.prod(shape):
+        raise SystemExit(f"an array of shape {value.shape} stands for a variable of shape {shape}")
+    return value.reshape(shape)
+
+
+def channels_last(kernel, height, width):
+    """A dense kernel (outputs, channels * height * width) for inputs flattened as (height, width, channels)."""
+    maps = kernel.reshape(len(kernel), -1, height, width)
+    return maps.transpose(0, 2, 3, 1).reshape(kernel.shape)
+
+
+def variable_paths(paths, stems):
+    """`{PyTorch name: variable path}` of all variables below some layers.
+
+    Args:
+        paths: Variable paths of a model, such as `process.paths`.
+        stems: `{PyTorch module: Keras layer}`, such as `{"layer1.0.n1": "1_0_pre_activation_block/norm1/bn"}`.
+    """
+    found = {}
+    for stem, layer in stems.items():
+        for path in paths:
+            if path.rpartition("/")[0] == layer:
+                found[f"{stem}.{LEAVES[path.rpartition('/')[2]]}"] = path
+    return found
+
+
+class Gaps(dict):
+    """The largest difference of each stage, noted one by one."""
+
+    def note(self, stage, found, expected, relative=False):
+        """Adds one comparison of arrays, or of dicts of arrays; NaN counts as infinitely wrong."""
+        if isinstance(expected, dict):
+            if not expected or expected.keys() - found.keys():
+                raise SystemExit(f"{stage}: nothing stands for {sorted(expected.keys() - found.keys()) or 'it'}")
+            for path, value in expected.items():
+                self.note(stage, found[path], value, relative)
+            return
+        found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+        if found.shape != expected.shape:
+            raise SystemExit(f"{stage}: shape {found.shape} instead of {expected.shape}")
+        gap = np.abs(found - expected) / (np.abs(expected) if relative else 1.0)
+        worst = float(np.max(gap, initial=0.0))
+        self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
+
+    def note_same(self, stage, found, old, expected, before=None):
+        """Adds the values that the vectors leave bit-equal to their old one; they must be so here too.
+
+        Args:
+            found, old: `{path: value}` of this project.
+            expected, before: Those of the vectors; None: they started from `old`.
+        """
+        for path, value in expected.items():
+            same = value == np.asarray(old[path] if before is None else before[path])
+            self.note(stage, np.asarray(found[path])[same], np.asarray(old[path])[same])
+
+    def told(self, bit_equal=("kept",), tolerance=TOLERANCE):
+        """(stage, gap, tolerance) of every stage; that of `bit_equal` stages is 0."""
+        return [(stage, gap, 0.0 if stage in bit_equal else tolerance) for stage, gap in self.items()]

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Replays vectors of the methods' public code through hetero_tf in float64 and compares every stage.
+
+    python tests/parity/replay_methods.py DIR
+
+DIR holds npz files, whose meta data name their method, and JSON files of splits and of packing cases. For each file
+and stage one line tells the largest difference; the exit code is 1 if one is beyond its tolerance.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# As the command line runs on a CPU, see replay.py.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
+
+import numpy as np  # noqa: E402
+import replay_packing  # noqa: E402
+import replay_partitions  # noqa: E402
+
+MODULES = {"FedRolex": "methods_fedrolex", "FjORD": "methods_fjord", "DepthFL": "methods_depthfl",
+           "LG-FedAvg": "methods_lg", "fedepth": "methods_fedepth", "splitmix": "methods_splitmix"}
+NOT_BUILT = {"fiarse": "masks of single weights by their magnitude are not built: sub-models are cut along axes"}
+
+
+def replay_file(path):
+    """The lines of one file: (stage, good, what is told); good is None for what is skipped."""
+    if path.suffix == ".json":
+        cases = json.loads(path.read_text())["cases"]
+        packing = all("costs" in case for case in cases)
+        return replay_packing.replay_packing(path) if packing else replay_partitions.replay_partitions(path)
+    with np.load(path, allow_pickle=False) as arrays:
+        method = json.loads(str(arrays["meta.json"])).get("method")
+    if method in NOT_BUILT:
+        return [("skipped", None, NOT_BUILT[method])]
+    if method not in MODULES:
+        return [("method", False, f"the meta data name {method!r}; known: {', '.join([*MODULES, *NOT_BUILT])}")]
+    found = importlib.import_module(MODULES[method]).replay(path)
+    return [(stage, gap <= tolerance, f"{gap:.1e}" + ("" if gap <= tolerance else f"  beyond {tolerance:.0e}"))
+            for stage, gap, tolerance in found]
+
+
+def main(argv=None):
+    """Replays a folder and returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args(argv).folder
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".npz", ".json"))
+    if not files:
+        print(f"{folder}: no .npz or .json file")
+        return 2
+    failed = sum(not _report(path) for path in files)
+    print(f"{len(files)} files, {failed} failed")
+    return int(failed > 0)
+
+
+def _report(path):
+    """Prints a line for each stage of a file and says whether none is beyond its tolerance."""
+    words, all_good = {True: "ok  ", False: "FAIL", None: "-   "}, True
+    try:
+        lines = replay_file(path)
+    except (Exception, SystemExit) as problem:
+        # Files that other programs wrote may hold anything; the others must still be replayed.
+        lines = [("replay", False, f"{type(problem).__name__}: {problem}")]
+    for stage, good, told in lines:
+        all_good = all_good and good is not False
+        print(f"{words[good]} {path.name:28} {stage:20} {told}", flush=True)
+    return all_good
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""What levels with exits, members, stages and units of their own cost, by hand and against what is trained."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf import accounting, recipe
+from hetero_tf.accounting import levels, memory
+from hetero_tf.networks import build_networks
+
+DEEP = tiny.IMAGES.replace("""    - PreActivationBlock: {filters: !w 12, stride: 2}
+    - GlobalAveragePooling2D
+    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
+""", """    - PreActivationBlock: {filters: !w 12, stride: 2}
+    - Exit: [GlobalAveragePooling2D, Dense: {units: !classes}]
+    - PreActivationBlock: {filters: !w 12}
+    - PreActivationBlock: {filters: !w 12}
+    - [GlobalAveragePooling2D, Dense: {units: !classes}]
+""")
+# Values: stem 9*2*8 + 8 and norm 16; a branch and the head 12*9 + 9 each.
+STEM, HEAD = 168, 117
+FIRST = 16 + 24 + 9 * 8 * 12 + 9 * 12 * 12 + 8 * 12
+NEXT = 48 + 2 * 9 * 12 * 12
+EQUAL = "levels.widths={a: 1, b: 1, c: 1}"
+BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=blockwise", "levels.mix=a-b-c")
+
+
+def costs(*overrides, base=DEEP):
+    given = recipe.loads(base, "tiny", overrides)
+    networks = build_networks(given, (5, 5, 2), 9, lambda: memory.unit_shares(given, (5, 5, 2), (5, 5, 2), 9))
+    return levels.Costs(networks, (5, 5, 2), 9)
+
+
+def described(*overrides, base=DEEP, **about):
+    return accounting.describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
+
+
+def test_values_of_a_depth_are_those_up_to_its_exit():
+    found = described(EQUAL, "levels.depths={a: 2, b: 1, c: 1}").levels
+    assert found["a"].parameters == STEM + FIRST + 2 * NEXT + 2 * HEAD
+    assert found["b"].parameters == STEM + FIRST + HEAD
+    assert found["b"].bytes_down == found["b"].bytes_up == 4 * found["b"].parameters
+    assert found["b"].multiply_adds < found["a"].multiply_adds and found["b"].flops < found["a"].flops
+    text = accounting.to_text(described(EQUAL, "levels.depths={a: 2, b: 1, c: 1}"))
+    row = next(line.split() for line in text.splitlines() if line.startswith("3_0_pre_activation_block/conv1/kernel"))
+    assert row[1:] == ["3x3x12x12", "-", "-"]
+
+
+def test_an_ensemble_costs_as_often_as_it_has_networks():
+    equal = "levels.widths={a: 0.25, b: 0.25, c: 0.25}"
+    one = described(equal, base=tiny.IMAGES).levels["a"]
+    found = described(equal, "levels.members={a: 4, b: 2, c: 1}", base=tiny.IMAGES).levels
+    for name, many in (("a", 4), ("b", 2), ("c", 1)):
+        for key in ("parameters", "flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
+            assert getattr(found[name], key) == many * getattr(one, key)
+        # They are trained one after the other.
+        assert found[name].training_bytes == one.training_bytes
+
+
+def test_what_stays_with_the_clients_does_not_travel():
+    found = described(EQUAL, "round.personal=['0', '5']").levels["a"]
+    assert found.bytes_down == found.bytes_up == 4 * (found.parameters - STEM - HEAD)
+    nothing = described("round.personal=[all]").levels["a"]
+    assert nothing.bytes_down == nothing.bytes_up == 0
+
+
+def test_a_client_receives_what_it_runs_and_sends_what_it_trains():
+    # The exit is read by no stage; the first block is left out where not even it fits.
+    found = described(*BUDGETS).levels["b"]
+    assert found.bytes_down == found.bytes_up == 4 * (found.parameters - HEAD)
+    last = described("client.stages={name: joint, exits: last}", EQUAL).levels["a"]
+    assert last.bytes_down == 4 * last.parameters and last.bytes_up == 4 * (last.parameters - HEAD)
+    counted = described("client.stages={name: joint, exits: last}", "round.untrained=counted").levels["a"]
+    assert counted.bytes_up == counted.bytes_down
+
+
+@pytest.mark.parametrize("more", ["round.label_rows=all", "client.coupling=mutual"])
+def test_without_a_cut_of_the_label_axis_all_rows_go_down(more):
+    cut, whole = (described(*extra, labels=[2, 4], base=tiny.IMAGES).levels["a"] for extra in ((), (more,)))
+    # The head: 12 values and a bias for each label.
+    assert whole.bytes_down - cut.bytes_down == 4 * 13 * (9 - 3)
+    assert whole.bytes_up - cut.bytes_up == (4 * 13 * (9 - 3) if "all" in more else 0)
+
+
+def test_operations_of_each_stage_follow_what_is_run_and_trained():
+    joint, staged = costs(EQUAL), costs(*BUDGETS)
+    units = {unit: cost.multiply_adds for unit, cost in joint.units("a", 1.0).items()}
+    assert joint.flops("a") == (6 * sum(units.values()),)
+    assert staged.flops("a") == (6 * (sum(units.values()) - units["2"]),)
+    stages = staged.networks.stages["b"]
+    assert len(staged.flops("b")) == len(stages) > 1
+    run = set(stages[0].routes[0].units)
+    assert staged.flops("b")[0] == 6 * sum(units[unit] for unit in run)
+    assert staged.flops("b")[-1] == (6 * sum(units[unit] for unit in stages[-1].trained)
+                                     + 2 * sum(units[unit] for unit in stages[-1].routes[0].units
+                                               if unit not in stages[-1].trained))
+
+
+def test_nested_widths_cost_what_each_width_costs():
+    found = costs("client.stages=nested", base=tiny.IMAGES)
+    each = {width: 6 * sum(cost.multiply_adds for cost in found.units("a", width).values()) for width in (1, 0.5, 0.25)}
+    assert found.flops("a") == (each[0.25], each[0.5], each[1])
+    assert found.flops("c") == (each[0.25],)
+    assert each[0.25] < each[0.5] < each[1]
+
+
+def test_works_are_those_of_the_description_and_the_models_can_still_be_trained():
+    process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
+    found = accounting.describe(process).levels
+    works = accounting.works(process)
+    assert [(work.bytes_down, work.bytes_up) for work in works] == [
+        (found[name].bytes_down, found[name].bytes_up) for name in "abc"]
+    state, row = process.next(process.initialize(), [0, 1, 3])
+    assert row["loss"] > 0 and all(np.isfinite(value).all() for value in tiny.arrays(state).values())
+
+
+def test_an_ensembles_work_is_that_of_one_network():
+    process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
+    found, works = accounting.describe(process), accounting.works(process)
+    # Means over clients are rounded to whole bytes.
+    assert [4 * works[0].bytes_down, 2 * works[1].bytes_up] == pytest.approx(
+        [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2)
+    assert works[0] == works[1] == works[2]
+    plan = process.plan(0)
+    _, row = process.run(process.initialize(), [plan])
+    assert sum(row[0]["levels"].values()) == 3 < len(plan.clients)
+    assert row[0]["bytes_down"] == len(plan.clients) * works[0].bytes_down
+
+
+def test_budgets_are_described_with_stages_and_what_is_left_out():
+    process = tiny.process(DEEP, *BUDGETS)
+    found = accounting.describe(process)
+    loads = found.loads
+    assert [(load.level, load.budget, load.trains) for load in loads.levels] == [
+        ("a", Fraction(1), "all"), ("b", Fraction(1, 2), "3 stages"), ("c", Fraction(11, 20), "2 stages")]
+    assert loads.of_budget(loads.levels[0]) == pytest.approx(1)
+    assert not any(loads.is_over(load) for load in loads.levels) and loads.tolerance == 0.05
+    held = loads.levels[1]
+    assert [unit for part in held.parts for unit in part.units] == ["1", "3", "4"] and held.skipped == ()
+    steps = process.partition.train.sizes.mean() * 2
+    flops = levels.Costs(process.networks, (5, 5, 2), 9).flops("b")
+    assert held.flops == pytest.approx(steps * sum(flops)) and held.clients == 1
+    plain = accounting.to_json(found)
+    assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"
+    assert "level  budget  budget MB" in accounting.to_text(found)
+
+
+@pytest.mark.parametrize(("overrides", "trains", "skipped"), [
+    ((EQUAL, "levels.depths={a: 2, b: 1, c: 1}"), ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"], ("3", "4", "5")),
+    (("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}"),
+     ["4 members", "2 members", "1 member"], ()),
+    ((EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers: true}",
+      "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
+    (("levels.budgets={b: 1/2}",), ["all", "width 0.5", "width 0.25"], ()),
+])
+def test_what_levels_train_is_said(overrides, trains, skipped):
+    found = accounting.describe(tiny.process(DEEP, *overrides)).loads
+    assert [load.trains for load in found.levels] == trains
+    assert found.levels[1].skipped == skipped
+
+
+def test_levels_that_differ_in_width_alone_have_no_such_table():
+    assert accounting.describe(tiny.process(tiny.IMAGES)).loads is None
+    nested = accounting.describe(tiny.process(tiny.IMAGES, "client.stages=nested"))
+    assert nested.loads is None and accounting.to_json(nested)["loads"] is None
+
+
+def test_running_statistics_travel_and_are_no_parameters():
+    tracked = described(base=tiny.IMAGES.replace("sbn", "bn")).levels["a"]
+    fixed = described(base=tiny.IMAGES).levels["a"]
+    assert tracked.parameters == fixed.parameters
+    assert tracked.bytes_up == fixed.bytes_up + 4 * 2 * 8
+    assert sum(math.prod(shape) for shape in tracked.shapes.values()) == tracked.parameters + 16

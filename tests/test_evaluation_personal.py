@@ -1,0 +1,133 @@
+"""The clients' own models against a plain loop: one model assigned for each client, one example at a time."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf import seeds
+from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
+from hetero_tf.models import all_layers
+from hetero_tf.nets import values
+
+BASE = tiny.IMAGES.replace("mix: a-b-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fix")
+OWN = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2", "evaluate.statistics_batch=3")
+
+
+@functools.cache
+def built(*overrides, base=BASE, test=11):
+    """A process and a state in which every client keeps something else."""
+    labels = ((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))
+    process = tiny.process(base, *OWN, *overrides, data=tiny.images((7, 5, 9, 0), test, labels=labels))
+    rng, state = np.random.default_rng(5), process.initialize()
+
+    def moved(value):
+        return tf.constant(np.asarray(value) + 0.1 * np.abs(rng.normal(size=value.shape)))
+
+    weights = {path: moved(value) for path, value in state.weights.items()}
+    kept = {path: moved(table) for path, table in state.clients["personal"].items()}
+    return process, type(state)(2, weights, state.server, {**state.clients, "personal": kept})
+
+
+def own_model(process, state, client, level):
+    """The client's own Keras model; static batch normalisation by a loop over the batches of its training examples."""
+    model, kept = process.build(level), state.clients["personal"]
+    for variable in values(model):
+        value = np.asarray(kept[variable.path][client] if variable.path in kept else state.weights[variable.path])
+        variable.assign(value[tuple(map(slice, variable.shape))])
+    rows, sums = process.partition.train[client], {}
+    norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
+    # Without such norms nothing is read: a step in training would move running averages.
+    batches = [rows[first:first + 3] for first in range(0, len(rows), 3)] if norms else []
+    for batch in batches:
+        model(inputs(process, process.dataset.train.x[batch]), training=True)
+        for statistic in (one for norm in norms for one in (norm.mean, norm.variance)):
+            sums[statistic.path] = sums.get(statistic.path, 0) + statistic.numpy() / len(batches)
+    for statistic in (one for norm in norms for one in (norm.mean, norm.variance)):
+        statistic.assign(sums.get(statistic.path, statistic))
+    return model
+
+
+def inputs(process, x):
+    options = process.recipe.input.options
+    return (x / 255 - options["mean"]) / options["std"]
+
+
+def plain(process, state, levels):
+    """{metric: value}, and the accuracy of every tested client."""
+    losses, hits, test = [], [], process.dataset.test
+    for client, rows in enumerate(process.partition.test):
+        model = own_model(process, state, client, levels[client])
+        for row in rows:
+            logits = model(inputs(process, test.x[[row]]), training=False).numpy()[0]
+            logits = np.where(process.partition.label_mask[client], logits, 0)
+            losses.append(np.log(np.exp(logits).sum()) - logits[test.y[row]])
+            hits.append((client, logits.argmax() == test.y[row]))
+    shares = [100 * np.mean([hit for own, hit in hits if own == client])
+              for client, rows in enumerate(process.partition.test) if len(rows)]
+    return {"local_loss": np.mean(losses), "local_accuracy": 100 * np.mean([hit for _, hit in hits]),
+            "local_mean": np.mean(shares), "local_std": np.std(shares), "local_worst_decile": min(shares)}
+
+
+def compared(process, state, levels):
+    found, _ = process.evaluate(state)
+    expected = plain(process, state, levels)
+    assert expected["local_std"] > 0
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-10)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["sbn", "bn", "ln"])
+def test_every_client_is_tested_with_its_own_model_at_its_own_level(kind):
+    base = BASE.replace("kind: sbn", f"kind: {kind}").replace("stride: 2}", f"stride: 2, norm: {kind}}}")
+    process, state = built(base=base)
+    found = compared(process, state, "aabb")
+    assert {"local_accuracy_a", "local_accuracy_b"} <= set(found)
+    pooled = process._test(process._weights(state, process.global_model), fixed(process, state))
+    assert found["local_loss"] != pytest.approx(float(pooled["local_loss"]), rel=1e-3)
+    assert found["global_loss"] == float(pooled["global_loss"])
+
+
+def fixed(process, state):
+    """The non-trainable values of the global model, made of the clients' mean."""
+    statistics = process.statistics(state)
+    return [statistics[v.path] if v.path in statistics else process._value(state, v)
+            for v in process.global_model.non_trainable_variables]
+
+
+def test_who_draws_its_level_is_tested_at_that_of_the_global_model():
+    process, state = built("levels.assignment=dynamic")
+    assert "local_accuracy_a" not in compared(process, state, "aaaa")
+
+
+def test_a_client_without_test_examples_is_left_out():
+    process, state = built(test=3)
+    assert process.partition.test.sizes.tolist() == [1, 1, 1, 0]
+    compared(process, state, "aabb")
+    key, given = seeds.seed32(0, "statistics noise", 2), process.in_order(state)
+    found = process._test_personal(given["weights"], given["tables"]["personal"], tf.constant(key))
+    assert found["client_accuracy"].shape == (3,)
+    assert found["local_logits"].shape == (3, tiny.CLASSES)
+
+
+def test_all_units_may_stay_with_the_clients_and_training_reaches_their_models():
+    dataset, partition = tiny.images()
+    data = dataclasses.replace(dataset, test=dataset.train), dataclasses.replace(partition, test=partition.train)
+    process = tiny.process(tiny.DENSE, "round.personal=[all]", "client.epochs=9", "levels.mix=a1", "schedule=constant",
+                           data=data)
+    state = process.initialize()
+    before, _ = process.evaluate(state)
+    after, _ = process.evaluate(process.next(state, [0, 1, 2, 3])[0])
+    again, _ = process.evaluate(state)
+    assert before == again
+    assert after["local_loss"] < before["local_loss"]
+
+
+def test_nothing_changes_where_nothing_is_kept():
+    process = tiny.process(BASE, "precision=float64")
+    assert process.parts.personal == ()
+    process.evaluate(process.initialize())
+    assert "_test_personal" not in vars(process)

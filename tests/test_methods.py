@@ -1,0 +1,184 @@
+"""Every method's compiled rounds beside the plain loop of `oracle_methods`; its one trace; what must not move."""
+
+import dataclasses
+
+import methods
+import numpy as np
+import oracle_methods
+import pytest
+import tiny
+from test_engines import stateful
+
+from hetero_tf import plans
+
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+# What is computed in another way in slots, or has small numbers under a root.
+TWICE = ("splitmix", "depthfl", "fedepth_link", "fedepth_peers", "adam")
+CASES = [(name, "cohort", "float64") for name in methods.METHODS] + [(name, "slots", "float32") for name in TWICE]
+EVERYONE = (0, 1, 2, 3)
+
+
+def planned(process, rounds=3):
+    """Drawn cohorts, and last everyone."""
+    return [*tiny.plans(process, rounds - 1), process.plan(rounds - 1, EVERYONE)]
+
+
+def run(process, state, *plans):
+    state, rows = process.run(state, list(plans))
+    return state, rows
+
+
+def at(plan, level):
+    """The plan with all its clients at one level; only where the levels have equally many steps."""
+    return dataclasses.replace(plan, levels=np.full_like(plan.levels, level))
+
+
+def tables(state):
+    """Everything that a state holds, by name."""
+    found = {("weights", path): value for path, value in state.weights.items()}
+    for kind in (state.server, state.clients):
+        found |= {(name, path): value for name, table in kind.items() for path, value in table.items()}
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def moved(old, new):
+    """bool arrays by name: which entries have other bits."""
+    return {name: value != new[name] for name, value in old.items()}
+
+
+def expect(state, rows, wanted, metrics, tolerance):
+    """A compiled state and its metrics beside those of the plain loop."""
+    kept = {name: {path: slots[place] for path, slots in wanted["server"].items()}
+            for place, name in enumerate(state.server)}
+    given = {(name, path): value for name, table in {**wanted, **kept}.items() for path, value in table.items()
+             if name != "server"}
+    found = tables(state)
+    assert tiny.gap(found, {name: given[name] for name in found}) < tolerance
+    told = [(row["loss"], row["gradient_norm"]) for row in rows]
+    np.testing.assert_allclose(told, metrics, rtol=10 * tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
+    process, ways = methods.built(*case), methods.METHODS[case[0]].ways
+    rounds = planned(process)
+    state, rows = run(process, process.initialize(), *rounds)
+    wanted, metrics = oracle_methods.play(process, ways, oracle_methods.start(process), rounds)
+    expect(state, rows, wanted, metrics, TOLERANCE[case[2]])
+    state, _ = run(process, state, *(process.plan(number) for number in range(3, 11)))
+    state, row = process.next(state, cohort=[2])
+    assert state.round == 12 and row["lost"] == 0
+    assert all(np.isfinite(value).all() for value in tables(state).values())
+    assert process._round.experimental_get_tracing_count() == 1
+    assert stateful(process._round) == set()
+
+
+def test_clients_are_stacked_wherever_no_step_draws_its_stage():
+    for name, engine, precision in CASES:
+        process = methods.built(name, engine, precision)
+        one = engine == "slots" or name.startswith("fjord")
+        assert {stack.clients > 1 for stack in process.parts.engine.stacks} == {not one}, name
+        assert process.parts.engine.reasons == ()
+
+
+def test_labels_are_cut_only_where_that_changes_nothing():
+    """Weight decay moves rows of absent labels: clients would keep them, and a spring would pull them back."""
+    for name in ("lg", "standalone", "fedprox", "depthfl", "adam", "splitmix"):
+        process = methods.built(name)
+        assert process.recipe.client.label_cut
+        assert (process.parts.labels is not None) == (name in ("adam", "splitmix")), name
+
+
+def test_the_comparison_meets_every_level_stage_and_member():
+    for name in methods.METHODS:
+        process = methods.built(name)
+        for level, own in enumerate(process.recipe.levels.names):
+            active = [(plan, slot) for plan in planned(process, 12) for slot in np.flatnonzero(plan.levels == level)]
+            seen = {stage for plan, slot in active for stage in plan.stages[slot, :plan.steps[slot]]}
+            assert seen == set(range(len(process.networks.stages[own]))), name
+    seen = {member for plan in planned(methods.built("splitmix")) for member in plan.members}
+    assert seen == {0, 1, 2, 3}
+
+
+def test_what_no_client_covers_keeps_every_bit_in_weights_and_server():
+    for name in ("adam", "yogi", "adagrad", "momentum"):
+        process = methods.built(name)
+        state, _ = run(process, process.initialize(), at(process.plan(0, EVERYONE), 0))
+        narrow = at(process.plan(1, [2]), 1)  # level c keeps 2 of 8; the client has the labels 0, 3, 6 and 8
+        after, _ = run(process, state, narrow)
+        width, head = np.arange(8) < 2, process.partition.label_mask[2]
+        covered = [np.tile(width, (2, 1)), width, np.outer(width, head), head]
+        old, new = tables(state), tables(after)
+        assert any(old[key].any() for key in old if key[0] != "weights")
+        for table in ("weights", *state.server):
+            for path, mask in zip(state.weights, covered, strict=True):
+                assert old[table, path][~mask].tobytes() == new[table, path][~mask].tobytes()
+                assert (old[table, path][mask] != new[table, path][mask]).any()
+
+
+def test_units_that_nobody_trains_keep_every_bit():
+    process = methods.built("fedepth_link")
+    state, _ = run(process, process.initialize(), process.plan(0, EVERYONE))
+    partial = dataclasses.replace(process.recipe.levels, mix=(("c", 1),))
+    plan = with_levels(process, partial).plan(1, [1, 3])
+    after, _ = run(process, state, dataclasses.replace(plan, levels=np.full_like(plan.levels, 2)))
+    changed = moved(tables(state), tables(after))
+    units = {name: changed["weights", name].any() for name in state.weights}
+    for path, has in units.items():
+        assert has == (path.split("_")[0] in ("0", "3", "5", "6")), path
+
+
+def with_levels(process, levels):
+    """The process with other levels, only for planning: stages stay those of the names."""
+    return dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
+
+
+def test_networks_of_an_ensemble_that_nobody_trains_keep_every_bit():
+    process = methods.built("splitmix")
+    plan = process.plan(0, [0, 1])
+    few = plans.Plan(*(array[:2] for array in plan.arrays()))
+    few = dataclasses.replace(few, members=np.asarray([3, 1], np.int32), levels=np.ones(2, np.int32))
+    state = process.initialize()
+    after, _ = run(process, state, few)
+    changed = np.stack([(np.asarray(state.weights[path]) != value).reshape(4, -1).any(1)
+                        for path, value in tiny.arrays(after).items()])
+    assert changed.any(0).tolist() == [False, True, False, True]
+
+
+def stage_plan(process, stages):
+    """A client of level c whose steps go through these stages."""
+    plan, many = process.plan(0, [0]), len(stages)
+    assert plan.rows.shape[1] >= many
+    return dataclasses.replace(plan, levels=np.full(1, 2, np.int32), steps=np.full(1, many, np.int32),
+                               rows=plan.rows[:, :many], starts=plan.starts[:, :many],
+                               stages=np.asarray([stages], np.int32))
+
+
+def test_frozen_units_stand_still_under_momentum_and_weight_decay():
+    process = methods.built("fedepth_link")
+    assert process.recipe.optimizer.momentum > 0 < process.recipe.optimizer.weight_decay
+    first, _ = run(process, process.initialize(), stage_plan(process, [0, 0]))
+    longer, _ = run(process, process.initialize(), stage_plan(process, [0, 0, 1, 1]))
+    changed = moved(tables(first), tables(longer))
+    learned = {path for path in first.weights if "moving_" not in path}
+    for path in learned:
+        assert changed["weights", path].any() == (path.split("_")[0] in ("5", "6")), path
+    # Running averages are moved by whatever runs.
+    assert all(changed["weights", path].any() for path in set(first.weights) - learned if path[0] in "03")
+    # What a unit was pushed by waits for its next step.
+    again = stage_plan(process, [0, 1, 0])
+    state, rows = run(process, process.initialize(), again)
+    wanted, metrics = oracle_methods.play(process, methods.blocks, oracle_methods.start(process), [again])
+    expect(state, rows, wanted, metrics, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["lg", "standalone", "depthfl"])
+def test_what_absent_clients_keep_stays_bit_by_bit(name):
+    process = methods.built(name)
+    state, _ = run(process, process.initialize(), process.plan(0, EVERYONE))
+    after, _ = run(process, state, process.plan(1, [2, 0]))
+    for kind, table in state.clients.items():
+        for path, old in table.items():
+            changed = (np.asarray(old) != np.asarray(after.clients[kind][path])).reshape(4, -1).any(1)
+            assert not changed[[1, 3]].any() and (changed[[0, 2]].all() or kind == "memory")
+    assert any(kept for kept in state.clients.values())

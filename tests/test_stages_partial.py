@@ -1,0 +1,109 @@
+"""Clients that did not come to all of their stages: what they never trained is not merged as if they had."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf.rounds import reached
+
+BLOCKS = tiny.IMAGES.replace("    - GlobalAveragePooling2D\n    - Dense: {units: !classes, kernel_init",
+                             "    - PreActivationBlock: {filters: !w 12}\n    - PreActivationBlock: {filters: !w 12}\n"
+                             "    - [GlobalAveragePooling2D, Dense: {units: !classes, kernel_init").replace(
+                                 "fan_in_uniform}\n", "fan_in_uniform}]\n", 1)
+STAGED = ("levels.widths={a: 1, b: 1}", "levels.mix=a-b", "levels.budgets={a: 1, b: 1/2}", "client.stages=blockwise")
+
+
+def cut(plan, stages, staged):
+    """The plan with so many stages of each client whose level has several."""
+    rows, steps = plan.rows.copy(), plan.steps.copy()
+    for slot, level in enumerate(plan.levels):
+        if level == 1:
+            steps[slot] = steps[slot] * stages // staged
+            rows[slot, steps[slot]:] = -1
+    return dataclasses.replace(plan, rows=rows, steps=steps)
+
+
+def of_levels(process, cohort, chosen):
+    """The first plan in which these clients have these levels."""
+    for round in range(200):
+        plan = process.plan(round, cohort)
+        if dict(zip(plan.clients.tolist(), plan.levels.tolist())) == dict(zip(cohort, chosen)):
+            return plan
+    raise AssertionError("no such round")
+
+
+def trained(process, plan):
+    state = process.initialize()
+    after, (row,) = process.run(state, [plan])
+    return tiny.arrays(state), tiny.arrays(after), row
+
+
+@pytest.fixture(scope="module", params=["slots", "cohort"])
+def process(request):
+    return tiny.process(BLOCKS, *STAGED, f"engine={request.param}")
+
+
+def test_what_no_client_has_come_to_stays_as_it_is(process):
+    staged = len(process.networks.stages["b"])
+    assert staged == 3
+    old, new, row = trained(process, cut(of_levels(process, [0, 2], [1, 1]), 1, staged))
+    moved = {path.split("/")[0] for path in old if not (old[path] == new[path]).all()}
+    # Stem, first block and head.
+    assert moved == {"0_0_padded_conv2d", "0_2_norm", "1_0_pre_activation_block", "4_1_dense"}
+    assert row["loss"] > 0 and row["bytes_up"] > 0
+
+
+def test_a_unit_is_the_mean_of_those_who_trained_it(process):
+    plan = of_levels(process, [0, 2], [0, 1])
+    short = cut(plan, 1, 3)
+    (place,) = np.flatnonzero(plan.levels == 0)
+    alone = dataclasses.replace(plan, outcome={}, **{
+        name: getattr(plan, name)[place:place + 1]
+        for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")})
+    _, both, _ = trained(process, short)
+    _, full, _ = trained(process, plan)
+    _, one, _ = trained(process, alone)
+    late = [path for path in both if path.startswith(("2_", "3_"))]
+    assert late and all(both[path].tobytes() == one[path].tobytes() for path in late)
+    assert not any(both[path].tobytes() == full[path].tobytes() for path in late)
+    assert not any(both[path].tobytes() == one[path].tobytes() for path in both if path.startswith("1_"))
+
+
+def test_counted_values_are_merged_whatever_stage_was_reached():
+    process = tiny.process(BLOCKS, *STAGED, "round.untrained=counted")
+    plan = of_levels(process, [0, 2], [0, 1])
+    old, both, _ = trained(process, cut(plan, 1, 3))
+    (place,) = np.flatnonzero(plan.levels == 0)
+    alone = dataclasses.replace(plan, **{
+        name: getattr(plan, name)[place:place + 1]
+        for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")})
+    _, one, _ = trained(process, alone)
+    path = "3_0_pre_activation_block/conv1/kernel"
+    np.testing.assert_allclose(both[path], (old[path] + one[path]) / 2, atol=1e-6)
+
+
+def test_stages_are_reached_by_the_steps_that_are_there():
+    rows = np.full((2, 2, 3, 4), -1, np.int32)
+    stages = np.asarray([[0, 1, 2], [0, 0, 1]], np.int32)
+    rows[0, 0, :, 0] = rows[1, 0, 0, 0] = rows[1, 1, 2, 0] = 5
+    assert reached(tf.constant(rows), tf.constant(stages)).numpy().tolist() == [[3, 0], [1, 2]]
+
+
+def test_late_clients_of_blockwise_training_return_whole_stages():
+    process = tiny.process(BLOCKS, *STAGED, "availability={deadline: 0.5, seconds_per_step: {a: 0.01, b: 0.03}, "
+                                            "spread: 0.4, late: partial}")
+    state, kept = process.initialize(), set()
+    for round in range(8):
+        plan = process.plan(round)
+        for level, stages, rows in zip(plan.levels, plan.stages, plan.rows):
+            found = stages[(rows >= 0).any(axis=1)]
+            counts = np.bincount(found, minlength=1)
+            assert level == 0 or len(set(counts.tolist())) == 1
+            kept.add((int(level), len(set(found.tolist()))))
+    state, rows = process.run(state, [process.plan(round) for round in range(8)])
+    assert {(1, 3)} < kept and kept & {(1, 1), (1, 2)}
+    assert all(np.isfinite(value).all() for value in tiny.arrays(state).values())
+    assert sum(row["partial"] for row in rows) > 0

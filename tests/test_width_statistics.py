@@ -1,0 +1,56 @@
+"""Norm kind wbn: running averages of each width apart, in the layer and among the values of clients and server."""
+
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf.errors import BadInput
+from hetero_tf.layers.norm import Norm
+
+NESTED = ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fix")
+WIDTHS = tiny.IMAGES.replace("kind: sbn", "kind: wbn").replace("filters: !w 12, stride: 2", "filters: !w 12, norm: wbn")
+
+
+def names(paths, layer):
+    return [path.rpartition("/")[2] for path in paths if path.startswith(layer) and "moving_mean" in path]
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_names_end_in_the_channels_of_one_client(clients):
+    for kind, expected in (("wbn", "moving_mean_5"), ("bn", "moving_mean")):
+        layer = Norm(kind, clients)
+        layer.build((None, 4, 4, clients * 5))
+        assert layer.norm.moving_mean.name == expected
+        assert layer.norm.moving_mean.shape == (clients * 5,)
+
+
+def test_a_level_holds_the_averages_of_the_widths_that_it_draws():
+    process = tiny.process(WIDTHS, *NESTED)
+    networks = process.networks
+    assert names(networks.shapes("a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
+    assert names(networks.shapes("b", tiny.CLASSES), "0_2_norm") == ["moving_mean_4"]
+    assert process.paths == tuple(process.initialize().weights) == tuple(networks.shapes("a", tiny.CLASSES))
+    held = dict(zip(process.paths, process.parts.cut.held))
+    assert held["0_2_norm/wbn/moving_variance_8"] == (True, False)
+    assert held["0_2_norm/wbn/moving_variance_4"] == held["0_2_norm/wbn/gamma"] == (True, True)
+
+
+def test_a_step_moves_the_averages_of_its_width_alone_and_every_level_predicts_by_its_own():
+    process = tiny.process(WIDTHS, *NESTED)
+    plan = process.plan(0, cohort=[0, 1, 2])
+    plan.stages[:] = 0
+    before = process.initialize()
+    after, _ = process.run(before, [plan])
+    found = {path: not np.array_equal(after.weights[path], before.weights[path]) for path in process.paths}
+    assert found["0_2_norm/wbn/moving_mean_4"] and found["0_2_norm/wbn/moving_variance_4"]
+    assert not found["0_2_norm/wbn/moving_mean_8"] and not found["0_2_norm/wbn/moving_variance_8"]
+    for level, channels in (("a", 8), ("b", 4)):
+        model = process.model(after, level)
+        (mean,) = [v for v in model.non_trainable_variables if v.path == f"0_2_norm/wbn/moving_mean_{channels}"]
+        np.testing.assert_array_equal(mean, after.weights[mean.path])
+
+
+def test_widths_that_the_first_level_never_runs_at_are_refused():
+    with pytest.raises(BadInput, match="level b: 0_2_norm/wbn/moving_mean_4 belongs to its width alone, and level a "
+                                       "never runs at that width; norms of kind wbn need client.stages: nested"):
+        tiny.process(WIDTHS, "levels.mix=a-b")
