@@ -88,7 +88,7 @@ def test_training_in_six_stages_costs_62_percent_more_operations(units):
     flops = [unit.multiply_adds for unit in units]
     packing = budgets.Packing((), ((0,), (1,), (2,), (3,), (4, 5), (6, 7, 8)))
     work = budgets.stage_work(flops, budgets.with_ends(packing, 1, 2), epochs=10, buffered=False)
-    staged = sum(traffic.TRAINED * trained + traffic.FROZEN * frozen for trained, frozen in work)
+    staged = sum(traffic.TRAINED * trained + traffic.FROZEN * frozen for trained, frozen in sum(work, []))
     assert staged / (traffic.TRAINED * sum(flops)) == pytest.approx(1.62, abs=0.005)
 
 

@@ -369,8 +369,8 @@ def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):  # noqa:
 
 
 def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path):  # noqa: F811
-    more = ("rounds=6", "client.epochs=3", "round.clients=4", "availability={dropout: 0.3, deadline: 0.5, late: partial, "
-            "seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}")
+    more = ("rounds=6", "client.epochs=3", "round.clients=4", "availability={dropout: 0.3, deadline: 0.5, "
+            "late: partial, seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}")
     train(tmp_path / "whole", RECIPE, *more)
     found = runs.rows(tmp_path / "whole")
     assert sum(row["dropped"] for row in found) > 0 and sum(row["partial"] for row in found) > 0

@@ -44,8 +44,8 @@ def _depths(recipe):
     for name, depth in levels.depths.items():
         if depth > last:
             raise Wrong(("levels", "depths", name),
-                        f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` in "
-                        f"model.layers adds one). Received: {depth}")
+                        f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` "
+                        f"in model.layers adds one). Received: {depth}")
     first = levels.depths.get(levels.global_level, last)
     for name in levels.names:
         depth = levels.depths.get(name, last)
@@ -68,8 +68,8 @@ def _members(levels):
                                        f"must be at most {levels.members[top]}. Received: {levels.members[name]}")
         if levels.widths[name] != levels.widths[top]:
             raise Wrong(("levels", "widths"),
-                        "all levels of the mix must have one width where levels.members is given: that of the ensemble's "
-                        f"networks. Received: {show(levels.widths)}")
+                        "all levels of the mix must have one width where levels.members is given: that of the "
+                        f"ensemble's networks. Received: {show(levels.widths)}")
 
 
 def _availability(recipe):
@@ -126,8 +126,8 @@ def _blockwise(recipe):
                     f"head. Received: {len(trunk)}")
     if not any(name in levels.budgets for name in levels.names):
         raise Wrong(("client", "stages"),
-                    "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, such "
-                    "as {a: 1, d: 1/6}")
+                    "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, "
+                    "such as {a: 1, d: 1/6}")
 
 
 def _nested(recipe, paths):
@@ -138,5 +138,5 @@ def _nested(recipe, paths):
         for name in ("norm", "kind"):
             if spec.args.get(name) == "bn":
                 raise Wrong((*paths(spec), name),
-                            "bn keeps one set of running statistics for all widths, so it does not go with client.stages "
-                            "nested; use wbn or sbn. Received: 'bn'")
+                            "bn keeps one set of running statistics for all widths, so it does not go with "
+                            "client.stages nested; use wbn or sbn. Received: 'bn'")

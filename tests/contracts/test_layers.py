@@ -20,6 +20,7 @@ PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8
 # Arguments without a default, and inputs that differ from images; a new layer with such needs a line here.
 GIVEN = {
     "Dropout": ({"rate": 0.3}, VECTORS),
+    "Link": ({"rows": 2, "channels": 11}, PIXELS),
     "MaskedTokenEmbedding": ({"classes": 9, "positions": 7, "width": 8}, WORDS),
     "ClassTokenReadout": ({}, VECTORS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),

@@ -24,7 +24,7 @@ def replay(path):
     """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
     file, gaps = File(path), Gaps()
     peers, slots = file.meta["variant"] == "mkd", Replay(file, "slots")
-    cohort, state = None if peers else Replay(file, "cohort"), slots.start()
+    cohort, state = None if peers else Replay(file, "cohort"), state_of(slots.process, slots.weights("global_init"))
     for number in range(len(file.meta["users_per_round"])):
         found = _compare_clients(slots, state, number, gaps)
         after = slots.weights(f"f64/round{number}/global_after")
@@ -61,10 +61,6 @@ class Replay:
     def weights(self, place):
         """`{path: value}` under a place of the file."""
         return self.file.weights(place, self.paths, self.shapes)
-
-    def start(self):
-        """The `State` before the first round."""
-        return state_of(self.process, self.weights("global_init"))
 
     def entry(self, number, client, stages=None):
         """A client's `Entry`; `stages`: of so many stages only."""
