@@ -156,7 +156,7 @@ class Measured:
 
     @property
     def _fixed_levels(self):
-        """int [clients], positions in the mix of the levels that clients have for the whole run; None: they draw them."""
+        """int [clients], positions in the mix of the clients' levels; None where they draw them anew each round."""
         given, clients = self.recipe.levels, len(self.partition.train)
         if given.assignment == "dynamic":
             return None

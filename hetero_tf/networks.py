@@ -12,7 +12,6 @@ import tensorflow as tf
 from hetero_tf import cut as cuts
 from hetero_tf import registry, seeds
 from hetero_tf.errors import BadInput
-from hetero_tf.inputs import Input
 from hetero_tf.models import build_model, tracked
 from hetero_tf.nets import Net, values
 from hetero_tf.stacks import Stack, StageNets
@@ -100,7 +99,8 @@ class Networks:
         stages = tuple(StageNets(tuple(self._net(level, route, clients, classes, copies) for route in stage.routes),
                                  self._moving(stage, own[:learned], copies)) for stage in self.stages[level])
         shapes = list(self._shapes(own).values())
-        return Stack(clients, (*shapes[:learned] * copies, *shapes[learned:] * copies), learned * copies, copies, stages)
+        shapes = shapes[:learned] * copies + shapes[learned:] * copies
+        return Stack(clients, tuple(shapes), learned * copies, copies, stages)
 
     def _values(self, level, classes):
         """The variables of a level in the order of the global ones, and how many of them are trainable."""
@@ -140,15 +140,16 @@ class Networks:
         shapes = {variable.path: tuple(variable.shape) for variable in values(alone)}
         paths = [variable.path for variable in values(model)]
         if not positions.keys() >= set(paths):
-            raise BadInput(f"level {level}: the units that it leaves out hand on another shape than they take, so those "
-                           "behind them do not fit; raise its budget, or let a unit that can be left out keep its shape")
+            raise BadInput(f"level {level}: the units that it leaves out change the shape of what they hand on, so those "
+                           "behind them do not fit; raise its budget")
         return Net(model, clients, tuple(shapes[path] for path in paths), tuple(place(path) for path in paths))
 
     def _moving(self, stage, trainable, copies):
         """bool [learned], what a stage trains; None: everything."""
         units = {spec.name: spec.unit for spec in self.recipe.model.layers}
-        moves = np.concatenate([np.full(int(np.prod(variable.shape)), units[variable.path.split("/")[0]] in stage.trained)
-                                for variable in trainable])
+        moves = np.concatenate([
+            np.full(int(np.prod(variable.shape)), units[variable.path.split("/")[0]] in stage.trained)
+            for variable in trainable])
         return None if moves.all() else np.tile(moves, copies)
 
     def personal(self):

@@ -114,8 +114,8 @@ class LearningProcess(Measured):
         # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
         tables = {name: {places[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
                   for name in ("personal", "memory")}
-        return {"weights": list(state.weights.values()), "slots": [list(slot.values()) for slot in state.server.values()],
-                "tables": tables}
+        slots = [list(slot.values()) for slot in state.server.values()]
+        return {"weights": list(state.weights.values()), "slots": slots, "tables": tables}
 
     def _state(self, round, values):
         """The `State` of what the compiled round gives."""

@@ -38,7 +38,8 @@ def open_newest(folder, process):
         return None
 
     def table(prefix, tables):
-        return {name: {path: found.arrays[f"{prefix}{name}/{path}"] for path in table} for name, table in tables.items()}
+        return {name: {path: found.arrays[f"{prefix}{name}/{path}"] for path in table}
+                for name, table in tables.items()}
 
     state = State(found.round, {path: found.arrays[WEIGHTS + path] for path in wanted.weights},
                   table(SERVER, wanted.server), table(CLIENTS, wanted.clients))

@@ -26,6 +26,7 @@ LINES = (
     ("stack_round", "accounting"),
     ("rounds", "evaluation_personal"),
     ("parts", "portable"),
+    ("measured",),
     ("process", "resume"),
     ("states",),
     ("training",),

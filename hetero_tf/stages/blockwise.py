@@ -56,5 +56,5 @@ def _branch(outline, unit):
     for number, (before, branch) in outline.exits.items():
         if before == position:
             return number, branch
-    raise BadInput(f"client.stages.exit: branch needs an `Exit` directly behind unit {unit}, where a stage ends; add one "
-                   "to model.layers or use exit: link")
+    raise BadInput(f"client.stages.exit: branch needs an `Exit` directly behind unit {unit}, where a stage ends; add "
+                   "one to model.layers or use exit: link")
