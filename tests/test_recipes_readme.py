@@ -85,7 +85,7 @@ def test_comment_states_source_cost_expectation_command_and_override(name):
     assert recipe.load(name, [override]).source != recipe.load(name).source
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("tiny/")])
+@pytest.mark.parametrize("name", [name for name in NAMES if "/" not in name])
 def test_every_recipe_has_a_tiny_twin_of_the_same_structure(name):
     big, tiny = recipe.load(name), recipe.load(f"tiny/{name}")
     kinds = [list(dict.fromkeys(spec.kind for spec in got.model.layers)) for got in (big, tiny)]

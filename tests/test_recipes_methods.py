@@ -1,0 +1,48 @@
+"""Every recipe of a method trains a round of tiny data, with the two levels that differ most."""
+
+import numpy as np
+import pytest
+
+from hetero_tf import learning_process, recipe
+from hetero_tf.recipe.files import shipped
+
+METHODS = sorted(name for name in shipped() if name.startswith("methods/"))
+SMALL = ("data={name: synthetic, kind: images, examples: 120, test_examples: 40, size: 8, channels: 3}",
+         "partition={name: dirichlet, clients: 4, alpha: 1.0, least: 5}", "model.settings.channels=[!w 2, !w 3, !w 4]",
+         # Without statistics to query, which would take most of the time.
+         "model.settings.norm=in",
+         "round.clients=2", "client.epochs=1", "client.batch_size=10", "evaluate.statistics_batch=20", "rounds=1")
+MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_round_of_the_recipe_moves_what_it_trains(name):
+    levels = recipe.load(name).levels
+    mix = [] if levels.idle else [MIXES[len(levels.mix)]]
+    process = learning_process(recipe.load(name, [*SMALL, *mix]))
+    before = process.initialize()
+    state, row = process.next(before)
+    metrics, _ = process.evaluate(state)
+    assert row["lost"] == 0 and np.isfinite(row["loss"])
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert {"global_accuracy", "local_worst_decile"} <= metrics.keys()
+    own = "clients" if process.parts.personal else "weights"
+    assert moved(getattr(state, own), getattr(before, own))
+
+
+def moved(after, before):
+    """Whether any value of two dicts, perhaps of dicts, differs."""
+    if isinstance(before, dict):
+        return any(moved(after[name], before[name]) for name in before)
+    return bool((np.asarray(after) != np.asarray(before)).any())
+
+
+def test_the_methods_differ_in_nothing_but_the_method():
+    same = {}
+    for name in METHODS:
+        given = recipe.load(name)
+        assert given.name == name.removeprefix("methods/")
+        same[name] = (given.data, given.input, given.partition, given.schedule, given.rounds, given.round.clients,
+                      given.client.epochs, given.client.batch_size, given.optimizer.learning_rate,
+                      given.model.settings["channels"])
+    assert len({repr(values) for values in same.values()}) == 1
