@@ -558,6 +558,16 @@ EDITS = (
      "mix: a1-e9",
      "mix: a1-e9\n  idle: [a, e]",
      "r.yaml:16:9: levels.idle: leaves no level of the mix whose clients take part. Received: ['a', 'e']"),
+    ("idle levels that are drawn anew",
+     "mix: a1-e9",
+     "mix: a1-e9\n  idle: [e]",
+     "r.yaml:14:3: levels.assignment: must be fix where levels.idle is given: a client that draws its level anew each "
+     "round is not able or unable for good. Received: dynamic"),
+    ("fewer clients that may take part than active ones",
+     "mix: a1-e9",
+     "mix: a1-e9\n  assignment: fix\n  idle: [e]",
+     "r.yaml:18:18: round.clients: more active clients than may take part (levels.idle); must be at most 1. "
+     "Received: 5"),
     ("unknown personal unit",
      "submodel: prefix",
      "personal: ['7']",

@@ -141,7 +141,14 @@ def _share(value, path):
 
 
 _SPECIAL = {Data: _data, Model: layers.build}
+def _personal(value, path):
+    """Names of units; a number is the name of the unit at that place of the list."""
+    items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
+    return convert(items, Want("tuple", item="str"), path)
+
+
 _SPECIAL_KEYS = {
+    ("round", "personal"): _personal,
     ("levels", "mix"): _mix,
     ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _wanted(_WIDTH), empty=False),
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _wanted(_COUNT)),

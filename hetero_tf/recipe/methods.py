@@ -12,7 +12,7 @@ def check(recipe, paths):
     for section, key in (("levels", "depths"), ("levels", "members"), ("levels", "budgets"),
                          ("availability", "seconds_per_step")):
         _known(getattr(getattr(recipe, section), key), recipe.levels.widths, (section, key))
-    _idle(recipe.levels)
+    _idle(recipe)
     _depths(recipe)
     _members(recipe.levels)
     _availability(recipe)
@@ -29,7 +29,8 @@ def _known(given, widths, path):
             raise Wrong((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
 
 
-def _idle(levels):
+def _idle(recipe):
+    levels, clients = recipe.levels, recipe.partition.options.get("clients")
     for index, name in enumerate(levels.idle):
         if name not in levels.names:
             raise Wrong(("levels", "idle", index),
@@ -37,6 +38,19 @@ def _idle(levels):
     if set(levels.names) <= set(levels.idle):
         raise Wrong(("levels", "idle"), "leaves no level of the mix whose clients take part. "
                                         f"Received: {show(levels.idle)}")
+    if levels.idle and levels.assignment == "dynamic":
+        raise Wrong(("levels", "assignment"), "must be fix where levels.idle is given: a client that draws its level "
+                                              "anew each round is not able or unable for good. Received: dynamic")
+    if not levels.idle or clients is None:
+        return
+    each = clients // sum(share for _, share in levels.mix)
+    counts = {name: share * each for name, share in levels.mix}
+    # Clients left over have the last level.
+    counts[levels.names[-1]] += clients - sum(counts.values())
+    able = sum(count for name, count in counts.items() if name not in levels.idle)
+    if recipe.round.clients > able:
+        raise Wrong(("round", "clients"), f"more active clients than may take part (levels.idle); must be at most "
+                                          f"{able}. Received: {recipe.round.clients}")
 
 
 def _depths(recipe):
