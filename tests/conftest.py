@@ -5,6 +5,7 @@ TensorFlow does not pay for it, and programs that a test starts inherit the same
 """
 
 import os
+import signal
 
 import pytest
 
@@ -16,6 +17,9 @@ SETTINGS = {
 }
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
+# A shell starts background jobs with SIGINT ignored, and the programs that tests start and stop would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
