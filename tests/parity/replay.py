@@ -208,8 +208,12 @@ def _training(replay, level):
     """Local training of one client at a level, alone in its stack; compiled once for all clients of the level."""
     parts, rate = replay.process.parts, tf.constant(replay.vectors.meta["lr"], replay.vectors.precision)
     stack = parts.engine.stacks[level]
+    weights = [tf.TensorSpec(shape, replay.vectors.precision) for shape in replay.shapes]
+    # One trace for every number of steps and every size of a batch.
+    work = [tf.TensorSpec(shape, tf.int32)
+            for shape in ([stack.clients], [stack.clients], [], [stack.clients, None, None], [None], [None])]
 
-    @tf.function(autograph=False, reduce_retracing=True)
+    @tf.function(autograph=False, input_signature=[weights, tf.TensorSpec([], tf.int32), *work])
     def train(weights, number, *work):
         tables = {"personal": {}, "memory": {}}
         work = stack_round.Work(*work)
