@@ -33,7 +33,7 @@ def check(recipe, paths):
     text = recipe.input.name == "masked_text"
     _ends(specs, paths, text)
     channels, form = None, "map" if recipe.input.name == "images" else None
-    trunk, exit = (channels, form), None
+    trunk, exit, previous = (channels, form), None, None
     for spec in specs:
         path = paths(spec)
         if spec.exit != exit:
