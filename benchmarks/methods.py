@@ -3,8 +3,8 @@
 
     benchmarks/methods.py DIR --data mnist [--methods heterofl fedepth ...] [--seeds 0 1 2] [--data_dir DIR]
 
-The methods are the recipes of recipes/methods, made small enough for two cores in minutes: a PreResNet-20 of 6, 12 and
-24 channels, short runs. Each run has a folder below DIR and is resumed or skipped if it is there; at the end
+The methods are the recipes of recipes/methods, made small enough for two cores in minutes: a PreResNet-20 of 4, 8 and
+16 channels, short runs. Each run has a folder below DIR and is resumed or skipped if it is there; at the end
 `benchmarks/compare.py` prints the table. `--set` changes all runs alike.
 """
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = ["model.settings.channels=[!w 6, !w 12, !w 24]", "client.epochs=2", "client.batch_size=32",
+SMALL = ["model.settings.channels=[!w 4, !w 8, !w 16]", "client.epochs=2", "client.batch_size=50",
          "evaluate.statistics_batch=50", "evaluate.batch_size=500"]
 DATA = {
     # Two labels for each client, as HeteroFL's non-IID split.

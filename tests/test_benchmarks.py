@@ -1,9 +1,13 @@
 """The benchmark scripts run and print what BUILD.md says they print; nothing here is timed."""
 
+import argparse
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+from hetero_tf import recipe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -49,3 +53,19 @@ def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     assert 0 < row["round_s"] < row["first_round_s"]
     assert abs(row["ms_per_step"] * row["steps"] / 1000 - row["round_s"]) < 1e-9
     assert row["plan_ms"] > 0 and row["set_up_s"] > 0 and row["rss_mb"] > 100
+
+
+def test_the_comparison_of_methods_asks_for_recipes_that_load():
+    spec = importlib.util.spec_from_file_location("methods_benchmark", CHECKOUT / "benchmarks" / "methods.py")
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    assert len(benchmark.methods()) >= 17
+    for data in benchmark.DATA:
+        args = argparse.Namespace(data=data, set=["rounds=7"], data_dir="somewhere")
+        for method in benchmark.methods():
+            line = benchmark.command(args, method, 3, Path("folder"))
+            overrides = [part.removeprefix("--set=") for part in line if part.startswith("--set=")]
+            (file,) = (part.removeprefix("--recipe=") for part in line if part.startswith("--recipe="))
+            loaded = recipe.load(file, overrides)
+            assert (loaded.name, loaded.seed, loaded.rounds) == (method, 3, 7)
+            assert "--run_dir=folder" in line and "--data_dir=somewhere" in line
