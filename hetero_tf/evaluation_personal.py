@@ -10,7 +10,7 @@ from hetero_tf import calibration
 from hetero_tf.evaluation import local_metrics
 from hetero_tf.inputs import all_labels
 from hetero_tf.nets import values
-from hetero_tf.networks import source
+from hetero_tf.networks import predicted
 from hetero_tf.stack_round import own_values
 
 
@@ -93,13 +93,8 @@ class _Tester:
 
     def own(self, given):
         """`{path: value}` of one client's values, given like the global ones, in the predictor's shapes."""
-        found = {}
-        for variable in values(self.model):
-            path, member = source(variable.path)
-            value = given[self.paths.index(path)]
-            value = value if member is None else value[member]
-            found[variable.path] = tf.slice(value, [0] * len(variable.shape), variable.shape)
-        return found
+        return {variable.path: predicted(variable, lambda path: given[self.paths.index(path)])
+                for variable in values(self.model)}
 
     def _learned(self, own):
         return [own[variable.path] for variable in self.model.trainable_variables]

@@ -11,7 +11,7 @@ from hetero_tf import parts as building
 from hetero_tf.inputs import Input
 from hetero_tf.models import is_seed
 from hetero_tf.nets import values
-from hetero_tf.networks import source
+from hetero_tf.networks import predicted
 from hetero_tf.stack_round import RoundParts
 
 
@@ -108,11 +108,11 @@ class Measured:
 
     def _value(self, state, variable):
         """A predictor's value: the first channels of the global one; the clients' mean of what they keep."""
-        path, member = source(variable.path)
-        own = state.clients.get("personal", {}).get(path)
-        value = state.weights[path] if own is None else tf.reduce_mean(own, 0)
-        value = value if member is None else value[member]
-        return tf.slice(value, [0] * len(variable.shape), variable.shape)
+        def given(path):
+            own = state.clients.get("personal", {}).get(path)
+            return state.weights[path] if own is None else tf.reduce_mean(own, 0)
+
+        return predicted(variable, given)
 
     def _weights(self, state, model):
         """The values of a predictor's trainable variables, in its order."""

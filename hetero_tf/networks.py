@@ -38,10 +38,7 @@ class Networks:
 
     def trained(self, level, classes):
         """The Keras model that clients of a level train, the whole of it, Scalers active; built once."""
-        key = (level, classes)
-        if key not in self._built:
-            self._built[key] = self._on(self.route(level), classes)
-        return self._built[key]
+        return self._alone(self.route(level), classes)
 
     def fresh(self, level, classes, width=None):
         """The same model built anew, for what changes it; `width`: another one than the level's."""
@@ -135,18 +132,18 @@ class Networks:
                 return route.copy * learned + position
             return copies * learned + route.copy * (len(own) - learned) + position - learned
 
-        alone = self.trained(level, classes) if route == self.route(level) else self._alone(route, classes)
+        alone = self._alone(route, classes)
         model = alone if clients == 1 else self._on(route, classes, clients)
         shapes = {variable.path: tuple(variable.shape) for variable in values(alone)}
         paths = [variable.path for variable in values(model)]
         if not positions.keys() >= set(paths):
-            raise BadInput(f"level {level}: the units that it leaves out change the shape of what they hand on, so those "
-                           "behind them do not fit; raise its budget")
+            raise BadInput(f"level {level}: the units that it leaves out change the shape of what they hand on, so "
+                           "those behind them do not fit; raise its budget")
         return Net(model, clients, tuple(shapes[path] for path in paths), tuple(place(path) for path in paths))
 
     def _moving(self, stage, trainable, copies):
         """bool [learned], what a stage trains; None: everything."""
-        units = {spec.name: spec.unit for spec in self.recipe.model.layers}
+        units = self.recipe.model.units
         moves = np.concatenate([
             np.full(int(np.prod(variable.shape)), units[variable.path.split("/")[0]] in stage.trained)
             for variable in trainable])
@@ -154,16 +151,14 @@ class Networks:
 
     def personal(self):
         """Positions of the global values that stay with the clients."""
-        own = self.recipe.round.personal
-        units = {spec.name: spec.unit for spec in self.recipe.model.layers}
+        own, units = self.recipe.round.personal, self.recipe.model.units
         paths = self.shapes(self.recipe.levels.global_level, self.classes)
         return tuple(place for place, path in enumerate(paths)
                      if "all" in own or units[path.split("/")[0]] in own)
 
     def merged(self, cut):
         """For each global value and level of the mix, after how many stages clients count in its merge; 0: never."""
-        units = {spec.name: spec.unit for spec in self.recipe.model.layers}
-        personal = self.personal()
+        units, personal = self.recipe.model.units, self.personal()
         paths = self.shapes(self.recipe.levels.global_level, self.classes)
         return tuple(tuple(self._counts_from(level, units[path.split("/")[0]]) if holds and place not in personal else 0
                            for holds, level in zip(held, self.recipe.levels.names))
@@ -236,7 +231,13 @@ def level_of(recipe, name):
     return Level(name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name))
 
 
-def source(path):
-    """Where a predictor's value stands among the global ones: (path, network of the ensemble or None)."""
-    found = re.match(r"member(\d+)_(.*)", path)
-    return (found[2], int(found[1])) if found else (path, None)
+def predicted(variable, given):
+    """The value of a predictor's variable: the first channels of the one given, in an ensemble of its own network.
+
+    Args:
+        variable: Of a model that `Networks.predictor` made.
+        given: `path -> value` in the global shape.
+    """
+    member = re.match(r"member(\d+)_(.*)", variable.path)
+    value = given(member[2])[int(member[1])] if member else given(variable.path)
+    return tf.slice(value, [0] * len(variable.shape), variable.shape)

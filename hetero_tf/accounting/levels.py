@@ -31,7 +31,7 @@ class Costs:
         """`{unit: memory.UnitCost}` of one network of a level at some width, all exits of the level with it."""
         route = dataclasses.replace(self.networks.route(level), width=width)
         if route not in self._traced:
-            units = {spec.name: spec.unit for spec in self.networks.recipe.model.layers}
+            units = self.networks.recipe.model.units
             own = width == self.networks.recipe.levels.widths[level]
             model = (self.networks.trained(level, self.classes) if own
                      else self.networks.fresh(level, self.classes, width))
@@ -75,7 +75,7 @@ def travelling(costs, level, shapes, label_axes, classes, labels):
         labels: int [clients], how many labels each client has.
     """
     recipe = costs.networks.recipe
-    units = {spec.name: spec.unit for spec in recipe.model.layers}
+    units = recipe.model.units
     run, trained = _run_and_trained(costs.stages(level), recipe.model.exits)
     sent = run if recipe.round.untrained == "counted" else trained
     received, returned = _rows(recipe, classes, labels)

@@ -47,7 +47,7 @@ def unit_costs(model, example, units):
         model: Built functional Keras model.
         example: Shape of one input, without None.
         units: `{name of a layer of the model: name of its unit}`; of a recipe's model
-            `{spec.name: spec.unit for spec in recipe.model.layers}`.
+            `recipe.model.units`.
 
     Returns:
         Tuple of `UnitCost`, one for each unit that the model has, in the order of `units`.
@@ -79,7 +79,7 @@ def unit_shares(recipe, shape, example, classes):
     """
     width = recipe.levels.widths[recipe.levels.global_level]
     model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
-    units = {spec.name: spec.unit for spec in recipe.model.layers}
+    units = recipe.model.units
     found = {cost.unit: cost.memory(TABLE_BATCH) for cost in unit_costs(model, example, units)}
     return {unit: held / sum(found.values()) for unit, held in found.items()}
 

@@ -92,6 +92,11 @@ class Model:
     fresh: tuple[str, ...] = ()
 
     @property
+    def units(self):
+        """`{layer: unit}` by name; a variable's path begins with the name of its layer."""
+        return {spec.name: spec.unit for spec in self.layers}
+
+    @property
     def trunk(self):
         """The names of the trunk's units, in order."""
         return tuple(dict.fromkeys(spec.unit for spec in self.layers if spec.exit is None))
