@@ -49,9 +49,9 @@ def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", see
         inputs = _inputs(shape, keras.DTypePolicy(dtype).variable_dtype, clients)
         make = functools.partial(_layer, width=width, classes=classes, dtype=dtype,
                                  supplied={"scale": scale, "clients": clients})
-        layers = {spec.name: make(spec) for spec in model.layers if _is_on(spec, route)}
+        layers = {}
         link = _link(model, make, inputs, clients) if route is not None and route.linked else None
-        built = keras.Model(inputs, _walk(model, layers, inputs, route, link), name=name)
+        built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     for spec in model.layers:
         if spec.name in layers and spec.alike in layers:
             for own, first in zip(layers[spec.name].trainable_variables, layers[spec.alike].trainable_variables):
@@ -66,12 +66,17 @@ def _is_on(spec, route):
     return spec.unit in route.units if spec.exit is None else spec.exit in route.exits
 
 
-def _walk(model, layers, inputs, route, link):
-    """The logits at the end of the layers that lie on a route, or the list of them in the order of its exits."""
+def _walk(model, make, layers, inputs, route, link):
+    """The logits at the end of the layers that lie on a route, or the list of them in the order of its exits.
+
+    Each layer is made just before it is called, and added to `layers`: some initialisers draw their seeds when they are
+    made and others when they are built, so the order decides the initial values.
+    """
     value, branches, run = inputs, {}, set()
     for spec in model.layers:
-        if spec.name not in layers:
+        if not _is_on(spec, route):
             continue
+        layers[spec.name] = make(spec)
         if spec.exit is not None:
             branches[spec.exit] = layers[spec.name](branches.get(spec.exit, value))
             continue
