@@ -43,7 +43,7 @@ def export(args):
     import tensorflow as tf
     from round import balanced_cohort, shortened, training_flops
 
-    from hetero_tf import data, learning_process, recipe
+    from hetero_tf import data, hardware, learning_process, recipe
     from hetero_tf.portable import portable_round
 
     loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set])
@@ -58,7 +58,7 @@ def export(args):
     np.savez(args.folder / "arguments.npz", *[np.asarray(value) for value in arguments])
     np.savez(args.folder / "expected.npz", *[np.asarray(value) for value in expected.values()])
     about = {"recipe": loaded.name, "levels": args.levels, "steps": int(plan.steps.sum()),
-             "flops": float(training_flops(process, plan)), "stacks": process.parts.engine.summary(loaded.levels.names),
+             "flops": float(training_flops(process, plan)), "stacks": hardware.report(process)["clients_at_once"],
              "tensorflow": tf.__version__}
     (args.folder / "about.json").write_text(json.dumps(about))
     print(f"{args.folder}: {len(module):,} bytes of StableHLO; {about}")

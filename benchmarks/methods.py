@@ -1,28 +1,32 @@
 #!/usr/bin/env python3
 """Runs several methods on the same data, clients and budgets with several seeds, and tabulates them.
 
-    benchmarks/methods.py DIR --data mnist [--methods heterofl fedepth ...] [--seeds 0 1 2] [--data_dir DIR]
+    benchmarks/methods.py DIR --data mnist [--methods heterofl fedepth ...] [--seeds 0 1 2] [--jobs 2]
 
 The methods are the recipes of recipes/methods, made small enough for two cores in minutes: a PreResNet-20 of 4, 8 and
-16 channels, short runs. Each run has a folder below DIR and is resumed or skipped if it is there; at the end
-`benchmarks/compare.py` prints the table. `--set` changes all runs alike.
+16 channels whose stem halves the image, short runs. Each run has a folder below DIR and is resumed or skipped if it is
+there; at the end `benchmarks/compare.py` prints the table. `--set` changes all runs alike.
 """
 
 import argparse
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = ["model.settings.channels=[!w 4, !w 8, !w 16]", "client.epochs=2", "client.batch_size=50",
-         "evaluate.statistics_batch=50", "evaluate.batch_size=500"]
+sys.path.insert(0, str(ROOT))
+
+from hetero_tf import hardware  # noqa: E402
+
+SMALL = ["model.settings.channels=[!w 4, !w 8, !w 16]", "model.settings.stem_stride=2", "client.epochs=2",
+         "client.batch_size=50", "evaluate.statistics_batch=50", "evaluate.batch_size=500", "evaluate.every=10",
+         "rounds=30", "schedule.rounds=30"]
 DATA = {
     # Two labels for each client, as HeteroFL's non-IID split.
     "mnist": ["data.dataset=mnist", "input={name: images, mean: [0.1307], std: [0.3081]}",
-              "partition={name: labels, clients: 100, per_client: 2}", "rounds=30", "schedule.rounds=30",
-              "evaluate.every=10"],
-    "cifar10": ["partition={name: dirichlet, clients: 100, alpha: 0.3}", "rounds=40", "schedule.rounds=40",
-                "evaluate.every=20"],
+              "partition={name: labels, clients: 100, per_client: 2}"],
+    "cifar10": ["partition={name: dirichlet, clients: 100, alpha: 0.3}"],
 }
 
 
@@ -34,6 +38,7 @@ def parse():
     parser.add_argument("--methods", nargs="+", default=methods(), help="recipes of recipes/methods")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--set", action="append", default=[], help="further overrides of all recipes")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once; they share the cores")
     parser.add_argument("--data_dir", help="folder of the data, see README")
     return parser.parse_args()
 
@@ -48,18 +53,23 @@ def command(args, method, seed, folder):
     overrides = [*SMALL, *DATA[args.data], f"name={method}", f"seed={seed}", *args.set]
     given = [f"--set={override}" for override in overrides] + ([f"--data_dir={args.data_dir}"] if args.data_dir else [])
     return [sys.executable, "-m", "hetero_tf", f"--recipe={ROOT}/recipes/methods/{method}.yaml", f"--run_dir={folder}",
-            *given]
+            f"--threads={max(hardware.cores() // args.jobs, 1)}", *given]
+
+
+def run(args, method, seed):
+    """Does one run, or what is missing of it; its folder."""
+    folder = args.folder / args.data / f"{method}-{seed}"
+    print(f"{method}, seed {seed}", file=sys.stderr, flush=True)
+    subprocess.run(command(args, method, seed, folder), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return str(folder)
 
 
 def main():
     """Runs what is missing and prints the table."""
-    args, folders = parse(), []
-    for seed in args.seeds:
-        for method in args.methods:
-            folder = args.folder / args.data / f"{method}-{seed}"
-            folders.append(str(folder))
-            print(f"{method}, seed {seed}", file=sys.stderr, flush=True)
-            subprocess.run(command(args, method, seed, folder), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    args = parse()
+    with ThreadPoolExecutor(args.jobs) as pool:
+        waiting = [pool.submit(run, args, method, seed) for seed in args.seeds for method in args.methods]
+        folders = [done.result() for done in waiting]
     subprocess.run([sys.executable, str(ROOT / "benchmarks/compare.py"), *folders, "--metric", "global_accuracy",
                     "local_accuracy", "local_worst_decile"], check=True)
 

@@ -57,7 +57,7 @@ def measure(args):
             process.run(state, [plan])
         spent, calls = operations(Path(folder))
     found = {"recipe": loaded.name, "levels": args.levels,
-             "at_once": process.parts.engine.summary(loaded.levels.names), "ms_per_step": 1000 * seconds / steps}
+             "at_once": hardware.report(process)["clients_at_once"], "ms_per_step": 1000 * seconds / steps}
     rows = [{"operation": name, "ms_per_step": value / steps, "calls_per_step": calls[name] / steps}
             for name, value in spent.most_common()]
     return {**found, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}

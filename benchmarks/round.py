@@ -104,7 +104,7 @@ def measure(args):
     peak = peak_flops(args.threads)
     found = {"recipe": loaded.name, "levels": args.levels, "data": process.dataset.source.split(" (")[0],
              "threads": args.threads, "precision": loaded.precision,
-             "at_once": process.parts.engine.summary(loaded.levels.names), "steps": steps, "set_up_s": set_up,
+             "at_once": hardware.report(process)["clients_at_once"], "steps": steps, "set_up_s": set_up,
              "trace_s": trace, "first_round_s": first, "plan_ms": 1000 * median(args.repeats, lambda: process.plan(1)),
              "round_s": seconds, "ms_per_step": 1000 * seconds / steps, "examples_per_s": float(examples / seconds),
              "peak_gflops": peak / 1e9, "share_of_peak": training_flops(process, plan) / seconds / peak,
@@ -133,7 +133,8 @@ def training_flops(process, plan):
     costs = [accounting.forward(model, example).multiply_adds for model in process.parts.models]
     # Products of text are counted for a whole segment.
     size = 1 if len(example) == 3 else example[0]
-    return sum(6 * costs[level] * many / size for level, many in zip(plan.levels, process.examples(plan)))
+    return sum(6 * costs[process.networks.submodel_of[level]] * many / size
+               for level, many in zip(plan.levels, process.examples(plan)))
 
 
 def main():

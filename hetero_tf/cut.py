@@ -1,6 +1,6 @@
 """Cuts sub-models out of the global variables by their shapes, and puts them back.
 
-A variable of a level is the global variable with some axes shortened; comparing two shapes says which. No
+A variable of a sub-model is the global variable with some axes shortened; comparing two shapes says which. No
 variable and no architecture is ever named here.
 """
 
@@ -15,7 +15,7 @@ class Axis:
 
     Attributes:
         size: In the global model, without `extra`.
-        kept: Of each level, without `extra`.
+        kept: Of each sub-model, without `extra`.
         label: Whether this is the label axis, whose coordinates are the client's labels.
         extra: Rows behind the labels (the mask token) that every client gets and nobody merges.
         member: Whether this is the axis of an ensemble's networks, of which a client trains one at a time.
@@ -30,12 +30,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where sub-models of all levels lie in the global model.
+    """Where the sub-models lie in the global model.
 
     Attributes:
         shapes: Global shape of every trainable variable, in model order.
         axes: Per variable and dimension an `Axis`, or None where nothing is cut.
-        held: Per variable and level, whether the level has it at all.
+        held: Per variable and sub-model, whether it is there at all.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -48,30 +48,30 @@ class Cut:
         return tuple(dict.fromkeys(axis for axes in self.axes for axis in axes if axis is not None))
 
 
-def build_cut(shapes, levels, label_axes, classes, members=False):
+def build_cut(shapes, submodels, label_axes, classes, members=False):
     """Derives the cut from shapes.
 
     Args:
         shapes: `{path: shape}` of every value at the global level with all `classes`.
-        levels: The same of each level, narrower, perhaps with a shorter label axis, perhaps with fewer variables.
+        submodels: The same of each sub-model: narrower, perhaps with a shorter label axis or fewer variables.
         label_axes: `{path: {dimension: extra}}` as `find_label_axes` gives it.
         classes: Length of the global label axis.
         members: Whether the first dimension of every shape is the axis of an ensemble's networks.
 
     Raises:
-        ValueError: A level has a variable that the global model lacks, or a larger one.
+        ValueError: A sub-model has a variable that the global model lacks, or a larger one.
     """
     axes, held = [], []
-    for level in levels:
-        for path, other in level.items():
+    for submodel in submodels:
+        for path, other in submodel.items():
             shape = shapes.get(path)
             if shape is None or len(other) != len(shape) or any(o > s for o, s in zip(other, shape)):
-                raise ValueError(f"variable {path} of a level does not lie inside the global one, which has shape "
+                raise ValueError(f"variable {path} of a sub-model does not lie inside the global one, which has shape "
                                  f"{shape}. Received: shape={other}")
     for path, shape in shapes.items():
-        # What a level lacks is cut nowhere: it is not there to be cut.
-        kept = list(zip(*(level.get(path, shape) for level in levels)))
-        held.append(tuple(path in level for level in levels))
+        # What a sub-model lacks is cut nowhere: it is not there to be cut.
+        kept = list(zip(*(submodel.get(path, shape) for submodel in submodels)))
+        held.append(tuple(path in submodel for submodel in submodels))
         axes.append(tuple(
             Axis(size, kept[place], member=True) if members and place == 0
             else _axis(size, kept[place], label_axes.get(path, {}).get(place), classes)
@@ -80,7 +80,7 @@ def build_cut(shapes, levels, label_axes, classes, members=False):
 
 
 def _axis(size, kept, extra, classes):
-    """The `Axis` of one dimension, None if every level keeps all of it and it has no labels."""
+    """The `Axis` of one dimension, None if every sub-model keeps all of it and it has no labels."""
     if extra is not None:
         return Axis(classes, tuple(value - extra for value in kept), label=True, extra=extra)
     return None if all(value == size for value in kept) else Axis(size, tuple(kept))
@@ -104,11 +104,11 @@ def find_label_axes(build):
     return found
 
 
-def coordinates(cut, level, keep, round, client, seed, labels, member):
+def coordinates(cut, submodel, keep, round, client, seed, labels, member):
     """Which global coordinates one client's sub-model has.
 
     Args:
-        level: Position of the level (a Python int).
+        submodel: Position of the sub-model (a Python int).
         keep: Sub-model plug-in.
         round, client, seed: Scalar int32 tensors.
         labels: int32 [kept labels], the client's labels, -1 = padding.
@@ -124,22 +124,22 @@ def coordinates(cut, level, keep, round, client, seed, labels, member):
         elif axis.member:
             found[axis] = tf.reshape(member, [1])
         else:
-            found[axis] = keep(axis.size, axis.kept[level], round, client, seed)
+            found[axis] = keep(axis.size, axis.kept[submodel], round, client, seed)
     return found
 
 
-def take(cut, level, weights, where):
+def take(cut, submodel, weights, where):
     """The sub-model's values; padding rows repeat row 0 (nothing reads them and nobody merges them).
 
     Args:
-        level: Position of the level (a Python int).
+        submodel: Position of the sub-model (a Python int).
         weights: Global tensors in the order of `cut.shapes`.
         where: As `coordinates` gives it.
 
     Returns:
-        List of tensors, of the variables that the level holds.
+        List of tensors, of the variables that the sub-model holds.
     """
-    return [_take(value, axes, where) for value, axes, held in zip(weights, cut.axes, cut.held) if held[level]]
+    return [_take(value, axes, where) for value, axes, held in zip(weights, cut.axes, cut.held) if held[submodel]]
 
 
 def _take(value, axes, where):
@@ -173,14 +173,14 @@ def merged_rows(cut, where, present):
     return {axis: rows(axis) for axis in cut.distinct}
 
 
-def put(cut, level, values, rows):
-    """The sub-model's values at their places in the global shapes; None for variables that the level lacks.
+def put(cut, submodel, values, rows):
+    """The sub-model's values at their places in the global shapes; None for variables that the sub-model lacks.
 
     Everywhere else are zeros; rows at -1 are dropped. Args as for `take`, with `merged_rows`.
     """
     places = {axis: inverse(index, axis.size + axis.extra) for axis, index in rows.items()}
     values = iter(values)
-    return [_put(next(values), shape, axes, rows, places) if held[level] else None
+    return [_put(next(values), shape, axes, rows, places) if held[submodel] else None
             for shape, axes, held in zip(cut.shapes, cut.axes, cut.held)]
 
 

@@ -1,4 +1,4 @@
-"""Chooses how the clients of each level are computed: one by one in slots, or several at once in a stack."""
+"""Chooses how the clients of each sub-model are computed: one by one in slots, or several at once in a stack."""
 
 from dataclasses import dataclass
 
@@ -17,25 +17,22 @@ class Engine:
     """What was chosen.
 
     Attributes:
-        stacks: `stacks.Stack` of each level of the mix.
+        stacks: `stacks.Stack` of each sub-model of the mix.
         compiled: Whether XLA compiles the local training.
-        reasons: One sentence for each level that could have been stacked and is not.
+        reasons: One sentence for each sub-model that could have been stacked and is not.
     """
 
     stacks: tuple
     compiled: bool
     reasons: tuple
 
-    def summary(self, levels):
-        """`{level: clients computed at once}`."""
-        return {name: stack.clients for name, stack in zip(levels, self.stacks)}
 
-
-def choose(recipe, build, drawn, device, parallel, product_cost):
+def choose(engine, expected, build, drawn, device, parallel, product_cost):
     """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
 
     Args:
-        recipe: `recipe.schema.Recipe`; its `engine` is "auto", "slots" or "cohort".
+        engine: "auto", "slots" or "cohort".
+        expected: `{level name: clients that a round has of its sub-model, on average}`.
         build: `(level name, clients) -> stacks.Stack`.
         drawn: Whether every step of a client draws its own stage, so that clients side by side would mostly idle.
         device: "cpu" or "gpu".
@@ -45,11 +42,9 @@ def choose(recipe, build, drawn, device, parallel, product_cost):
     Returns:
         `Engine`.
     """
-    total = sum(share for _, share in recipe.levels.mix)
     stacks, reasons = [], []
-    for name, share in recipe.levels.mix:
-        expected = recipe.round.clients * share / total * recipe.levels.members.get(name, 1)
-        clients = 1 if drawn else _clients(recipe.engine, expected, device, parallel, lambda: product_cost(name))
+    for name, many in expected.items():
+        clients = 1 if drawn else _clients(engine, many, device, parallel, lambda: product_cost(name))
         stack = build(name, 1)
         if clients > 1:
             try:
@@ -61,7 +56,7 @@ def choose(recipe, build, drawn, device, parallel, product_cost):
 
 
 def _clients(engine, expected, device, parallel, cost):
-    """How many clients of a level to compute at once, given how many of them a round has on average."""
+    """How many clients of a sub-model to compute at once, given how many of them a round has on average."""
     if engine == "slots":
         return 1
     if device == "gpu":

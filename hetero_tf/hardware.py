@@ -79,6 +79,8 @@ def report(process):
         "threads" (of each kernel), "precision", "device"}.
     """
     engine, recipe = process.parts.engine, process.recipe
-    return {"clients_at_once": engine.summary(recipe.levels.names), "reasons": list(engine.reasons),
+    at_once = {name: engine.stacks[place].clients
+               for name, place in zip(recipe.levels.names, process.networks.submodel_of)}
+    return {"clients_at_once": at_once, "reasons": list(engine.reasons),
             "compiled": engine.compiled, "parallel": process.parallel, "threads": KERNEL_THREADS,
             "precision": recipe.precision, "device": devices()}

@@ -36,6 +36,24 @@ class Networks:
     stages: dict
     drawn: bool
 
+    @functools.cached_property
+    def submodels(self):
+        """One level of the mix for each distinct sub-model: levels whose clients train alike are computed as one."""
+        found = {}
+        for name in self.recipe.levels.names:
+            found.setdefault(self._way(name), name)
+        return tuple(found.values())
+
+    @functools.cached_property
+    def submodel_of(self):
+        """For each level of the mix the position of its sub-model among `submodels`."""
+        ways = [self._way(name) for name in self.submodels]
+        return tuple(ways.index(self._way(name)) for name in self.recipe.levels.names)
+
+    def _way(self, level):
+        """All that tells the training of a level's clients from that of others."""
+        return self.route(level), self.stages[level]
+
     def trained(self, level, classes):
         """The Keras model that clients of a level train, the whole of it, Scalers active; built once."""
         return self._alone(self.route(level), classes)
@@ -79,14 +97,14 @@ class Networks:
                 for variable, own in zip(values(model), zip(*drawn), strict=True)}
 
     def cut(self, classes):
-        """The `cut.Cut` of the levels of the mix, whose label axes have `classes` entries."""
+        """The `cut.Cut` of the sub-models of the mix, whose label axes have `classes` entries."""
         levels = self.recipe.levels
         route = dataclasses.replace(self.route(levels.global_level), width=min(levels.widths.values()))
         label_axes = cuts.find_label_axes(lambda few: self._shapes(values(self._on(route, few))))
         top = self.shapes(levels.global_level, self.classes)
         if levels.ensemble:
             top = {path: (levels.ensemble, *shape[1:]) for path, shape in top.items()}
-        return cuts.build_cut(top, [self.shapes(level, classes) for level in levels.names], label_axes, self.classes,
+        return cuts.build_cut(top, [self.shapes(level, classes) for level in self.submodels], label_axes, self.classes,
                               levels.ensemble is not None)
 
     def stack(self, level, clients, classes):
@@ -157,11 +175,11 @@ class Networks:
                      if "all" in own or units[path.split("/")[0]] in own)
 
     def merged(self, cut):
-        """For each global value and level of the mix, after how many stages clients count in its merge; 0: never."""
+        """For each global value and sub-model, after how many stages clients count in its merge; 0: never."""
         units, personal = self.recipe.model.units, self.personal()
         paths = self.shapes(self.recipe.levels.global_level, self.classes)
         return tuple(tuple(self._counts_from(level, units[path.split("/")[0]]) if holds and place not in personal else 0
-                           for holds, level in zip(held, self.recipe.levels.names))
+                           for holds, level in zip(held, self.submodels))
                      for place, (path, held) in enumerate(zip(paths, cut.held)))
 
     def _counts_from(self, level, unit):
@@ -211,11 +229,20 @@ def build_networks(recipe, shape, classes, costs):
         recipe: `recipe.schema.Recipe`.
         shape: Of one input without the batch axis.
         classes: Length of the global label axis.
-        costs: `() -> {unit: share}`, the training memory of each unit as a share of the whole model's.
+        costs: `() -> {unit: share}`, what each unit takes of the whole model, see `accounting.memory.unit_shares`.
+
+    Raises:
+        BadInput: A level cannot hold any unit, or some unit is trained by nobody.
     """
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
     found = {name: plugin.divide(outline(recipe), level_of(recipe, name), costs=costs, **options)
              for name in recipe.levels.names}
+    trained = frozenset().union(*(stage.trained for name in found if name not in recipe.levels.idle
+                                  for stage in found[name]))
+    for unit in whole(outline(recipe), level_of(recipe, recipe.levels.global_level))[0].units:
+        if unit not in trained:
+            raise BadInput(f"levels.budgets: unit {unit} is trained by nobody, since no client can hold it; raise a "
+                           f"budget or the tolerance, or use smaller units. Received: budgets={recipe.levels.budgets}")
     return Networks(recipe, shape, classes, found, plugin.DRAWN)
 
 

@@ -16,17 +16,17 @@ class Packed:
     Attributes:
         clients: [rounds, S, K], -1 = empty place.
         members: [rounds, S, K], which network of an ensemble each client trains.
-        levels: [rounds, S].
+        submodels: [rounds, S], position of the stack's sub-model among those of the mix.
         ticks: [rounds, S], length of the stack's training.
         rows: [rounds, S, K, ticks, batch], examples; -1 = padding, all -1 where the client idles.
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
-        stages: [rounds, S, ticks], position of the tick's stage among those of the level.
+        stages: [rounds, S, ticks], position of the tick's stage among those of the sub-model.
         places: For each round int [cohort], where each client of its plan stands: stack * K + place.
     """
 
     clients: np.ndarray
     members: np.ndarray
-    levels: np.ndarray
+    submodels: np.ndarray
     ticks: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
@@ -35,49 +35,51 @@ class Packed:
 
     def arrays(self):
         """The arrays that the compiled round takes, in its order."""
-        return (self.clients, self.members, self.levels, self.ticks, self.rows, self.starts, self.stages)
+        return (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
 
 
-def pack(plans, sizes):
+def pack(plans, sizes, submodel_of):
     """Packs rounds.
 
     Args:
         plans: List of `plans.Plan`; the order of their clients is kept, so the most work starts first.
-        sizes: Clients of a stack, for each level of the mix.
+        sizes: Clients of a stack, for each sub-model of the mix.
+        submodel_of: For each level of the mix the position of its sub-model.
 
     Returns:
         `Packed`.
     """
-    rounds = [_stacks(plan, sizes) for plan in plans]
+    kinds = [np.asarray(submodel_of)[plan.levels] for plan in plans]
+    rounds = [_stacks(plan, own, sizes) for plan, own in zip(plans, kinds)]
     most = max(len(stacks) for stacks in rounds)
     ticks = max(1, *(len(starts) for stacks in rounds for _, _, starts, _ in stacks))
     widest, batch = max(sizes), plans[0].rows.shape[2]
     size = (len(plans), most)
     clients, members = np.full((*size, widest), -1, np.int32), np.zeros((*size, widest), np.int32)
-    levels, lengths = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    submodels, lengths = np.zeros(size, np.int32), np.zeros(size, np.int32)
     rows = np.full((*size, widest, ticks, batch), -1, np.int32)
     starts, stages = np.zeros((*size, ticks), np.int32), np.zeros((*size, ticks), np.int32)
     places = [np.zeros(len(plan.clients), np.int32) for plan in plans]
     for number, (plan, stacks) in enumerate(zip(plans, rounds)):
-        # Stacks that only fill a round up to the others' number belong to the cheapest level.
-        levels[number] = plan.levels[-1]
+        # Stacks that only fill a round up to the others' number are of the cheapest sub-model.
+        submodels[number] = kinds[number][-1]
         for place, (slots, own, firsts, order) in enumerate(stacks):
             here, many = (number, place), len(slots)
             clients[here][:many], members[here][:many] = plan.clients[slots], plan.members[slots]
-            levels[here], lengths[here] = plan.levels[slots[0]], len(firsts)
+            submodels[here], lengths[here] = kinds[number][slots[0]], len(firsts)
             rows[here][:many, :len(firsts)] = own
             starts[here][:len(firsts)], stages[here][:len(firsts)] = firsts, order
             places[number][slots] = place * widest + np.arange(many)
-    return Packed(clients, members, levels, lengths, rows, starts, stages, places)
+    return Packed(clients, members, submodels, lengths, rows, starts, stages, places)
 
 
-def _stacks(plan, sizes):
+def _stacks(plan, kinds, sizes):
     """One round's stacks: (slots of the plan, rows [K, ticks, batch], starts [ticks], stages [ticks])."""
     found = []
-    for level in dict.fromkeys(plan.levels.tolist()):
-        slots = np.flatnonzero(plan.levels == level)
-        for first in range(0, len(slots), sizes[level]):
-            own = slots[first:first + sizes[level]]
+    for kind in dict.fromkeys(kinds.tolist()):
+        slots = np.flatnonzero(kinds == kind)
+        for first in range(0, len(slots), sizes[kind]):
+            own = slots[first:first + sizes[kind]]
             found.append((own, *align(plan.steps[own], plan.rows[own], plan.starts[own], plan.stages[own])))
     return found
 

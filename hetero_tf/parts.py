@@ -62,19 +62,28 @@ def kept_labels(recipe, dataset, partition):
     return table if table.shape[1] < dataset.classes else None
 
 
+def expected_clients(recipe, networks):
+    """`{one of its levels: clients of a round, on average}` of each sub-model; each network of an ensemble is one."""
+    total, found = sum(share for _, share in recipe.levels.mix), dict.fromkeys(networks.submodels, 0)
+    for (name, share), place in zip(recipe.levels.mix, networks.submodel_of):
+        found[networks.submodels[place]] += recipe.round.clients * share * recipe.levels.members.get(name, 1) / total
+    return found
+
+
 def round_parts(recipe, dataset, partition, networks, source, parallel, device):
     """The `stack_round.RoundParts` of a recipe."""
     table = kept_labels(recipe, dataset, partition)
     kept = dataset.classes if table is None else table.shape[1]
     example, most = example_shape(source, dataset), int(partition.train.sizes.max())
     engine = engines.choose(
-        recipe, lambda level, clients: networks.stack(level, clients, kept), networks.drawn, device, parallel,
+        recipe.engine, expected_clients(recipe, networks), lambda level, clients: networks.stack(level, clients, kept),
+        networks.drawn, device, parallel,
         lambda level: product_cost(recipe, networks.fresh(level, kept), example, most))
     cut, y, sizes = networks.cut(kept), dataset.train.y, partition.train.sizes
     correction = registry.find("corrections", recipe.client.correction.name)
     options, personal = recipe.client.correction.options, networks.personal()
     return RoundParts(
-        models=tuple(networks.trained(level, kept) for level in recipe.levels.names), engine=engine, cut=cut,
+        models=tuple(networks.trained(level, kept) for level in networks.submodels), engine=engine, cut=cut,
         kinds=batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,),
         keep=_function("submodels", recipe.round.submodel),
         objective=_function("objectives", recipe.client.loss), couple=_function("couplings", recipe.client.coupling),

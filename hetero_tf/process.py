@@ -100,7 +100,7 @@ class LearningProcess(Measured):
             `availability.Outcome.metrics`.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
-        packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks])
+        packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks], self.networks.submodel_of)
         after, found = self._round(
             self.in_order(state), [tf.constant(array) for array in packed.arrays()],
             tf.constant(rates, self.recipe.float_type), state.round, self._seed)

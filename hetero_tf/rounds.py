@@ -73,21 +73,21 @@ def _metrics(dtype):
 
 def one_round(parts, state, packed, learning_rate, round, seed):
     """One round on the arrays of one round of a `packing.Packed`; see `build_round`."""
-    clients, members, levels, ticks, rows, starts, stages = packed
+    clients, members, submodels, ticks, rows, starts, stages = packed
     weights, tables = state["weights"], state["tables"]
     many, dtype = tf.shape(clients)[0], weights[0].dtype
     largest = max(stack.clients for stack in parts.engine.stacks)
 
-    def stack_at(level, place):
-        own = parts.engine.stacks[level].clients
+    def stack_at(submodel, place):
+        own = parts.engine.stacks[submodel].clients
         work = Work(clients[place, :own], members[place, :own], ticks[place], rows[place, :own], starts[place],
                     stages[place])
-        update = train_stack(parts, level, weights, tables, round, seed, work, learning_rate)
-        return _contribution(parts, level, tables, update, work, largest)
+        update = train_stack(parts, submodel, weights, tables, round, seed, work, learning_rate)
+        return _contribution(parts, submodel, tables, update, work, largest)
 
     def body(place, total, record):
-        branches = [functools.partial(stack_at, level, place) for level in range(len(parts.engine.stacks))]
-        added, found = tf.switch_case(levels[place], branches)
+        branches = [functools.partial(stack_at, submodel, place) for submodel in range(len(parts.engine.stacks))]
+        added, found = tf.switch_case(submodels[place], branches)
         # The sum is chained in the order of the stacks: the result does not depend on how many are in flight.
         total = [have + more for have, more in zip(total, added)]
         return place + 1, total, tf.nest.map_structure(lambda record, value: record.write(place, value), record, found)
@@ -104,7 +104,7 @@ def one_round(parts, state, packed, learning_rate, round, seed):
     # [stacks, K, ...] -> [stacks * K, ...]
     found = tf.nest.map_structure(lambda values: _flat(values.stack(), largest), record)
     masks = {axis: found[f"mask{place}"] for place, axis in enumerate(parts.cut.distinct)}
-    counting = _counting(parts, found["weight"], tf.repeat(levels, largest), rows, stages)
+    counting = _counting(parts, found["weight"], tf.repeat(submodels, largest), rows, stages)
     merged, slots = merge_updates(parts, state, total, masks, counting)
     networks = tf.reshape(members, [-1]) if any(axis.member for axis in parts.cut.distinct) else None
     tables = _kept(tables, found["tables"], tf.reshape(clients, [-1]), networks, found["weight"])
@@ -116,9 +116,9 @@ def _flat(values, largest):
     return tf.reshape(values, [tf.shape(values)[0] * largest, *values.shape[2:]])
 
 
-def _contribution(parts, level, tables, update, work, largest):
+def _contribution(parts, submodel, tables, update, work, largest):
     """The clients' weighted values in global shapes, summed, and what is recorded about each, [largest, ...]."""
-    local, stack = update.local, parts.engine.stacks[level]
+    local, stack = update.local, parts.engine.stacks[submodel]
     steps = tf.math.count_nonzero(tf.reduce_any(work.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
     finite = tf.reduce_all(tf.math.is_finite(local.weights), axis=1)
     counts, dtype = finite & (steps > 0), local.weights.dtype
@@ -128,10 +128,10 @@ def _contribution(parts, level, tables, update, work, largest):
     if parts.counts is not None:
         weight *= tf.gather(parts.counts, tf.maximum(work.clients, 0))
         values *= weight[:, None]
-    added, since = None, [flags[level] for flags in parts.merged]
+    added, since = None, [flags[submodel] for flags in parts.merged]
     for place, own in enumerate(update.rows):
         more = [tf.zeros([], dtype) if value is None or not first else value for value, first in zip(
-            cuts.put(parts.cut, level, stack.unpack(values[place]), own), since)]
+            cuts.put(parts.cut, submodel, stack.unpack(values[place]), own), since)]
         if max(since) > 1:
             done = reached(work.rows, work.stages)[place]
             more = [value * tf.cast(done >= first, dtype) if first > 1 else value for value, first in zip(more, since)]
@@ -144,19 +144,19 @@ def _contribution(parts, level, tables, update, work, largest):
     # Summed step after step: zeros behind the last one, from a longer round of the same call, change no bit.
     sums = [tf.cumsum(values)[-1] / many for values in (local.losses, local.gradient_norms)]
     found |= {"loss": sums[0], "gradient_norm": sums[1], "finite": finite, "weight": weight}
-    found["tables"] = _own_rows(parts, level, tables, update, work)
+    found["tables"] = _own_rows(parts, submodel, tables, update, work)
     return added, tf.nest.map_structure(
         lambda value: tf.pad(value, [[0, largest - stack.clients], *[[0, 0]] * (value.shape.rank - 1)]), found)
 
 
-def _own_rows(parts, level, tables, update, work):
+def _own_rows(parts, submodel, tables, update, work):
     """What the stack's clients keep after this round: like `tables`, but [K, ...] in place of [registered, ...]."""
-    stack, found = parts.engine.stacks[level], {"personal": {}, "memory": {}}
+    stack, found = parts.engine.stacks[submodel], {"personal": {}, "memory": {}}
     for name, matrix in (("personal", update.local.weights), ("memory", update.memory)):
         rows = []
         for client, places in enumerate(update.places if tables[name] else ()):
-            values = cuts.put(parts.cut, level, stack.unpack(matrix[client]), places)
-            ones = cuts.put(parts.cut, level, [tf.ones(shape, matrix.dtype) for shape in stack.own_shapes], places)
+            values = cuts.put(parts.cut, submodel, stack.unpack(matrix[client]), places)
+            ones = cuts.put(parts.cut, submodel, [tf.ones(shape, matrix.dtype) for shape in stack.own_shapes], places)
             old = [table[tf.maximum(work.clients[client], 0)] for table in tables[name].values()]
             rows.append([before if values[place] is None else tf.where(ones[place] > 0, values[place], before)
                          for place, before in zip(tables[name], old)])
@@ -183,12 +183,12 @@ def reached(rows, stages):
     return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
 
 
-def _counting(parts, weight, levels, rows, stages):
-    """For each variable what each client counts, [cohort]: nothing where its level is not merged, or not yet."""
+def _counting(parts, weight, submodels, rows, stages):
+    """For each variable what each client counts, [cohort]: nothing where its sub-model is not merged, or not yet."""
     def counted(since):
         if set(since) == {1}:
             return weight
-        first = tf.gather(tf.constant(since), levels)
+        first = tf.gather(tf.constant(since), submodels)
         counts = first > 0 if max(since) < 2 else (first > 0) & (tf.reshape(reached(rows, stages), [-1]) >= first)
         return weight * tf.cast(counts, weight.dtype)
 

@@ -18,18 +18,18 @@ class RoundParts:
     """What a round is made of.
 
     Attributes:
-        models: Whole Keras models, one per level of the mix.
-        engine: `engines.Engine`: how the clients of each level are computed.
+        models: Whole Keras models, one per sub-model of the mix.
+        engine: `engines.Engine`: how the clients of each sub-model are computed.
         cut: Where the models' values lie in the global model.
         keep, objective, couple, merge, server: The functions of the recipe's plug-ins.
         correct, remember: Those of its correction; None where there is none, or none that remembers.
         optimizer: Local SGD.
         input: How examples become batches.
         x, y: The stored training split.
-        labels: int32 [clients, kept], each client's labels with -1 behind them; None: all levels keep all labels.
+        labels: int32 [clients, kept], each client's labels with -1 behind them; None: all sub-models keep all labels.
         present: bool [clients, classes or kept], which of the kept labels a client has.
         counts: float [clients], what each client counts in the merge; None: one.
-        merged: For each variable and level, after how many stages the level's clients count for it; 0: never.
+        merged: For each variable and sub-model, after how many stages its clients count for the variable; 0: never.
         all_rows: Whether the rows of labels that a client lacks are merged too.
         personal: Positions of the variables that stay with the clients.
         kinds: `clients.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
@@ -95,12 +95,12 @@ class StackUpdate:
     memory: tf.Tensor | None
 
 
-def train_stack(parts, level, weights, tables, round, seed, work, learning_rate):
+def train_stack(parts, submodel, weights, tables, round, seed, work, learning_rate):
     """Cuts the sub-models of a stack's clients, trains them and says where their values belong.
 
     Args:
         parts: `RoundParts`.
-        level: Position in the mix, a Python int.
+        submodel: Position of the sub-model in the mix, a Python int.
         weights: Global tensors.
         tables: What clients keep between rounds, see `rounds.build_round`.
         round, seed: Scalar int32.
@@ -110,19 +110,19 @@ def train_stack(parts, level, weights, tables, round, seed, work, learning_rate)
     Returns:
         `StackUpdate`.
     """
-    stack = parts.engine.stacks[level]
+    stack = parts.engine.stacks[submodel]
     # An empty place does no step, but its tables are looked up.
     clients = tf.unstack(tf.maximum(work.clients, 0), num=stack.clients)
     members = tf.unstack(work.members, num=stack.clients)
     own = [_own_labels(parts, client) for client in clients]
-    where = [cuts.coordinates(parts.cut, level, parts.keep, round, client, seed, labels, member)
+    where = [cuts.coordinates(parts.cut, submodel, parts.keep, round, client, seed, labels, member)
              for client, labels, member in zip(clients, own, members)]
     present = tf.gather(parts.present, tf.stack(clients))
     key = tf.stack([tf.stack([seed, round, client]) for client in clients])
     axis = all_labels(parts.present.shape[1]) if parts.labels is None else _label_axis(parts, own)
 
     def packed(values):
-        return stack.pack([cuts.take(parts.cut, level, values(client), places)
+        return stack.pack([cuts.take(parts.cut, submodel, values(client), places)
                            for client, places in zip(clients, where)])
 
     start = packed(lambda client: own_values(weights, tables["personal"], client))

@@ -3,6 +3,7 @@
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ import tiny
 
 from hetero_tf import accounting, recipe
 from hetero_tf.accounting import levels, memory
+from hetero_tf.errors import BadInput
 from hetero_tf.networks import build_networks
+
+ROOT = Path(__file__).resolve().parents[1]
 
 DEEP = tiny.IMAGES.replace("""    - PreActivationBlock: {filters: !w 12, stride: 2}
     - GlobalAveragePooling2D
@@ -31,8 +35,11 @@ BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=block
 
 def costs(*overrides, base=DEEP):
     given = recipe.loads(base, "tiny", overrides)
-    networks = build_networks(given, (5, 5, 2), 9, lambda: memory.unit_shares(given, (5, 5, 2), (5, 5, 2), 9))
-    return levels.Costs(networks, (5, 5, 2), 9)
+    return levels.Costs(networks_of(given, (5, 5, 2), 9), (5, 5, 2), 9)
+
+
+def networks_of(given, shape, classes):
+    return build_networks(given, shape, classes, lambda: memory.unit_shares(given, shape, shape, classes))
 
 
 def described(*overrides, base=DEEP, **about):
@@ -129,6 +136,36 @@ def test_an_ensembles_work_is_that_of_one_network():
     _, row = process.run(process.initialize(), [plan])
     assert sum(row[0]["levels"].values()) == 3 < len(plan.clients)
     assert row[0]["bytes_down"] == len(plan.clients) * works[0].bytes_down
+
+
+def test_training_in_stages_costs_what_was_counted_by_hand():
+    """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
+    given = recipe.load(ROOT / "recipes/methods/fedepth.yaml")
+    found = levels.Costs(networks_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
+    joint, = found.flops("a")
+    assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
+    assert [round(sum(found.flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
+
+
+def test_budgets_of_products_divide_by_products():
+    staged = costs(*BUDGETS, "levels.measure=flops")
+    units = {unit: cost.multiply_adds for unit, cost in staged.units("a", 1.0).items()}
+    for level, share in (("b", 1 / 2), ("c", 0.55)):
+        for stage in staged.networks.stages[level]:
+            assert sum(units[unit] for unit in stage.trained - {"0", "5"}) <= 1.05 * share * sum(units.values())
+    assert staged.networks.stages != costs(*BUDGETS).networks.stages
+    loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=flops")).loads
+    assert loads.measure == "flops" and loads.whole == sum(units[unit] for unit in units if unit != "2")
+
+
+def test_units_that_nobody_can_hold_are_refused():
+    with pytest.raises(BadInput) as refusal:
+        costs(*BUDGETS, "levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fix")
+    assert str(refusal.value) == (
+        "levels.budgets: unit 1 is trained by nobody, since no client can hold it; raise a budget or the tolerance, or "
+        "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}")
+    with pytest.raises(BadInput, match=r"^levels\.budgets\.c, in shares of the whole model: no unit is left to t"):
+        costs(*BUDGETS, "levels.budgets={c: 0.01}")
 
 
 def test_budgets_are_described_with_stages_and_what_is_left_out():

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
-from hetero_tf import engines, parts
+from hetero_tf import engines, hardware, parts
 from hetero_tf.packing import pack
 from hetero_tf.plans import Plan
 from hetero_tf.rounds import build_round
@@ -97,7 +97,7 @@ def test_compiled_rounds_equal_the_plain_loop(case, engine):
 def test_stacks_of_different_sizes_equal_the_plain_loop():
     case = ("DENSE", "random", "float64", ("levels.mix=a1-c4", "partition.clients=5", "round.clients=5"))
     process = built(case, "cohort", parallel=1)
-    assert process.parts.engine.summary("ac") == {"a": 2, "c": 4}
+    assert hardware.report(process)["clients_at_once"] == {"a": 2, "c": 4}
     for cohort in COHORTS:
         check(process, case, cohort)
 
@@ -135,7 +135,7 @@ def test_plans_of_the_comparison_hold_what_stacks_may_meet():
         assert {(row < 0).any() for row in batches} == {True, False}  # short ones
         assert any((plan.steps == 0).any() for plan in rounds)
         for plan in rounds:
-            packed = pack([plan], [2] * len(process.parts.models))
+            packed = pack([plan], [2] * len(process.parts.models), process.networks.submodel_of)
             for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
                 idle = ~(rows[:, :ticks] >= 0).any(-1).all()
                 seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
@@ -151,7 +151,7 @@ def test_cutting_the_label_axis_changes_nothing():
 def test_a_model_without_a_stacked_form_runs_in_slots_and_says_why():
     case = (ODD, "random", "float64", ())
     process = built(case, "cohort")
-    assert process.parts.engine.summary("abc") == dict.fromkeys("abc", 1)
+    assert hardware.report(process)["clients_at_once"] == dict.fromkeys("abc", 1)
     assert process.parts.engine.reasons == tuple(
         f"level {level} is computed client by client: the variable 0_0_conv2d/kernel has shape (3, 3, 4, {width}), "
         f"which is not that of 2 clients with (3, 3, 2, {width}) each" for level, width in zip("abc", (8, 4, 2)))
@@ -174,8 +174,7 @@ CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
 ])
 def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    given = asked_for((("a", 1), ("b", 3), ("c", 8), ("d", 88)), 100, engine)
-    chosen = engines.choose(given, so_many, False, device, 2, lambda name: cost)
+    chosen = engines.choose(engine, {"a": 1, "b": 3, "c": 8, "d": 88}, so_many, False, device, 2, lambda name: cost)
     assert tuple(stack.clients for stack in chosen.stacks) == expected
     assert max(expected) <= engines.LARGEST
     assert chosen.compiled == (device == "gpu")
@@ -184,9 +183,9 @@ def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, m
 
 def test_the_cost_of_a_level_is_counted_only_where_it_matters(monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    asked, mix = [], (("a", 1), ("b", 4))
+    asked = []
     for engine, device in (("auto", "cpu"), ("slots", "cpu"), ("cohort", "cpu"), ("auto", "gpu")):
-        engines.choose(asked_for(mix, 10, engine), so_many, False, device, 2, lambda name: asked.append(name) or 0)
+        engines.choose(engine, {"a": 2, "b": 8}, so_many, False, device, 2, lambda name: asked.append(name) or 0)
     assert asked == ["b"]  # level a has two clients a round, one for each stack in flight
 
 
@@ -197,32 +196,26 @@ def test_levels_that_cannot_be_stacked_have_a_reason_and_the_others_are(monkeypa
         return build(clients)
 
     monkeypatch.setattr(engines, "build_stack", refuse)
-    given = asked_for((("a", 1), ("b", 1), ("c", 1)), 18)
-    chosen = engines.choose(given, so_many, False, "cpu", 2, lambda name: 0)
-    assert chosen.summary("abc") == {"a": 3, "b": 1, "c": 3}
+    chosen = engines.choose("auto", dict.fromkeys("abc", 6), so_many, False, "cpu", 2, lambda name: 0)
+    assert [stack.clients for stack in chosen.stacks] == [3, 1, 3]
     assert chosen.reasons == ("level b is computed client by client: too odd",)
 
 
 def test_clients_whose_steps_draw_their_stages_are_computed_one_by_one():
-    chosen = engines.choose(asked_for((("a", 1), ("b", 1)), 18, "cohort"), so_many, True, "cpu", 2, None)
-    assert chosen.summary("ab") == {"a": 1, "b": 1} and chosen.reasons == ()
+    chosen = engines.choose("cohort", {"a": 9, "b": 9}, so_many, True, "cpu", 2, None)
+    assert [stack.clients for stack in chosen.stacks] == [1, 1] and chosen.reasons == ()
 
 
-def test_each_network_of_an_ensemble_is_a_place_in_a_stack(monkeypatch):
-    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    given = asked_for((("a", 1), ("b", 1)), 4, members={"a": 3})
-    assert engines.choose(given, so_many, False, "cpu", 2, lambda name: 0).summary("ab") == {"a": 3, "b": 1}
+def test_levels_with_one_sub_model_and_networks_of_an_ensemble_fill_stacks_together():
+    levels = SimpleNamespace(mix=(("a", 1), ("b", 2), ("c", 1)), members={"a": 3})
+    given = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
+    networks = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
+    assert parts.expected_clients(given, networks) == {"a": 8, "b": 4}
 
 
 def so_many(name, clients):
     """Stands for the stack of so many clients of a level."""
     return SimpleNamespace(name=name, clients=clients)
-
-
-def asked_for(mix, clients, engine="auto", members=None):
-    """The part of a recipe that the choice reads."""
-    return SimpleNamespace(engine=engine, levels=SimpleNamespace(mix=mix, members=members or {}),
-                           round=SimpleNamespace(clients=clients))
 
 
 def stateful(function):

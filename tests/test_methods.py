@@ -81,6 +81,14 @@ def test_clients_are_stacked_wherever_no_step_draws_its_stage():
         assert process.parts.engine.reasons == ()
 
 
+def test_levels_are_computed_as_one_exactly_where_their_clients_train_alike():
+    for name in methods.METHODS:
+        process = methods.built(name)
+        levels, submodels = process.recipe.levels.names, process.networks.submodels
+        assert submodels == (levels[:1] if name == "splitmix" else levels), name
+        assert len(process.parts.models) == len(process.parts.engine.stacks) == len(submodels)
+
+
 def test_labels_are_cut_only_where_that_changes_nothing():
     """Weight decay moves rows of absent labels: clients would keep them, and a spring would pull them back."""
     for name in ("lg", "standalone", "fedprox", "depthfl", "adam", "splitmix"):

@@ -173,7 +173,7 @@ def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(b
     plan = dataclasses.replace(process.plan(0, [0, 1, 2]), levels=np.full(3, 1, np.int32))
     for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a stack of two, alone in the next one
         order = [plan.clients.tolist().index(client) for client in cohort]
-        packed = pack([plans.Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2])
+        packed = pack([plans.Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
         lost = packed.clients == 1
         emptied = dataclasses.replace(packed, clients=np.where(lost, -1, packed.clients),
                                       rows=np.where(lost[..., None, None], -1, packed.rows),

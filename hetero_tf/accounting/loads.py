@@ -8,8 +8,6 @@ from fractions import Fraction
 
 from hetero_tf.console import table
 
-MEGABYTE = 2**20
-
 
 @dataclass(frozen=True)
 class Part:
@@ -17,11 +15,11 @@ class Part:
 
     Attributes:
         units: Names of the units that are packed into it.
-        memory: Bytes of training memory, see `memory.UnitCost.memory`.
+        held: What counts against a budget, see `memory.UnitCost.by`.
     """
 
     units: tuple[str, ...]
-    memory: float
+    held: float
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class LevelLoad:
 
     @property
     def estimate(self):
-        """Bytes of training memory of the largest part."""
-        return max(part.memory for part in self.parts)
+        """What the largest part holds."""
+        return max(part.held for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,9 @@ class Loads:
     """All levels of a recipe.
 
     Attributes:
-        whole: Bytes of training memory of the full model.
+        whole: What the full model holds.
         batch: Examples of a step in all these estimates.
-        measure: What the budgets are shares of: memory, flops or share.
+        measure: What is held, and what budgets are shares of: bytes of training memory, or flops (multiply-adds).
         tolerance: Share by which a budget may be exceeded.
         levels: Tuple of `LevelLoad`.
     """
@@ -74,27 +72,13 @@ class Loads:
     levels: tuple[LevelLoad, ...]
 
     def of_budget(self, load):
-        """The estimate of a level as a share of its budget in memory; None where it has none."""
+        """The estimate of a level as a share of its budget; None where it has none."""
         return None if load.budget is None else load.estimate / float(load.budget * Fraction(self.whole))
 
     def is_over(self, load):
         """Whether the estimate exceeds the budget by more than the tolerance."""
         share = self.of_budget(load)
         return share is not None and share > (1 + self.tolerance) * (1 + 1e-9)
-
-
-def staged(packing, names, memory):
-    """(trains, skipped, parts) of a `LevelLoad` whose units are packed into stages.
-
-    Args:
-        packing: `budgets.Packing`.
-        names, memory: Name and bytes of each unit that is packed; the first and last layers, which stages train too,
-            are not in the estimate, as in the paper.
-    """
-    parts = tuple(Part(tuple(names[place] for place in stage), sum(memory[place] for place in stage))
-                  for stage in packing.stages)
-    trains = f"{len(parts)} stage{'s' * (len(parts) > 1)}"
-    return trains, tuple(names[place] for place in packing.skipped), parts
 
 
 def round_totals(loads):
@@ -107,11 +91,11 @@ def round_totals(loads):
 def to_json(loads):
     """Plain dict, ready for JSON: {"whole", "batch", "measure", "tolerance", "levels": {level: {"budget" (text or
     None), "trains", "skipped", "parts", "estimate", "of_budget", "over", "clients", "bytes_down", "bytes_up",
-    "flops"}}, "round": as `round_totals`}; memory in bytes."""
+    "flops"}}, "round": as `round_totals`}."""
     levels = {load.level: {
         "budget": None if load.budget is None else str(load.budget), "trains": load.trains,
         "skipped": list(load.skipped),
-        "parts": [{"units": list(part.units), "memory": part.memory} for part in load.parts],
+        "parts": [{"units": list(part.units), "held": part.held} for part in load.parts],
         "estimate": load.estimate, "of_budget": loads.of_budget(load), "over": loads.is_over(load),
         "clients": load.clients, "bytes_down": load.bytes_down, "bytes_up": load.bytes_up,
         "flops": load.flops} for load in loads.levels}
@@ -126,21 +110,22 @@ def to_text(loads):
 
 
 def _levels(loads):
-    rows = [("level", "budget", "budget MB", "trains", "left out", "estimate MB", "of budget")]
+    unit = _UNITS[loads.measure][0]
+    rows = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
     for load in loads.levels:
         share = loads.of_budget(load)
-        limit = ("-", "-") if share is None else (str(load.budget), _megabytes(load.budget * Fraction(loads.whole)))
+        limit = ("-", "-") if share is None else (str(load.budget), _amount(loads, load.budget * Fraction(loads.whole)))
         told = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
-        rows.append((load.level, *limit, load.trains, _span(load.skipped), _megabytes(load.estimate), told))
+        rows.append((load.level, *limit, load.trains, _span(load.skipped), _amount(loads, load.estimate), told))
     return table(rows)
 
 
 def _stages(loads):
     """One row for each stage of the levels that have several."""
-    rows = [("level", "stage", "units", "MB")]
+    rows = [("level", "stage", "units", _UNITS[loads.measure][0])]
     for load in loads.levels:
         if len(load.parts) > 1:
-            rows += [(load.level, str(number), _span(part.units), _megabytes(part.memory))
+            rows += [(load.level, str(number), _span(part.units), _amount(loads, part.held))
                      for number, part in enumerate(load.parts, 1)]
     return table(rows) if len(rows) > 1 else ""
 
@@ -148,18 +133,24 @@ def _stages(loads):
 def _notes(loads):
     totals = round_totals(loads)
     return "\n".join((
-        f"full model: {_megabytes(loads.whole)} MB of training memory (FeDepth's convention, batches of "
-        f"{loads.batch}). Budgets are shares of its {_MEASURED[loads.measure]}; {100 * loads.tolerance:g} % more is "
-        "allowed.",
+        f"full model: {_amount(loads, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
+        f"{100 * loads.tolerance:g} % more is allowed.",
         f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
         f"{totals['bytes_up']:,.0f} bytes up, {totals['flops']:.4g} FLOPs of training, expected."))
 
 
-_MEASURED = {"memory": "training memory", "flops": "multiply-adds", "share": "size"}
+# How an amount is written, and how many of the measure make one.
+_UNITS = {"memory": ("MB", 2**20), "flops": ("million multiply-adds", 1e6)}
 
 
-def _megabytes(count):
-    return f"{float(count) / MEGABYTE:,.2f}"
+def _whole(loads):
+    if loads.measure == "memory":
+        return f"MB of training memory (FeDepth's convention, batches of {loads.batch})"
+    return "million multiply-adds for one example, forward"
+
+
+def _amount(loads, held):
+    return f"{float(held) / _UNITS[loads.measure][1]:,.2f}"
 
 
 def _span(units):

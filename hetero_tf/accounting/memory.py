@@ -39,6 +39,10 @@ class UnitCost:
         """Bytes of training memory with so many examples in a step."""
         return VALUE_BYTES * (2 * batch * self.elements + self.parameters)
 
+    def by(self, measure):
+        """What counts against a budget: bytes of memory with `TABLE_BATCH` examples, or "flops", multiply-adds."""
+        return self.memory(TABLE_BATCH) if measure == "memory" else self.multiply_adds
+
 
 def unit_costs(model, example, units):
     """Traces one call of a model and counts what each unit takes.
@@ -70,7 +74,7 @@ def unit_costs(model, example, units):
 
 
 def unit_shares(recipe, shape, example, classes):
-    """`{unit: share}`: the training memory of each of the trunk's units by that of all of them.
+    """`{unit: share}`: what each unit takes by what all of them take, in the measure of the recipe's budgets.
 
     Args:
         recipe: `recipe.schema.Recipe`.
@@ -80,7 +84,7 @@ def unit_shares(recipe, shape, example, classes):
     width = recipe.levels.widths[recipe.levels.global_level]
     model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
     units = recipe.model.units
-    found = {cost.unit: cost.memory(TABLE_BATCH) for cost in unit_costs(model, example, units)}
+    found = {cost.unit: cost.by(recipe.levels.measure) for cost in unit_costs(model, example, units)}
     return {unit: held / sum(found.values()) for unit, held in found.items()}
 
 

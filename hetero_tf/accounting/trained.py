@@ -26,7 +26,7 @@ def loads(costs, described, steps):
     """
     recipe, networks = costs.networks.recipe, costs.networks
     top = recipe.levels.global_level
-    whole = _memory(costs.units(top, recipe.levels.widths[top]), recipe.model.trunk)
+    whole = _held(costs, costs.units(top, recipe.levels.widths[top]), recipe.model.trunk)
     shares = dict(recipe.levels.mix)
     many = {name: recipe.round.clients * share / sum(shares.values()) for name, share in shares.items()}
     tolerance = recipe.client.stages.options.get("tolerance", 0.0)
@@ -39,7 +39,7 @@ def loads(costs, described, steps):
             name, None if budget is None else Fraction(budget).limit_denominator(DENOMINATORS), _trains(costs, name),
             _skipped(costs, name), _parts(costs, name), many[name], cost.bytes_down, cost.bytes_up,
             once * steps * recipe.client.epochs * recipe.levels.members.get(name, 1)))
-    return Loads(whole, memory.TABLE_BATCH, "memory", tolerance, tuple(levels))
+    return Loads(whole, memory.TABLE_BATCH, recipe.levels.measure, tolerance, tuple(levels))
 
 
 def _trains(costs, level):
@@ -75,10 +75,10 @@ def _parts(costs, level):
     """
     networks, stages, model = costs.networks, costs.stages(level), costs.networks.recipe.model
     if len(stages) == 1 or networks.drawn:
-        return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.memory),)
+        return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
     found = costs.units(level, networks.recipe.levels.widths[level])
     bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in stage.trained) for stage in stages]
-    return tuple(Part(body, _memory(found, body)) for body in bodies)
+    return tuple(Part(body, _held(costs, found, body)) for body in bodies)
 
 
 def _whole(costs, level, stage):
@@ -86,9 +86,9 @@ def _whole(costs, level, stage):
     exits, total = costs.networks.recipe.model.exits, 0
     for route in stage.routes:
         units = (*route.units, *(exits[number][1] for number in route.exits if number in exits))
-        total += _memory(costs.units(level, route.width), units)
+        total += _held(costs, costs.units(level, route.width), units)
     return Part(units, total)
 
 
-def _memory(found, units):
-    return sum(found[unit].memory(memory.TABLE_BATCH) for unit in units)
+def _held(costs, found, units):
+    return sum(found[unit].by(costs.networks.recipe.levels.measure) for unit in units)

@@ -3,11 +3,11 @@
 import dataclasses
 import re
 
-from hetero_tf import registry
+from hetero_tf import budgets, registry
 from hetero_tf.errors import did_you_mean
 from hetero_tf.recipe import layers
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe, default_of
+from hetero_tf.recipe.schema import Data, Levels, Model, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import Want, convert, parse_type, wanted
 
 _WIDTH = Want("float", above=0.0, high=1.0)
@@ -119,6 +119,25 @@ def _budget(value, path):
     return convert(int(found[1]) / int(found[2]) if found else value, _BUDGET, path)
 
 
+def _budgets(value, path):
+    """`{a: 1, d: 1/6}`, or the name of a scenario, which stands until the levels of the mix are known."""
+    if isinstance(value, str) and value in budgets.SCENARIOS:
+        return value
+    return _BUDGETS(value, path)
+
+
+def _levels(value, path, where):
+    """The `Levels`, budgets of a scenario dealt to those of the mix."""
+    levels = _section(Levels, value, path, where)
+    if not isinstance(levels.budgets, str):
+        return levels
+    shares = budgets.SCENARIOS[levels.budgets]
+    if len(levels.names) != len(shares):
+        raise Wrong((*path, "budgets"), f"{levels.budgets} gives {len(shares)} budgets, so the mix must have as many "
+                                        f"levels. Received: {len(levels.names)}")
+    return dataclasses.replace(levels, budgets=dict(zip(levels.names, shares)))
+
+
 def _mix(value, path):
     """`a1-e9`, `a-e` or `{a: 1, e: 9}` as (level, share) pairs."""
     if isinstance(value, dict) and value:
@@ -140,19 +159,20 @@ def _share(value, path):
     return int(share) if share == int(share) else share
 
 
-_SPECIAL = {Data: _data, Model: layers.build}
 def _personal(value, path):
     """Names of units; a number is the name of the unit at that place of the list."""
     items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
     return convert(items, Want("tuple", item="str"), path)
 
 
+_BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(budgets.SCENARIOS), _budget)
+_SPECIAL = {Data: _data, Levels: _levels, Model: layers.build}
 _SPECIAL_KEYS = {
     ("round", "personal"): _personal,
     ("levels", "mix"): _mix,
     ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _wanted(_WIDTH), empty=False),
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _wanted(_COUNT)),
     ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _wanted(_COUNT)),
-    ("levels", "budgets"): _by_level("budget", "{a: 1, d: 1/6}", _budget),
+    ("levels", "budgets"): _budgets,
     ("availability", "seconds_per_step"): _by_level("seconds", "{a: 0.1, e: 0.02}", _wanted(_SECONDS)),
 }

@@ -135,7 +135,10 @@ class Levels:
     members: dict = key("level -> how many networks of an ensemble its clients train; the first level of the mix has "
                         "them all", {})
     idle: tuple[str, ...] = key("levels whose clients never take part", ())
-    budgets: dict = key("level -> share of the whole model's training memory that its clients have, such as 1/6", {})
+    budgets: dict = key("level -> share of what the whole model takes that its clients have, such as 1/6; or fair, "
+                        "lack or surplus: FeDepth's four, for the levels of the mix in order", {})
+    measure: str = key("what budgets are shares of: the whole model's training memory or its multiply-adds (flops)",
+                       "memory", choices=("memory", "flops"))
 
     @property
     def names(self):

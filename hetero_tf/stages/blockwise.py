@@ -33,7 +33,10 @@ def divide(outline, level, *, costs, exit: str = "link", tolerance: float = 0.05
     stem, *body, head = outline.trunk
     shares = costs()
     limit = budgets.cap(level.budget, sum(shares.values()), tolerance)
-    packing = budgets.pack([shares[unit] for unit in body], limit, body)
+    try:
+        packing = budgets.pack([shares[unit] for unit in body], limit, body)
+    except BadInput as problem:
+        raise BadInput(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
     return tuple(_stage(outline, level, exit, body[len(packing.skipped):],
                         [body[place] for place in stage], place == 0) for place, stage in enumerate(packing.stages))
 

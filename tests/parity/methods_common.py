@@ -118,15 +118,15 @@ class Trained:
 
 
 class Trainer:
-    """Local training of one client at a time by the round's own code; compiled once for each level."""
+    """Local training of one client at a time by the round's own code; compiled once for each sub-model."""
 
     def __init__(self, process):
         self.process, self._compiled = process, {}
 
     def __call__(self, state, plan, slot):
         """Trains the client in a slot of a plan from a `State`, alone in its stack: `Trained`."""
-        level, steps = int(plan.levels[slot]), int(plan.steps[slot])
-        stack, held = self.process.parts.engine.stacks[level], self.process.parts.cut.held
+        submodel, steps = self.process.networks.submodel_of[plan.levels[slot]], int(plan.steps[slot])
+        stack, held = self.process.parts.engine.stacks[submodel], self.process.parts.cut.held
         empty = [(0, stack.clients - 1)]
         work = (np.pad(plan.clients[slot:slot + 1], empty, constant_values=-1),
                 np.pad(plan.members[slot:slot + 1], empty), np.int32(steps),
@@ -134,11 +134,11 @@ class Trainer:
                 plan.starts[slot, :steps], plan.stages[slot, :steps])
         given = self.process.in_order(state)
         rate = tf.constant(self.process.learning_rate(state.round), self.process.recipe.float_type)
-        if level not in self._compiled:
-            self._compiled[level] = self._compile(level, given)
-        row, losses, norms, memory = self._compiled[level](
+        if submodel not in self._compiled:
+            self._compiled[submodel] = self._compile(submodel, given)
+        row, losses, norms, memory = self._compiled[submodel](
             given["weights"], given["tables"], tf.constant(state.round), [tf.constant(part) for part in work], rate)
-        paths = [path for path, holds in zip(self.process.paths, held, strict=True) if holds[level]]
+        paths = [path for path, holds in zip(self.process.paths, held, strict=True) if holds[submodel]]
 
         def named(row):
             return {path: value.numpy() for path, value in zip(paths, stack.unpack(row), strict=True)}
@@ -146,8 +146,8 @@ class Trainer:
         remembered = named(memory[0][0]) if memory else None
         return Trained(losses.numpy(), norms.numpy(), named(row), remembered, row.numpy())
 
-    def _compile(self, level, given):
-        clients = self.process.parts.engine.stacks[level].clients
+    def _compile(self, submodel, given):
+        clients = self.process.parts.engine.stacks[submodel].clients
         tensors = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), given)
         # One trace for every number of steps and every size of a batch.
         work = [tf.TensorSpec(shape, tf.int32)
@@ -157,7 +157,7 @@ class Trainer:
 
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
-            update = stack_round.train_stack(self.process.parts, level, weights, tables, number, tf.constant(0),
+            update = stack_round.train_stack(self.process.parts, submodel, weights, tables, number, tf.constant(0),
                                              stack_round.Work(*work), rate)
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory

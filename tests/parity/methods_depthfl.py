@@ -159,7 +159,7 @@ def _logits(replay, round_plan, slot, step, row):
     process = replay.process
     rows = round_plan.rows[slot, step]
     inputs = process.dataset.train.x[rows[rows >= 0]][None]
-    stack = process.parts.engine.stacks[round_plan.levels[slot]]
+    stack = process.parts.engine.stacks[process.networks.submodel_of[round_plan.levels[slot]]]
     outputs, _ = stack.call(tf.constant(row[None]), tf.zeros([1, 4], tf.int32), tf.constant(inputs))
     return tf.concat(outputs, 0)
 

@@ -212,7 +212,8 @@ def _compare_peers(replay, state, number, client, gaps):
     total = sum(file.result(f"{place}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
     gaps.note("loss", found.losses, total)
     gaps.note("client", found.values, replay.weights(f"f64/{place}/after"))
-    stack = trainer.process.parts.engine.stacks[replay.levels.index(replay.level(client))]
+    submodel = replay.process.networks.submodel_of[replay.levels.index(replay.level(client))]
+    stack = trainer.process.parts.engine.stacks[submodel]
     peer = {path: value.reshape(replay.shapes[path])
             for path, value in zip(replay.process.paths, stack.peer_of(found.row), strict=True)}
     gaps.note("peer", peer, replay.weights(f"f64/{place}/aux_after"))

@@ -179,21 +179,22 @@ def _with_given_masks(vectors, planned):
 def compare_clients(replay, differences):
     """Cut and local training of every client of every round, from the weights of the authors' run."""
     vectors, parts = replay.vectors, replay.process.parts
-    training = [_training(replay, level) for level in range(len(parts.models))]
+    submodel_of = replay.process.networks.submodel_of
+    training = [_training(replay, submodel) for submodel in range(len(parts.models))]
     weights = replay.start
     for number, plan in enumerate(replay.plans):
         total, masks = None, []
         for slot, (client, level) in enumerate(zip(plan.clients.tolist(), plan.levels.tolist())):
-            place = f"round{number}/client{client}"
-            _note_cut(replay, level, weights, client, number, differences)
-            trained, losses, norms = training[level](weights, client, number, plan, slot)
+            place, submodel = f"round{number}/client{client}", submodel_of[level]
+            _note_cut(replay, submodel, weights, client, number, differences)
+            trained, losses, norms = training[submodel](weights, client, number, plan, slot)
             differences.note("loss", losses, vectors.result(f"{place}/loss"))
             differences.note("norm", norms, vectors.result(f"{place}/grad_norm"), relative=True)
             after = vectors.parameters(f"{place}/after", [tuple(value.shape) for value in trained])
             # A shortened file leaves out the weights of wide clients; their part of the merge still tells.
             _note_all(differences, "client", trained if after else [], after or [])
-            rows = _rows(parts, level, client, number)
-            added = cuts.put(parts.cut, level, trained, rows)
+            rows = _rows(parts, submodel, client, number)
+            added = cuts.put(parts.cut, submodel, trained, rows)
             total = added if total is None else [have + more for have, more in zip(total, added)]
             masks.append(cuts.axis_masks(parts.cut, rows, vectors.precision))
         stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.cut.distinct}
@@ -204,10 +205,10 @@ def compare_clients(replay, differences):
         weights = [tf.constant(value, vectors.precision) for value in after]
 
 
-def _training(replay, level):
-    """Local training of one client at a level, alone in its stack; compiled once for all clients of the level."""
+def _training(replay, submodel):
+    """Local training of one client of a sub-model, alone in its stack; compiled once for all its clients."""
     parts, rate = replay.process.parts, tf.constant(replay.vectors.meta["lr"], replay.vectors.precision)
-    stack = parts.engine.stacks[level]
+    stack = parts.engine.stacks[submodel]
     weights = [tf.TensorSpec(shape, replay.vectors.precision) for shape in replay.shapes]
     # One trace for every number of steps and every size of a batch.
     work = [tf.TensorSpec(shape, tf.int32)
@@ -217,7 +218,7 @@ def _training(replay, level):
     def train(weights, number, *work):
         tables = {"personal": {}, "memory": {}}
         work = stack_round.Work(*work)
-        update = stack_round.train_stack(parts, level, weights, tables, number, tf.constant(0), work, rate)
+        update = stack_round.train_stack(parts, submodel, weights, tables, number, tf.constant(0), work, rate)
         return stack.unpack(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
     def alone(weights, client, number, plan, slot):
@@ -231,24 +232,24 @@ def _training(replay, level):
     return alone
 
 
-def _note_cut(replay, level, weights, client, number, differences):
+def _note_cut(replay, submodel, weights, client, number, differences):
     """The sub-model that the server hands out, bit by bit; files have it in float32, global-level clients never."""
     vectors, parts = replay.vectors, replay.process.parts
-    shapes = [tuple(v.shape) for v in parts.models[level].trainable_variables]
+    shapes = [tuple(v.shape) for v in parts.models[submodel].trainable_variables]
     before = vectors.parameters(f"round{number}/client{client}/before", shapes, results=False)
     if vectors.precision == "float32" and before is not None:
-        where = _where(parts, level, client, number)
-        _note_all(differences, "cut", cuts.take(parts.cut, level, weights, where), before)
+        where = _where(parts, submodel, client, number)
+        _note_all(differences, "cut", cuts.take(parts.cut, submodel, weights, where), before)
 
 
-def _where(parts, level, client, number):
+def _where(parts, submodel, client, number):
     classes = parts.present.shape[1]
-    return cuts.coordinates(parts.cut, level, parts.keep, tf.constant(number), tf.constant(client), tf.constant(0),
+    return cuts.coordinates(parts.cut, submodel, parts.keep, tf.constant(number), tf.constant(client), tf.constant(0),
                             tf.range(classes), tf.constant(0))
 
 
-def _rows(parts, level, client, number):
-    return cuts.merged_rows(parts.cut, _where(parts, level, client, number), tf.gather(parts.present, client))
+def _rows(parts, submodel, client, number):
+    return cuts.merged_rows(parts.cut, _where(parts, submodel, client, number), tf.gather(parts.present, client))
 
 
 def _note_all(differences, stage, found, expected):
