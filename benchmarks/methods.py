@@ -57,22 +57,25 @@ def command(args, method, seed, folder):
 
 
 def run(args, method, seed):
-    """Does one run, or what is missing of it; its folder."""
+    """Does one run, or what is missing of it; its folder, None if it failed."""
     folder = args.folder / args.data / f"{method}-{seed}"
     print(f"{method}, seed {seed}", file=sys.stderr, flush=True)
-    subprocess.run(command(args, method, seed, folder), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    return str(folder)
+    done = subprocess.run(command(args, method, seed, folder), cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        print(f"failed: {method}, seed {seed}", file=sys.stderr, flush=True)
+    return None if done.returncode else str(folder)
 
 
 def main():
-    """Runs what is missing and prints the table."""
+    """Runs what is missing and prints the table; the exit code."""
     args = parse()
     with ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(run, args, method, seed) for seed in args.seeds for method in args.methods]
         folders = [done.result() for done in waiting]
-    subprocess.run([sys.executable, str(ROOT / "benchmarks/compare.py"), *folders, "--metric", "global_accuracy",
-                    "local_accuracy", "local_worst_decile"], check=True)
+    compared = subprocess.run([sys.executable, str(ROOT / "benchmarks/compare.py"), *filter(None, folders), "--metric",
+                               "global_accuracy", "local_accuracy", "local_worst_decile"], check=False)
+    return compared.returncode or int(None in folders)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

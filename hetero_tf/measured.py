@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import calibration, evaluation, evaluation_personal, levels, seeds
+from hetero_tf import calibration, evaluation, evaluation_personal, layout, levels, seeds
 from hetero_tf import parts as building
 from hetero_tf.inputs import Input
 from hetero_tf.models import is_seed
@@ -40,7 +40,7 @@ class Measured:
     @functools.cached_property
     def paths(self):
         """Paths of the global values, in order."""
-        return tuple(self.networks.shapes(self.recipe.levels.global_level, self.dataset.classes))
+        return tuple(layout.shapes(self.networks, self.recipe.levels.global_level, self.dataset.classes))
 
     @functools.cached_property
     def global_model(self):

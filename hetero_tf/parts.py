@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import engines, registry, seeds
+from hetero_tf import engines, layout, registry, seeds
 from hetero_tf.accounting import memory
 from hetero_tf.accounting.counting import forward
 from hetero_tf.networks import build_networks
@@ -76,12 +76,12 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
     kept = dataset.classes if table is None else table.shape[1]
     example, most = example_shape(source, dataset), int(partition.train.sizes.max())
     engine = engines.choose(
-        recipe.engine, expected_clients(recipe, networks), lambda level, clients: networks.stack(level, clients, kept),
-        networks.drawn, device, parallel,
+        recipe.engine, expected_clients(recipe, networks),
+        lambda level, clients: layout.build_stack(networks, level, clients, kept), networks.drawn, device, parallel,
         lambda level: product_cost(recipe, networks.fresh(level, kept), example, most))
-    cut, y, sizes = networks.cut(kept), dataset.train.y, partition.train.sizes
+    cut, y, sizes = layout.build_cut(networks, kept), dataset.train.y, partition.train.sizes
     correction = registry.find("corrections", recipe.client.correction.name)
-    options, personal = recipe.client.correction.options, networks.personal()
+    options, personal = recipe.client.correction.options, layout.personal(networks)
     return RoundParts(
         models=tuple(networks.trained(level, kept) for level in networks.submodels), engine=engine, cut=cut,
         kinds=batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,),
@@ -95,7 +95,8 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
         labels=None if table is None else tf.constant(table),
         present=tf.constant(partition.label_mask if table is None else table >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
-        merged=networks.merged(cut), all_rows=recipe.round.label_rows == "all", personal=personal, parallel=parallel)
+        merged=layout.merged(networks, cut), all_rows=recipe.round.label_rows == "all", personal=personal,
+        parallel=parallel)
 
 
 def _function(kind, plugin):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import accounting, data, hardware, initial, plans, registry, seeds
+from hetero_tf import accounting, data, hardware, initial, layout, plans, registry, seeds
 from hetero_tf import parts as building
 from hetero_tf.measured import Measured
 from hetero_tf.packing import pack
@@ -44,11 +44,11 @@ class LearningProcess(Measured):
 
     def initialize(self):
         """The state before the first round; its values are those of the recipe's file, where it names one."""
-        return self._begin(self._given(self.networks.initial()))
+        return self._begin(self._given(layout.initial(self.networks)))
 
     def blank(self):
         """A state of the right shapes, without a look into the recipe's file of initial weights."""
-        return self._begin(self.networks.initial())
+        return self._begin(layout.initial(self.networks))
 
     def _given(self, weights):
         """Initial values with those of the recipe's file in their places."""

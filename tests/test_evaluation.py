@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import calibration, evaluation, parts, seeds
+from hetero_tf import calibration, evaluation, seeds
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models import all_layers
 from hetero_tf.partitions.partition import Partition

@@ -1,7 +1,6 @@
 """Rounds arranged as stacks: each client's own order is kept, and in a tick all active clients read alike."""
 
 import numpy as np
-import pytest
 
 from hetero_tf.packing import align, pack
 from hetero_tf.plans import Plan

@@ -21,7 +21,8 @@ def test_a_round_of_the_recipe_moves_what_it_trains(name):
     mix = [] if given.levels.idle else [MIXES[len(given.levels.mix)]]
     # Without exits or budgets to meet, three blocks show what nine do.
     fewer = ["model.settings.blocks=1"] if "blocks" in given.model.settings and not given.levels.budgets else []
-    process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer]))
+    ends = {level: given.levels.budgets[level] for level in "ad" if given.levels.budgets}
+    process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer, f"levels.budgets={ends}"]))
     before = process.initialize()
     state, row = process.next(before)
     metrics, _ = process.evaluate(state)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf import layout
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.stacks import CannotStack, build_stack
@@ -20,7 +21,7 @@ def both(request):
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
     def build(clients):
-        return process.networks.stack("a", clients, 7)
+        return layout.build_stack(process.networks, "a", clients, 7)
 
     model = build(1)
     return model, build_stack(model, build, 3)

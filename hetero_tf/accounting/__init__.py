@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf import cut as cuts
-from hetero_tf import hardware
+from hetero_tf import hardware, layout
 from hetero_tf.accounting import memory, trained, traffic
 from hetero_tf.accounting.counting import forward
 from hetero_tf.accounting.levels import Costs, travelling, works
@@ -145,7 +145,7 @@ def _tracked(networks, level):
     if level not in networks.stages:
         return {}
     axes = networks.recipe.levels.ensemble is not None
-    return {path: shape[axes:] for path, shape in networks.shapes(level, networks.classes).items()}
+    return {path: shape[axes:] for path, shape in layout.shapes(networks, level, networks.classes).items()}
 
 
 def _cost(recipe, level, parameters, shapes, found, moved, batch):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf import registry
+from hetero_tf import layout, registry
 from hetero_tf.accounting import memory, traffic
 from hetero_tf.networks import level_of, outline
 from hetero_tf.stages import Stage, whole
@@ -125,7 +125,7 @@ def works(process):
                   for path, axes in zip(process.paths, cut.axes)}
     labels, found = process.partition.label_mask.sum(axis=1), []
     for level in recipe.levels.names:
-        values = travelling(costs, level, networks.shapes(level, kept), label_axes, classes, labels)
+        values = travelling(costs, level, layout.shapes(networks, level, kept), label_axes, classes, labels)
         down, up = (round(count * np.dtype(recipe.float_type).itemsize) for count in values)
         found.append(traffic.Work(down, up, costs.flops(level)))
     return tuple(found)

@@ -95,7 +95,7 @@ def _resnet(file):
 def _digit(file):
     """The same for the digit net; each norm is a unit, for those that stay with the clients."""
     meta, norm, scaler = file.meta, *_settings(file.meta)
-    lines, stems, normed = [], {}, 0
+    lines, stems = [], {}
 
     def add(line, stem=None, inside=""):
         if stem is not None:

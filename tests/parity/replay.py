@@ -26,7 +26,7 @@ from recipes import recipe_text  # noqa: E402
 from vectors import Vectors  # noqa: E402
 
 from hetero_tf import cut as cuts  # noqa: E402
-from hetero_tf import calibration, evaluation, plans, recipe, rounds, stack_round  # noqa: E402
+from hetero_tf import calibration, plans, recipe, rounds, stack_round  # noqa: E402
 from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
 from hetero_tf.inputs import masked_text  # noqa: E402
 from hetero_tf.partitions.partition import Partition  # noqa: E402
