@@ -8,6 +8,10 @@ import pytest
 import tiny
 
 from hetero_tf import recipe
+from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.padded_conv2d import PaddedConv2D
+from hetero_tf.layers.pre_activation_block import PreActivationBlock
+from hetero_tf.layers.scaler import Scaler
 from hetero_tf.models import all_layers, build_model
 
 MNIST, CIFAR, TOKENS = (28, 28, 1), (32, 32, 3), (None,)
@@ -139,6 +143,26 @@ def test_initial_values_depend_on_the_seed_and_leave_pythons_generator_alone():
     assert tiny.same(values(1), values(1))
     assert not tiny.same(values(1), values(2))
     assert random.getstate() == state
+
+
+def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other():
+    """Initialisers draw their seeds when they are made or when they are built: another order would give others."""
+    def head():
+        return keras.layers.Dense(9, kernel_initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"))
+
+    state = random.getstate()
+    try:
+        random.seed(3)
+        value = inputs = keras.Input((5, 5, 2))
+        for make in (lambda: PaddedConv2D(8), Scaler, Norm, keras.layers.ReLU, lambda: PreActivationBlock(12, stride=2),
+                     keras.layers.GlobalAveragePooling2D, head):
+            value = make()(value)
+    finally:
+        random.setstate(state)
+    wanted = keras.Model(inputs, value).trainable_variables
+    found = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0, classes=9, seed=3).trainable_variables
+    for mine, one in zip(found, wanted, strict=True):
+        assert mine.numpy().tobytes() == one.numpy().tobytes(), mine.path
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "TEXT"])
