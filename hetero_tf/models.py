@@ -11,7 +11,7 @@ from hetero_tf.errors import BadInput, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
-from hetero_tf.recipe.schema import Classes, Width
+from hetero_tf.recipe.model import Classes, Width
 
 INITIALIZERS = {
     # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
@@ -24,7 +24,7 @@ def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", see
     """The layers of a recipe as a Keras model.
 
     Args:
-        model: `recipe.schema.Model`.
+        model: `recipe.model.Model`.
         shape: Of one input without the batch axis; float pixels, or int32 tokens where it is `(None,)`.
         width: Share of channels in (0, 1], for `!w`.
         scale: Width divided by the global model's width, for the Scalers.

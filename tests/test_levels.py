@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from hetero_tf import levels
-from hetero_tf.recipe.schema import Levels, Width
+from hetero_tf.recipe.model import Width
+from hetero_tf.recipe.schema import Levels
 
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 

@@ -9,7 +9,8 @@ from bad_recipes import BASE, TEXT
 from hetero_tf import recipe
 from hetero_tf.errors import BadInput
 from hetero_tf.recipe.files import LARGEST_FILE, shipped
-from hetero_tf.recipe.schema import Classes, Plugin, Width
+from hetero_tf.recipe.model import Classes, Width
+from hetero_tf.recipe.schema import Plugin
 
 SHIPPED = sorted(shipped())
 

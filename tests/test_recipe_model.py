@@ -10,7 +10,7 @@ from bad_recipes import BASE, TEXT
 from hetero_tf import recipe
 from hetero_tf.errors import BadInput
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.schema import Width
+from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.shapes import needs_map, needs_tokens
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"

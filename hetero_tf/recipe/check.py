@@ -6,8 +6,9 @@ import re
 from hetero_tf import budgets, registry
 from hetero_tf.errors import did_you_mean
 from hetero_tf.recipe import layers
+from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Data, Levels, Model, Plugin, Recipe, default_of
+from hetero_tf.recipe.schema import Data, Levels, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import Want, convert, parse_type, wanted
 
 _WIDTH = Want("float", above=0.0, high=1.0)

@@ -3,7 +3,7 @@
 from hetero_tf.errors import did_you_mean
 from hetero_tf.recipe import methods, shapes
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Classes
+from hetero_tf.recipe.model import Classes
 
 # Text has no test examples of single clients, and its loss covers all positions, so accuracy says little.
 MEASURED = {

@@ -5,8 +5,9 @@ import dataclasses
 from hetero_tf import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.check import keys, want_of
+from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import show
-from hetero_tf.recipe.schema import Data, Model, Plugin, Recipe, default_of
+from hetero_tf.recipe.schema import Data, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import wanted
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"

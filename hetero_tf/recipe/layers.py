@@ -2,8 +2,8 @@
 
 from hetero_tf.errors import did_you_mean
 from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import Setting, Wrong, show
-from hetero_tf.recipe.schema import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.values import Want, convert
 from hetero_tf.registry import snake_case
 

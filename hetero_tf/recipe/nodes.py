@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hetero_tf.errors import BadInput
-from hetero_tf.recipe.schema import Classes, Width
+from hetero_tf.recipe.model import Classes, Width
 
 FRAME = 110
 

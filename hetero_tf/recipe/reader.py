@@ -12,8 +12,8 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
+from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Node, Place, Setting, refusal, show
-from hetero_tf.recipe.schema import Classes, Width
 
 DEPTH = 50
 NODES = 10_000

@@ -3,8 +3,9 @@
 This file is the only place where a default is written down. `recipes/README.md` is generated from it.
 """
 
-import math
 from dataclasses import MISSING, dataclass, field
+
+from hetero_tf.recipe.model import Model
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
@@ -42,75 +43,6 @@ class Plugin:
 
     name: str
     options: dict = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Width:
-    """`!w n`: n on a model of width 1, ceil(n * width) on a sub-model."""
-
-    size: int
-
-    def at(self, width):
-        """The size at `width`; the tolerance keeps 100 at width 0.07 at 7, which the float product exceeds."""
-        return max(1, math.ceil(self.size * width - 1e-9))
-
-
-@dataclass(frozen=True)
-class Classes:
-    """`!classes`: the label axis, one entry per class (or per word of the vocabulary)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerSpec:
-    """One layer of the model: a class name of the layer table with its arguments.
-
-    `name` is unique in the model and equal at every level. `unit` names the nested list that the layer
-    stands in. `exit` is the number of the exit that the layer's branch ends in, None on the trunk. `alike` names the
-    first copy of a `Repeat` whose initial values this copy takes over. `where` is file:line:column.
-    """
-
-    kind: str
-    args: dict
-    name: str
-    unit: str
-    exit: int | None = None
-    alike: str | None = None
-    where: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """The layers, in order, and what they start from.
-
-    `settings` are values that layers refer to by `!setting name`. `initial_weights` is a file of weights by variable
-    path; `fresh` names layers that start from their own initial values all the same. See `initial.read`.
-    """
-
-    layers: tuple[LayerSpec, ...]
-    settings: dict = field(default_factory=dict)
-    initial_weights: str | None = None
-    fresh: tuple[str, ...] = ()
-
-    @property
-    def units(self):
-        """`{layer: unit}` by name; a variable's path begins with the name of its layer."""
-        return {spec.name: spec.unit for spec in self.layers}
-
-    @property
-    def trunk(self):
-        """The names of the trunk's units, in order."""
-        return tuple(dict.fromkeys(spec.unit for spec in self.layers if spec.exit is None))
-
-    @property
-    def exits(self):
-        """The exits before the trunk's end: `{number: (units of the trunk before it, unit of the branch)}`."""
-        found, before = {}, set()
-        for spec in self.layers:
-            if spec.exit is None:
-                before.add(spec.unit)
-            else:
-                found[spec.exit] = (len(before), spec.unit)
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ channels it has.
 
 from hetero_tf import registry
 from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Classes, Width
 
 # Arguments that set the number of output channels, in the order in which they are looked for.
 _CHANNELS = ("filters", "units", "width")

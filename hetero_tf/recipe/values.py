@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Classes, Width
 
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = 1e9
