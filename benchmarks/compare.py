@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares runs: a Markdown table with the mean and the spread over seeds of what they reached and what it cost.
 
-    benchmarks/compare.py runs/* [--metric global_accuracy local_worst_decile] [--target 95] [--json]
+    benchmarks/compare.py runs/* [--metric global_accuracy local_worst_decile] [--target 95] [--at 10 20] [--json]
 
 Runs whose recipes differ in nothing but the seed are one row; `--set name=NAME` gives a row its name. Spreads are
 standard deviations over seeds (divided by one less than their number). "last" is the last round that was measured;
-"best" is the best one, chosen on the test set, so it flatters. The target is one of the first metric.
+"best" is the best one, chosen on the test set, so it flatters. The target is one of the first metric; so are the
+values at the rounds of `--at`, its curve.
 """
 
 import argparse
@@ -52,6 +53,7 @@ def parse(arguments=None):
     parser.add_argument("folders", nargs="+", help="run folders")
     parser.add_argument("--metric", nargs="+", default=["global_accuracy"], help="metrics to compare")
     parser.add_argument("--target", type=float, help="value of the first metric that is to be reached")
+    parser.add_argument("--at", type=int, nargs="+", default=[], help="rounds at which to show the first metric")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args(arguments)
 
@@ -90,12 +92,12 @@ def grouped(runs):
             for group in groups.values()}
 
 
-def summary(run, metric, target=None):
+def summary(run, metric, target=None, at=()):
     """What one run reached in one metric.
 
     Returns:
-        {"last", "best": values; "best_round"; and if `target` is given "target_round" and "target_bytes", None where
-        it is not reached}.
+        {"at ROUND" for each of `at`, None where that round was not measured; "last", "best": values; "best_round";
+        and if `target` is given "target_round" and "target_bytes", None where it is not reached}.
 
     Raises:
         BadInput: The run does not measure it.
@@ -106,7 +108,8 @@ def summary(run, metric, target=None):
         raise BadInput(f"{run.folder}: does not measure it; known: {', '.join(known)}. Received: metric={metric}")
     sign = -1 if metric.endswith(LOWER_IS_BETTER) else 1
     best_round, best = max(found, key=lambda pair: sign * pair[1])
-    values = {"last": found[-1][1], "best": best, "best_round": best_round}
+    values = {f"at {round}": dict(found).get(round) for round in at}
+    values |= {"last": found[-1][1], "best": best, "best_round": best_round}
     if target is not None:
         reached = [round for round, value in found if sign * value >= sign * target]
         values["target_round"] = reached[0] if reached else None
@@ -127,13 +130,13 @@ def cost(run, last=None):
     return {"bytes": total, "client_bytes": total / clients, "flops": sum(row["flops"] for row in rows)}
 
 
-def compare(groups, names, target=None):
+def compare(groups, names, target=None, at=()):
     """One row for each group, ready for JSON: each value as {"mean", "spread", "of": runs that have it}."""
     rows = []
     for name, runs in groups.items():
         row = {"name": name, "seeds": [run.recipe.seed for run in runs], "rounds": runs[0].recipe.rounds}
         for place, metric in enumerate(names):
-            found = [summary(run, metric, None if place else target) for run in runs]
+            found = [summary(run, metric) if place else summary(run, metric, target, at) for run in runs]
             row |= {f"{metric} {key}": spread([values[key] for values in found]) for key in found[0]}
         costs = [cost(run) for run in runs]
         rows.append(row | {key: spread([values[key] for values in costs]) for key in costs[0]})
@@ -184,7 +187,7 @@ def main(arguments=None):
     args = parse(arguments)
     try:
         groups = grouped([read(folder) for folder in args.folders])
-        rows = compare(groups, args.metric, args.target)
+        rows = compare(groups, args.metric, args.target, args.at)
     except Refusal as refusal:
         print(f"error: {refusal}", file=sys.stderr)
         return refusal.code

@@ -58,6 +58,14 @@ def test_a_target_that_only_some_seeds_reach_says_so(write, capsys):
     assert cells[5:7] == ["1.5 ± 0.71 (2 of 3)", "6 ± 2.8 (2 of 3)"]
 
 
+def test_a_curve_shows_the_first_metric_at_some_rounds(write, capsys):
+    folders = [write("one", [10.0, 50.0, 90.0]), write("two", [20.0, None, 80.0], "seed=1")]
+    _, out, _ = printed(capsys, *folders, "--metric", "global_accuracy", "global_loss", "--at", "1", "2", "9")
+    head, _, row = (line.split(" | ") for line in out.splitlines())
+    assert head[3:7] == ["global_accuracy at 1", "global_accuracy at 2", "global_accuracy at 9", "global_accuracy last"]
+    assert row[3:6] == ["15 ± 7.1", "50 (1 of 2)", "-"]
+
+
 def test_losses_are_better_when_lower(write, capsys):
     folder = write("one", [10.0, 60.0, None, 40.0])
     _, out, _ = printed(capsys, folder, "--metric", "global_loss", "global_accuracy", "--target", "1.6", "--json")
