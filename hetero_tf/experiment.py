@@ -97,14 +97,15 @@ def _facts(process, settings):
 def _restore(run, process, console):
     found = states.open_newest(run.checkpoints, process)
     if found is None:
-        return training.Progress(process.initialize(), {}, {})
+        return training.Progress(process.initialize(), {}, {}, 0)
     state, _, info, skipped = found
     for sentence in skipped:
         console.say(f"skipped: {sentence}")
     console.say(f"resumed {run.path} after round {state.round}")
     if state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; --set rounds=N trains more")
-    return training.Progress(state, info["last"], resume.best_there(run, info["best"], console.say))
+    best = resume.best_there(run, info["best"], console.say)
+    return training.Progress(state, info["last"], best, info["spent"])
 
 
 def _finish(run, process, progress, facts, console):

@@ -13,7 +13,7 @@ from hetero_tf.errors import BadInput
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.store import environment, files, metrics, sealed
 
-SEALED = ("recipe", "environment", "metrics", "last", "best")
+SEALED = ("recipe", "environment", "metrics", "last", "best", "spent")
 
 
 @contextlib.contextmanager

@@ -15,11 +15,18 @@ LOWER_IS_BETTER = ("global_loss", "local_loss", "global_perplexity")
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: the `process.State`, and the metrics of the last and the best evaluation, with "round"."""
+    """Where a run stands.
+
+    Attributes:
+        state: `process.State`.
+        last, best: The metrics of the last and the best evaluation, with "round".
+        spent: Bytes that all rounds have sent, in both directions.
+    """
 
     state: object
     last: dict
     best: dict
+    spent: int
 
 
 def train_rounds(run, process, progress, facts, console):
@@ -39,7 +46,6 @@ def train_rounds(run, process, progress, facts, console):
         NotFinite: A round came to nothing twice; the state before it is sealed.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
-    spent = traffic.totals(metrics.rows(run.metrics))["bytes"]
     with ThreadPoolExecutor(1) as planner:
         ahead = planner.submit(plan_call, process, first)
         _trace(process, progress, console)
@@ -59,8 +65,7 @@ def train_rounds(run, process, progress, facts, console):
                 ahead = planner.submit(plan_call, process, state.round)
             if progress.state.round == first:
                 _say_first(console, len(rows))
-            rows = traffic.accumulated(rows, spent)
-            spent = rows[-1]["bytes"]
+            rows = traffic.accumulated(rows, progress.spent)
             progress = _measure_and_seal(run, process, progress, state, rows, facts)
             left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
             console.progress(_line(process, rows[-1], examples / seconds, left))
@@ -92,7 +97,8 @@ def _measure_and_seal(run, process, progress, state, rows, facts):
         progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
     for row in rows:
         metrics.append(run.metrics, row)
-    return _seal(run, recipe, dataclasses.replace(progress, state=state), statistics, facts)
+    progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"])
+    return _seal(run, recipe, progress, statistics, facts)
 
 
 def plan_call(process, first):
@@ -141,7 +147,7 @@ def _seal(run, recipe, progress, statistics, facts, always=False):
     due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
     if not (improved or due):
         return progress
-    about = {"last": last, **resume.seal(run, recipe, facts)}
+    about = {"last": last, "spent": progress.spent, **resume.seal(run, recipe, facts)}
     values = states.packed(state, statistics)
     if improved:
         progress = dataclasses.replace(progress, best=last)

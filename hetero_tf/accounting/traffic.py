@@ -102,16 +102,6 @@ def round_cost(works, levels, steps, examples, stages):
                      np.rint((flops[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64))
 
 
-def totals(rows):
-    """What a run has cost up to its last row: `{"bytes": both directions, "flops"}`.
-
-    Args:
-        rows: Rows of metrics, each with what `RoundCost.metrics` gives.
-    """
-    return {"bytes": sum(row["bytes_down"] + row["bytes_up"] for row in rows),
-            "flops": sum(row["flops"] for row in rows)}
-
-
 def accumulated(rows, spent):
     """The rows of the next rounds with "bytes", all that the run has cost up to each; `spent`: before the first."""
     found = []

@@ -85,7 +85,10 @@ def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):  # noqa: F8
     path.unlink()
     _, said = train(folders / "stopped", RECIPE, *MORE)
     assert f"note: {path} is gone; the rows up to round 2 are lost\n" in said
-    assert [row["round"] for row in runs.rows(folders / "stopped")] == [3, 4, 5]
+    rows = runs.rows(folders / "stopped")
+    assert [row["round"] for row in rows] == [3, 4, 5]
+    whole = {row["round"]: row["bytes"] for row in runs.rows(folders / "finished")}
+    assert [row["bytes"] for row in rows] == [whole[number] for number in (3, 4, 5)]
 
 
 def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):  # noqa: F811
