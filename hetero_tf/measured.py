@@ -81,7 +81,7 @@ class Measured:
         full, short = calibration.statistics_batches(
             examples, settings.statistics_batch, seeds.rng(seed, "statistics", state.round))
         key = seeds.seed32(seed, "statistics noise", state.round)
-        calibrate = self._calibrate if level == top else self._build_calibrate(level)
+        calibrate = self._calibrate if level == top else self._build_calibrate(model, level)
         return dict(zip(paths, calibrate(self._weights(state, model), full, short, key)))
 
     def model(self, state, level=None, statistics=None):
@@ -118,13 +118,13 @@ class Measured:
         """The values of a predictor's trainable variables, in its order."""
         return [self._value(state, variable) for variable in model.trainable_variables]
 
-    def _build_calibrate(self, level):
-        return calibration.build_calibrate(self.build(level), self.build(level), self.input, self.parts.x, self.parts.y,
+    def _build_calibrate(self, model, level):
+        return calibration.build_calibrate(model, self.build(level), self.input, self.parts.x, self.parts.y,
                                           self.recipe.evaluate.statistics_batch, self.parallel)
 
     @functools.cached_property
     def _calibrate(self):
-        return self._build_calibrate(self.recipe.levels.global_level)
+        return self._build_calibrate(self.global_model, self.recipe.levels.global_level)
 
     @functools.cached_property
     def _test(self):
