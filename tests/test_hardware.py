@@ -64,9 +64,9 @@ def test_an_import_that_fails_leaves_everything_as_it_was(run, tmp_path):
 
 def test_the_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
-    recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e")), precision="float64")
+    recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
     process = SimpleNamespace(parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",))), recipe=recipe,
-                              parallel=3)
+                              networks=SimpleNamespace(submodel_of=(0, 1, 1)), parallel=3)
     assert hardware.report(process) == {
-        "clients_at_once": {"a": 1, "e": 5}, "reasons": ["level a: why"], "compiled": False, "parallel": 3,
+        "clients_at_once": {"a": 1, "e": 5, "f": 5}, "reasons": ["level a: why"], "compiled": False, "parallel": 3,
         "threads": 1, "precision": "float64", "device": hardware.devices()}

@@ -19,8 +19,9 @@ MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 def test_a_round_of_the_recipe_moves_what_it_trains(name):
     given = recipe.load(name)
     mix = [] if given.levels.idle else [MIXES[len(given.levels.mix)]]
-    # Without exits or budgets to meet, three blocks show what nine do.
-    fewer = ["model.settings.blocks=1"] if "blocks" in given.model.settings and not given.levels.budgets else []
+    # Without exits, budgets or units by name, three blocks show what nine do.
+    needed = given.levels.budgets or set(given.round.personal) - {"all"} or "blocks" not in given.model.settings
+    fewer = [] if needed else ["model.settings.blocks=1"]
     ends = {level: given.levels.budgets[level] for level in "ad" if given.levels.budgets}
     process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer, f"levels.budgets={ends}"]))
     before = process.initialize()
