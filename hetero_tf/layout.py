@@ -66,13 +66,18 @@ def personal(networks):
     return tuple(place for place, path in enumerate(paths) if "all" in own or units[path.split("/")[0]] in own)
 
 
-def merged(networks, cut):
-    """For each global value and sub-model, after how many stages clients count in its merge; 0: never."""
-    units, kept = networks.recipe.model.units, personal(networks)
+def merged(networks, cut, personal):
+    """For each global value and sub-model, after how many stages clients count in its merge; 0: never.
+
+    Args:
+        cut: As `build_cut` gives it.
+        personal: As `personal` gives it.
+    """
+    units = networks.recipe.model.units
     paths = shapes(networks, networks.recipe.levels.global_level, networks.classes)
-    return tuple(tuple(_counts_from(networks, level, units[path.split("/")[0]]) if holds and place not in kept else 0
-                       for holds, level in zip(held, networks.submodels))
-                 for place, (path, held) in enumerate(zip(paths, cut.held)))
+    return tuple(tuple(
+        _counts_from(networks, level, units[path.split("/")[0]]) if holds and place not in personal else 0
+        for holds, level in zip(held, networks.submodels)) for place, (path, held) in enumerate(zip(paths, cut.held)))
 
 
 def _counts_from(networks, level, unit):

@@ -95,7 +95,7 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
         labels=None if table is None else tf.constant(table),
         present=tf.constant(partition.label_mask if table is None else table >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
-        merged=layout.merged(networks, cut), all_rows=recipe.round.label_rows == "all", personal=personal,
+        merged=layout.merged(networks, cut, personal), all_rows=recipe.round.label_rows == "all", personal=personal,
         parallel=parallel)
 
 
