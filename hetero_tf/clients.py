@@ -1,7 +1,7 @@
 """Local training of the clients of one stack: plain SGD steps inside the graph."""
 
+import dataclasses
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,30 +23,6 @@ class LocalResult:
     gradient_norms: tf.Tensor
 
 
-@dataclass(frozen=True)
-class Batches:
-    """What the clients of a stack read in each tick.
-
-    Attributes:
-        read: `(tick, key, kind) -> (inputs, targets)`; key: int32 [K, words]; kind: one of `kinds`.
-        active: `tick -> bool [K]`, False for clients that idle; None: nobody ever idles.
-        kinds: Every shape that a batch can have, for XLA, which needs them while it compiles; (None,): the shape is
-            known when it is read.
-        choose: `tick -> position in kinds`.
-        stage: `tick -> position in the stages of the stack`.
-        ticks: Scalar int32, how many are trained; 0 leaves the weights as they are.
-        most: Scalar int32 >= ticks, the length of what is recorded.
-    """
-
-    read: Callable
-    active: Callable | None
-    kinds: tuple
-    choose: Callable
-    stage: Callable
-    ticks: tf.Tensor
-    most: tf.Tensor
-
-
 def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key):
     """Runs the SGD steps of a stack's clients in a loop of the graph.
 
@@ -55,7 +31,7 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
         objective: `(outputs, targets) -> [K]`, outputs: list of logits.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
         optimizer: `recipe.schema.Optimizer`.
-        batches: `Batches`.
+        batches: `batches.Batches`.
         weights: [K, values], the starting values.
         learning_rate: Scalar.
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each client's own step is added to it.
@@ -67,9 +43,9 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
     record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[clients])
     trained = _masks(stack, weights.dtype)
 
-    def step(tick, done, weights, momenta, losses, norms):
+    def step(batches, stages, tick, done, weights, momenta, losses, norms):
         own = tf.concat([key, done[:, None]], 1)
-        loss, gradients, *running = _slope(stack, objective, batches, tick, own, weights)
+        loss, gradients, *running = _slope(stack, objective, batches, stages, tick, own, weights)
         learned = weights[:, :parameters] if running else weights
         gradients = gradients if correct is None else gradients + correct(learned)
         moving = None if trained is None else trained[batches.stage(tick)]
@@ -88,13 +64,27 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
                 norms.write(tick, norm))
 
     momenta = tf.zeros_like(weights[:, :parameters])
-    start = (0, tf.zeros([clients], tf.int32), weights, momenta, record, record)
-    _, _, weights, _, losses, norms = tf.while_loop(
-        lambda tick, *_: tick < batches.ticks, step, start, parallel_iterations=1)
+    state = (0, tf.zeros([clients], tf.int32), weights, momenta, record, record)
+    for stages in stack.loops:
+        own = _batches_of(stack, batches, stages, weights=state[2])
+        state = tf.while_loop(lambda tick, *_, own=own: tick < own.ticks, functools.partial(step, own, stages), state,
+                              parallel_iterations=1)
+    _, _, weights, _, losses, norms = state
     return LocalResult(weights, losses.stack(), norms.stack())
 
 
-def _slope(stack, objective, batches, tick, key, weights):
+def _batches_of(stack, batches, stages, weights):
+    """The batches up to the end of some stages; from a buffer where these begin behind frozen units."""
+    if stages[-1] + 1 < len(stack.stages):
+        batches = dataclasses.replace(batches, ticks=batches.end(stages[-1]))
+    before = stack.stages[stages[0]].before
+    if before is None:
+        return batches
+    forward, shape = functools.partial(stack.handed_on, weights, stage=stages[0]), before.model.outputs[0].shape[1:]
+    return dataclasses.replace(batches, read=batches.buffered(stages[0], forward, shape, weights.dtype))
+
+
+def _slope(stack, objective, batches, stages, tick, key, weights):
     """Losses [K], their gradients [K, parameters] and, where there are any, the new running statistics."""
     def branch(stage, kind):
         inputs, targets = batches.read(tick, key, kind)
@@ -106,10 +96,10 @@ def _slope(stack, objective, batches, tick, key, weights):
         gradients = tf.ensure_shape(gradients, weights.shape)
         return (loss, gradients) if running is None else (loss, gradients[:, :stack.parameters], running)
 
-    branches = [functools.partial(branch, stage, kind) for stage in range(len(stack.stages)) for kind in batches.kinds]
+    branches = [functools.partial(branch, stage, kind) for stage in stages for kind in batches.kinds]
     if len(branches) == 1:
         return branches[0]()
-    return tf.switch_case(batches.stage(tick) * len(batches.kinds) + batches.choose(tick), branches)
+    return tf.switch_case((batches.stage(tick) - stages[0]) * len(batches.kinds) + batches.choose(tick), branches)
 
 
 def _chosen(which, new, old):

@@ -27,14 +27,14 @@ class Engine:
     reasons: tuple
 
 
-def choose(engine, expected, build, drawn, device, parallel, product_cost):
+def choose(engine, expected, build, apart, device, parallel, product_cost):
     """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
 
     Args:
         engine: "auto", "slots" or "cohort".
         expected: `{level name: clients that a round has of its sub-model, on average}`.
         build: `(level name, clients) -> stacks.Stack`.
-        drawn: Whether every step of a client draws its own stage, so that clients side by side would mostly idle.
+        apart: Names of the levels whose clients cannot be computed side by side.
         device: "cpu" or "gpu".
         parallel: Stacks in flight at once.
         product_cost: `level name -> multiply-adds` of a product over a batch, on average over a forward pass.
@@ -44,7 +44,7 @@ def choose(engine, expected, build, drawn, device, parallel, product_cost):
     """
     stacks, reasons = [], []
     for name, many in expected.items():
-        clients = 1 if drawn else _clients(engine, many, device, parallel, lambda: product_cost(name))
+        clients = 1 if name in apart else _clients(engine, many, device, parallel, lambda: product_cost(name))
         stack = build(name, 1)
         if clients > 1:
             try:

@@ -52,8 +52,15 @@ def build_stack(networks, level, clients, classes):
     own, learned = _values(networks, level, classes)
     stages, units = networks.stages[level], networks.recipe.model.units
     copies = 1 + max(route.copy for stage in stages for route in stage.routes)
-    found = tuple(StageNets(tuple(_net(networks, level, route, clients, classes, copies) for route in stage.routes),
-                            _moving(stage, units, own[:learned], copies)) for stage in stages)
+
+    def net(route):
+        return _net(networks, level, route, clients, classes, copies)
+
+    def before(stage):
+        return next((net(route.before) for route in stage.routes if route.buffered), None)
+
+    found = tuple(StageNets(tuple(map(net, stage.routes)), _moving(stage, units, own[:learned], copies), before(stage))
+                  for stage in stages)
     held = list(_shapes(networks, own).values())
     return Stack(clients, (*held[:learned] * copies, *held[learned:] * copies), learned * copies, copies, found)
 

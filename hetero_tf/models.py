@@ -46,11 +46,14 @@ def build_model(model, shape, width, scale=1.0, classes=10, dtype="float32", see
         ValueError: A layer cannot take what the twin's layer before it gives.
     """
     with _seeded(seed):
-        inputs = _inputs(shape, keras.DTypePolicy(dtype).variable_dtype, clients)
+        held = keras.DTypePolicy(dtype).variable_dtype
+        inputs = _inputs(shape, held, clients)
         make = functools.partial(_layer, width=width, classes=classes, dtype=dtype,
                                  supplied={"scale": scale, "clients": clients})
         layers = {}
         link = _link(model, make, inputs, clients) if route is not None and route.linked else None
+        if route is not None and route.buffered:
+            inputs = keras.Input(_handed_on(model, make, inputs.shape, route.before.units)[1:], dtype=held)
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     for spec in model.layers:
         if spec.name in layers and spec.alike in layers:
@@ -63,7 +66,7 @@ def _is_on(spec, route):
     """Whether a layer lies on a route."""
     if route is None:
         return spec.exit is None
-    return spec.unit in route.units if spec.exit is None else spec.exit in route.exits
+    return spec.unit in route.stepped if spec.exit is None else spec.exit in route.exits
 
 
 def _walk(model, make, layers, inputs, route, link):
@@ -72,7 +75,8 @@ def _walk(model, make, layers, inputs, route, link):
     Each layer is made just before it is called, and added to `layers`: some initialisers draw their seeds when they are
     made and others when they are built, so the order decides the initial values.
     """
-    value, branches, run = inputs, {}, set()
+    value, branches = inputs, {}
+    run = set(route.before.units) if route is not None and route.buffered else set()
     for spec in model.layers:
         if not _is_on(spec, route):
             continue
@@ -93,14 +97,19 @@ def _walk(model, make, layers, inputs, route, link):
 
 def _link(model, make, inputs, clients):
     """The layer that brings a map to the size that the head takes; None where a model has no maps to bring."""
-    shape = inputs.shape
-    for spec in model.layers:
-        if spec.exit is None and spec.unit != model.trunk[-1]:
-            shape = make(spec).compute_output_shape(shape)
+    shape = _handed_on(model, make, inputs.shape, model.trunk[:-1])
     if len(shape) != 4:
         return None
     # Without a type Keras would cast float64 maps to float32.
     return Link(shape[1], shape[-1] // clients, clients, name="link", dtype=inputs.dtype)
+
+
+def _handed_on(model, make, shape, units):
+    """The shape of what so many first units of the trunk hand on."""
+    for spec in model.layers:
+        if spec.exit is None and spec.unit in units:
+            shape = make(spec).compute_output_shape(shape)
+    return shape
 
 
 def _inputs(shape, dtype, clients):

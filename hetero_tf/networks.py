@@ -46,6 +46,12 @@ class Networks:
         ways = [self._way(name) for name in self.submodels]
         return tuple(ways.index(self._way(name)) for name in self.recipe.levels.names)
 
+    @functools.cached_property
+    def apart(self):
+        """The levels whose clients are computed one by one: side by side they would mostly idle, or have buffers."""
+        return frozenset(name for name, stages in self.stages.items()
+                         if self.drawn or any(route.buffered for stage in stages for route in stage.routes))
+
     def _way(self, level):
         """All that tells the training of a level's clients from that of others."""
         return self.route(level), self.stages[level]

@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import engines, layout, registry, seeds
+from hetero_tf import buffers, engines, layout, registry, seeds
 from hetero_tf.accounting import memory
 from hetero_tf.accounting.counting import forward
+from hetero_tf.buffers import Epochs
 from hetero_tf.networks import build_networks
 from hetero_tf.stack_round import RoundParts
 
@@ -77,14 +78,17 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
     example, most = example_shape(source, dataset), int(partition.train.sizes.max())
     engine = engines.choose(
         recipe.engine, expected_clients(recipe, networks),
-        lambda level, clients: layout.build_stack(networks, level, clients, kept), networks.drawn, device, parallel,
+        lambda level, clients: layout.build_stack(networks, level, clients, kept), networks.apart, device, parallel,
         lambda level: product_cost(recipe, networks.fresh(level, kept), example, most))
+    for stack in engine.stacks:
+        buffers.check(source, dataset.train.x, stack)
     cut, y, sizes = layout.build_cut(networks, kept), dataset.train.y, partition.train.sizes
     correction = registry.find("corrections", recipe.client.correction.name)
     options, personal = recipe.client.correction.options, layout.personal(networks)
     return RoundParts(
         models=tuple(networks.trained(level, kept) for level in networks.submodels), engine=engine, cut=cut,
         kinds=batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,),
+        epochs=Epochs(recipe.client.epochs, -(-most // recipe.client.batch_size), min(recipe.client.batch_size, most)),
         keep=_function("submodels", recipe.round.submodel),
         objective=_function("objectives", recipe.client.loss), couple=_function("couplings", recipe.client.coupling),
         correct=None if recipe.client.correction.name == "none" else functools.partial(correction.correct, **options),
@@ -110,7 +114,7 @@ def _server(recipe, registered):
 
 
 def batch_kinds(recipe, dataset, partition, source):
-    """(examples, positions) of every batch that some client can read, see `clients.Batches.kinds`."""
+    """(examples, positions) of every batch that some client can read, see `batches.Batches.kinds`."""
     size, counts = recipe.client.batch_size, np.unique(partition.train.sizes)
     examples = {size} if (counts >= size).any() else set()
     examples |= set((counts % size).tolist()) - {0}

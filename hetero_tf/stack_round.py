@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf import cut as cuts
-from hetero_tf.clients import Batches, LocalResult, train_locally
+from hetero_tf.batches import build_batches
+from hetero_tf.buffers import Epochs
+from hetero_tf.clients import LocalResult, train_locally
 from hetero_tf.engines import Engine
 from hetero_tf.inputs import Input, Labels, all_labels
 from hetero_tf.recipe.schema import Optimizer
@@ -32,7 +34,8 @@ class RoundParts:
         merged: For each variable and sub-model, after how many stages its clients count for the variable; 0: never.
         all_rows: Whether the rows of labels that a client lacks are merged too.
         personal: Positions of the variables that stay with the clients.
-        kinds: `clients.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
+        kinds: `batches.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
+        epochs: `buffers.Epochs` of the clients.
         parallel: Stacks in flight at once.
     """
 
@@ -57,6 +60,7 @@ class RoundParts:
     all_rows: bool
     personal: tuple
     kinds: tuple
+    epochs: Epochs
     parallel: int
 
 
@@ -134,7 +138,7 @@ def train_stack(parts, submodel, weights, tables, round, seed, work, learning_ra
         if parts.correct is not None:
             correct = functools.partial(parts.correct, start=learned, memory=memory)
         local = train_locally(stack, _objective(parts, axis, present, round), correct, parts.optimizer,
-                              _batches(parts, stack.clients, steps, axis), start, learning_rate, key)
+                              build_batches(parts, stack.clients, steps, axis), start, learning_rate, key)
         after = [] if memory is None else [parts.remember(memory, local.weights[:, :stack.parameters], learned)]
         # Running statistics stand behind the trainable values of a row; nothing is remembered about them.
         after = [tf.pad(value, [[0, 0], [0, start.shape[1] - stack.parameters]]) for value in after]
@@ -183,25 +187,3 @@ def _objective(parts, axis, present, round):
         return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
 
     return objective
-
-
-def _batches(parts, clients, steps, axis):
-    """The `clients.Batches` of a stack."""
-    ticks, rows, starts, stages = steps
-
-    def counts(tick):
-        return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
-
-    def read(tick, key, kind):
-        count, length = (tf.reduce_max(counts(tick)), None) if kind is None else kind
-        chosen = tf.maximum(rows[:, tick, :count], 0)
-        return parts.input.batch(parts.x, parts.y, chosen, starts[tick], key, axis, training=True, length=length)
-
-    def choose(tick):
-        if len(parts.kinds) == 1:
-            return 0
-        found = tf.stack([tf.reduce_max(counts(tick)), parts.input.length(parts.x, starts[tick])])
-        return tf.argmax(tf.reduce_all(found == tf.constant(parts.kinds), axis=1), output_type=tf.int32)
-
-    active = (lambda tick: counts(tick) > 0) if clients > 1 else None
-    return Batches(read, active, parts.kinds, choose, lambda tick: stages[tick], ticks, tf.shape(rows)[1])

@@ -25,10 +25,12 @@ class StageNets:
     Attributes:
         nets: `nets.Net` of each route.
         trained: bool [learned], the values that move; None: all of them.
+        before: `nets.Net` of the frozen units where the steps begin behind them and read what they give from a buffer.
     """
 
     nets: tuple[Net, ...]
     trained: np.ndarray | None
+    before: Net | None
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,18 @@ class Stack:
     def _own(self, values):
         trainable, running = self.learned // self.copies, (len(values) - self.learned) // self.copies
         return [*values[:trainable], *values[self.learned:self.learned + running]]
+
+    @property
+    def loops(self):
+        """Positions of the stages that are trained in one loop: all, or one where a buffer is filled between them."""
+        numbers = range(len(self.stages))
+        return [[number] for number in numbers] if any(stage.before for stage in self.stages) else [list(numbers)]
+
+    def handed_on(self, matrix, inputs, stage):
+        """What the frozen units of a stage give for inputs [K, batch, ...], like them."""
+        key = tf.zeros([self.clients, 1], tf.int32)
+        (found,), _ = self.stages[stage].before.call(tf.split(matrix, self.sizes, axis=1), self.shapes, key, inputs)
+        return found
 
     def call(self, matrix, key, inputs, stage=0):
         """One training step of a stage.

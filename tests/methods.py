@@ -23,7 +23,7 @@ def deep(norm="none"):
 
 
 DENSE = tiny.DENSE.replace("epochs: 1", "epochs: 2")
-DEEP, TRACKED = deep("sbn"), deep("bn")
+BARE, DEEP, TRACKED = deep(), deep("sbn"), deep("bn")
 TEXT = tiny.TEXT.replace("    - Dense:", "    - Exit: [Dense: {units: !classes}]\n    - TransformerBlock: {heads: 2, "
                          "head_width: !w 4, hidden: !w 8}\n    - Dense:")
 TRUNK = ("0", "1", "3", "5", "6")
@@ -121,6 +121,7 @@ METHODS = {
     "scalefl": Method(DEEP, (PAIR, DEPTHS[1], "client.coupling={name: weighted, gamma: 0.4, from_round: 1}"), by_depth),
     "fedepth_link": Method(TRACKED, (*blockwise(), "round.weighting=samples", *PLAIN), blocks),
     "fedepth_branch": Method(DEEP, ("levels.mix=b-c", *blockwise("exit: branch"), "round.untrained=counted"), branches),
+    "fedepth_buffered": Method(BARE, (*blockwise("buffered: true"), "client.epochs=2"), blocks),
     "fedepth_peers": Method(DEEP, (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"),
                                    "client.coupling={name: mutual, ramp: null}"), peers),
     **{name: Method(DENSE, (ENDS, server(name, **options)), joint) for name, options in {

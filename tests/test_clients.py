@@ -7,6 +7,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf import clients
+from hetero_tf.batches import Batches
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.recipe.schema import Optimizer
@@ -45,9 +46,9 @@ def train(stack, optimizer, steps=3, key=((0, 1, 2), (0, 1, 5)), objective=squar
     @tf.function
     def run(key):
         many = stack.clients
-        batches = clients.Batches(
+        batches = Batches(
             read=lambda tick, key, kind: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
-            kinds=(None,), choose=None, stage=None,
+            kinds=(None,), choose=None, stage=None, buffered=None, end=None,
             active=None if active is None else lambda tick: tf.gather(active, tick), ticks=tf.constant(steps),
             most=tf.constant(steps if most is None else most))
         found = clients.train_locally(stack, objective, None, optimizer, batches,

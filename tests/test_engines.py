@@ -174,7 +174,7 @@ CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
 ])
 def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    chosen = engines.choose(engine, {"a": 1, "b": 3, "c": 8, "d": 88}, so_many, False, device, 2, lambda name: cost)
+    chosen = engines.choose(engine, {"a": 1, "b": 3, "c": 8, "d": 88}, so_many, (), device, 2, lambda name: cost)
     assert tuple(stack.clients for stack in chosen.stacks) == expected
     assert max(expected) <= engines.LARGEST
     assert chosen.compiled == (device == "gpu")
@@ -185,7 +185,7 @@ def test_the_cost_of_a_level_is_counted_only_where_it_matters(monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
     asked = []
     for engine, device in (("auto", "cpu"), ("slots", "cpu"), ("cohort", "cpu"), ("auto", "gpu")):
-        engines.choose(engine, {"a": 2, "b": 8}, so_many, False, device, 2, lambda name: asked.append(name) or 0)
+        engines.choose(engine, {"a": 2, "b": 8}, so_many, (), device, 2, lambda name: asked.append(name) or 0)
     assert asked == ["b"]  # level a has two clients a round, one for each stack in flight
 
 
@@ -196,14 +196,15 @@ def test_levels_that_cannot_be_stacked_have_a_reason_and_the_others_are(monkeypa
         return build(clients)
 
     monkeypatch.setattr(engines, "build_stack", refuse)
-    chosen = engines.choose("auto", dict.fromkeys("abc", 6), so_many, False, "cpu", 2, lambda name: 0)
+    chosen = engines.choose("auto", dict.fromkeys("abc", 6), so_many, (), "cpu", 2, lambda name: 0)
     assert [stack.clients for stack in chosen.stacks] == [3, 1, 3]
     assert chosen.reasons == ("level b is computed client by client: too odd",)
 
 
-def test_clients_whose_steps_draw_their_stages_are_computed_one_by_one():
-    chosen = engines.choose("cohort", {"a": 9, "b": 9}, so_many, True, "cpu", 2, None)
-    assert [stack.clients for stack in chosen.stacks] == [1, 1] and chosen.reasons == ()
+def test_clients_that_stay_apart_are_computed_one_by_one(monkeypatch):
+    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
+    chosen = engines.choose("cohort", {"a": 9, "b": 8}, so_many, {"a"}, "cpu", 2, None)
+    assert [stack.clients for stack in chosen.stacks] == [1, 4] and chosen.reasons == ()
 
 
 def test_levels_with_one_sub_model_and_networks_of_an_ensemble_fill_stacks_together():

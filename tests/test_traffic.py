@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.accounting import traffic
+from hetero_tf.stages import Route
 
 COST = SimpleNamespace(bytes_down=400, bytes_up=360, multiply_adds=1000, flops=999)
 WORKS = (traffic.Work(400, 360, (6000,)), traffic.Work(40, 36, (600, 100)))
@@ -19,12 +20,12 @@ def products(width):
     return {unit: round(width**2 * cost) for unit, cost in costs.items()}
 
 
-def route(units=UNITS, exits=(2,), width=1.0, frozen=0):
-    return SimpleNamespace(units=units, exits=exits, width=width, frozen=frozen)
+def route(units=UNITS, exits=(2,), width=1.0, frozen=0, buffered=False):
+    return Route(units, exits, width, frozen=frozen, buffered=buffered)
 
 
 def flops(trained, *routes):
-    return traffic.stage_flops(SimpleNamespace(routes=routes, trained=frozenset(trained)), products, EXITS)
+    return traffic.stage_flops(SimpleNamespace(routes=routes, trained=frozenset(trained)), products, EXITS, epochs=4)
 
 
 def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
@@ -40,6 +41,11 @@ def test_a_frozen_part_is_only_run_forward():
               flops(("three", "head"), route(UNITS, frozen=3))]
     assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
     assert traffic.work(COST, stages) == traffic.Work(400, 360, tuple(stages))
+
+
+def test_a_buffered_part_is_run_in_one_of_four_epochs():
+    assert flops(("three", "head"), route(frozen=3, buffered=True)) == 6 * 440 + 2 * 840 / 4
+    assert flops(UNITS, route(buffered=True)) == flops(UNITS, route())
 
 
 def test_what_is_not_trained_behind_what_is_passes_the_gradient_on():

@@ -142,6 +142,6 @@ def stacks(build):
         shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)
         model = alone if clients == 1 else build(clients)
         net = Net(model, clients, shapes, tuple(range(len(model.trainable_variables))))
-        return Stack(clients, shapes, len(shapes), 1, (StageNets((net,), None),))
+        return Stack(clients, shapes, len(shapes), 1, (StageNets((net,), None, None),))
 
     return make

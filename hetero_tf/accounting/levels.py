@@ -45,12 +45,12 @@ class Costs:
 
     def flops(self, level):
         """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
-        exits = self.networks.recipe.model.exits
+        exits, epochs = self.networks.recipe.model.exits, self.networks.recipe.client.epochs
 
         def products(width):
             return {unit: cost.multiply_adds for unit, cost in self.units(level, width).items()}
 
-        return tuple(traffic.stage_flops(stage, products, exits) for stage in self.stages(level))
+        return tuple(traffic.stage_flops(stage, products, exits, epochs) for stage in self.stages(level))
 
     @functools.cached_property
     def _traced(self):

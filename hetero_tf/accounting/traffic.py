@@ -20,7 +20,7 @@ class Work:
 
     bytes_down: int
     bytes_up: int
-    flops: tuple[int, ...]
+    flops: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,25 @@ class RoundCost:
         return {name: int(values.sum()) for name, values in vars(self).items()}
 
 
-def stage_flops(stage, products, exits):
+def stage_flops(stage, products, exits, epochs):
     """Operations of training on one example in one stage, two for a multiply-add.
 
     A unit that is trained costs three times its forward pass, one of the frozen first ones once; what stands behind
-    these and is not trained passes the gradient on, which makes two.
+    these and is not trained passes the gradient on, which makes two. What is buffered is run in one epoch of all.
 
     Args:
         stage: `stages.Stage`; its routes (peers, teachers) add up.
         products: `width -> {unit: multiply-adds of one example's forward pass}`, as `memory.unit_costs` counts them.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
+        epochs: Passes over a client's examples.
     """
     total = 0
     for route in stage.routes:
         costs = products(route.width)
+        frozen = FROZEN / epochs if route.buffered else FROZEN
         branches = [exits[number][1] for number in route.exits if number in exits]
         for place, unit in enumerate((*route.units, *branches)):
-            times = FROZEN if place < route.frozen else TRAINED if unit in stage.trained else PASSED
+            times = frozen if place < route.frozen else TRAINED if unit in stage.trained else PASSED
             total += 2 * times * costs[unit]
     return total
 

@@ -23,6 +23,7 @@ class Input:
         dtype: Of model inputs, None for the float type of the recipe.
         starts: `x -> first positions` of the pieces that one example is read in; (0,) for images.
         shuffle: Whether a client draws its examples in a new order each epoch.
+        random: Whether training batches depend on the key.
     """
 
     batch: Callable
@@ -31,6 +32,7 @@ class Input:
     dtype: str | None
     starts: Callable
     shuffle: bool
+    random: bool
 
 
 @dataclass(frozen=True)

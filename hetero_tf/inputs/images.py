@@ -27,7 +27,7 @@ def build(dtype, *, mean: tuple = (0.0,), std: tuple = (1.0,), augment: str = "n
         return tf.cast(pixels, dtype) * factor - centre, labels.local(tf.gather(y, rows))
 
     return Input(batch, length=lambda x, start: tf.constant(1), shape=lambda x: tuple(x.shape[1:]), dtype=None,
-                 starts=lambda x: (0,), shuffle=True)
+                 starts=lambda x: (0,), shuffle=True, random=augment != "none")
 
 
 def crop_flip(pixels, key):

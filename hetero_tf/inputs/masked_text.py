@@ -30,4 +30,4 @@ def build(dtype, *, segment: int = 64, mask_share: float = 0.15, uniform=noise.u
         return tf.where(hidden, labels.count, tokens), tokens
 
     return Input(batch, length_at, shape=lambda x: (None,), dtype="int32",
-                 starts=lambda x: tuple(range(0, x.shape[1], segment)), shuffle=False)
+                 starts=lambda x: tuple(range(0, x.shape[1], segment)), shuffle=False, random=True)

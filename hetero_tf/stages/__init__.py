@@ -19,6 +19,7 @@ class Route:
         linked: Whether the output of the unit before the head is brought to the head's size without parameters,
             because the units between them are left out.
         frozen: So many of the first units pass no gradient on.
+        buffered: Whether these are run once for each example of a stage, and its steps begin behind them.
         copy: 0 for the client's own network, from 1 for its peers, which start alike and are never merged.
     """
 
@@ -27,7 +28,18 @@ class Route:
     width: float
     linked: bool = False
     frozen: int = 0
+    buffered: bool = False
     copy: int = 0
+
+    @property
+    def stepped(self):
+        """The units of the trunk that every step runs."""
+        return self.units[self.frozen:] if self.buffered else self.units
+
+    @property
+    def before(self):
+        """The route through the frozen units; it ends in what they hand on."""
+        return Route(self.units[:self.frozen], (), self.width)
 
 
 @dataclass(frozen=True)

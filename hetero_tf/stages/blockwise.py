@@ -10,7 +10,8 @@ DRAWN = False
 EXITS = ("link", "branch")
 
 
-def divide(outline, level, *, costs, exit: str = "link", tolerance: float = 0.05, peers: bool = False):
+def divide(outline, level, *, costs, exit: str = "link", tolerance: float = 0.05, peers: bool = False,
+           buffered: bool = False):
     """Packs the units between stem and head into stages under the level's budget.
 
     The stem is trained in the first stage, the head in every one. Units before a stage are run and stay as they are.
@@ -22,6 +23,9 @@ def divide(outline, level, *, costs, exit: str = "link", tolerance: float = 0.05
         tolerance: share by which a stage may exceed the budget
         peers: whether clients with a budget of 2 or more train as many networks side by side, of which they return
             one; the coupling says what these learn from each other
+        buffered: whether a client keeps in each stage what the units before it give for all of its examples, and so
+            runs them once instead of in every epoch; refused where that would change the result: batch norms and
+            dropout in these units, random augmentation
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4.
     """
@@ -37,8 +41,15 @@ def divide(outline, level, *, costs, exit: str = "link", tolerance: float = 0.05
         packing = budgets.pack([shares[unit] for unit in body], limit, body)
     except BadInput as problem:
         raise BadInput(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
-    return tuple(_stage(outline, level, exit, body[len(packing.skipped):],
-                        [body[place] for place in stage], place == 0) for place, stage in enumerate(packing.stages))
+    found = tuple(_stage(outline, level, exit, body[len(packing.skipped):],
+                         [body[place] for place in stage], place == 0) for place, stage in enumerate(packing.stages))
+    return tuple(_with_buffer(stage) for stage in found) if buffered else found
+
+
+def _with_buffer(stage):
+    """The same stage, whose steps begin behind its frozen units, if it has any."""
+    routes = tuple(dataclasses.replace(route, buffered=route.frozen > 0) for route in stage.routes)
+    return dataclasses.replace(stage, routes=routes)
 
 
 def _stage(outline, level, exit, body, own, first):

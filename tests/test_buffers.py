@@ -1,0 +1,123 @@
+"""Buffers of frozen units: the same numbers as without them, fewer operations, and refusals where that does not hold."""
+
+import dataclasses
+import functools
+
+import methods
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf import buffers, parts
+from hetero_tf.accounting import works
+from hetero_tf.accounting.levels import Costs
+from hetero_tf.errors import BadInput
+
+EPOCHS = 3
+# Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
+SETTINGS = (f"client.epochs={EPOCHS}", "client.batch_size=2", "round.clients=4")
+RANDOM = "input={name: images, mean: [0.4, 0.5], std: [0.3, 0.2], augment: crop_flip}"
+
+
+@functools.cache
+def process(buffered, *settings, base=methods.BARE):
+    option = () if buffered is None else (f"buffered: {str(buffered).lower()}",)
+    return tiny.process(base, "precision=float64", *methods.blockwise(*option), *SETTINGS, *settings)
+
+
+def played(process, rounds=2):
+    """The state after some rounds, and their metrics."""
+    return process.run(process.initialize(), [process.plan(round, range(4)) for round in range(rounds)])
+
+
+def compiled(process):
+    """The same process, as XLA computes it."""
+    kinds = parts.batch_kinds(process.recipe, process.dataset, process.partition, process.input)
+    engine = dataclasses.replace(process.parts.engine, compiled=True)
+    return dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=engine, kinds=kinds))
+
+
+def expect_equal(found, wanted, tolerance):
+    (state, rows), (other, others) = found, wanted
+    assert tiny.gap(tiny.arrays(state), tiny.arrays(other)) < tolerance
+    for row, before in zip(rows, others, strict=True):
+        assert row["loss"] == pytest.approx(before["loss"], rel=1e-12)
+        assert row["gradient_norm"] == pytest.approx(before["gradient_norm"], rel=1e-12)
+
+
+@pytest.mark.parametrize("settings", [
+    ("client.stages={name: blockwise, exit: branch, buffered: %s}",), ("engine=cohort",),
+    ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
+], ids=["branches", "stacks", "late"])
+def test_a_buffer_changes_nothing(settings):
+    plain, kept = ([each % str(on).lower() if "%s" in each else each for each in settings] for on in (False, True))
+    expect_equal(played(process(True, *kept)), played(process(False, *plain)), 1e-13)
+
+
+def test_a_buffer_changes_nothing_where_xla_compiles():
+    expect_equal(played(compiled(process(True))), played(process(False)), 1e-12)
+
+
+def test_a_float32_model_with_layer_norms_comes_to_the_same():
+    found = [played(process(on, "precision=float32", base=methods.deep("ln"))) for on in (True, False)]
+    assert tiny.gap(*(tiny.arrays(state) for state, _ in found)) < 1e-5
+
+
+def test_only_stages_with_frozen_units_have_buffers():
+    for level, stack in zip("abc", process(True).parts.engine.stacks, strict=True):
+        frozen = [methods.blocks(level, number)[0][0].frozen for number in range(len(stack.stages))]
+        assert [stage.before is not None for stage in stack.stages] == [units > 0 for units in frozen]
+    assert all(stage.before is None for stack in process(None).parts.engine.stacks for stage in stack.stages)
+
+
+def test_frozen_units_are_counted_once_instead_of_in_every_epoch():
+    kept, plain = (works(process(on)) for on in (True, False))
+    assert kept[0] == plain[0] and kept[1].flops[0] == plain[1].flops[0]
+    networks = process(True).networks
+    products = {unit: cost for unit, cost in _products(networks).items() if unit in ("0", "1")}
+    saved = 2 * sum(products.values()) * (1 - 1 / EPOCHS)
+    assert plain[1].flops[1] - kept[1].flops[1] == pytest.approx(saved)
+
+
+def _products(networks):
+    costs = Costs(networks, (5, 5, 2), networks.classes)
+    return {unit: cost.multiply_adds for unit, cost in costs.units("b", 1.0).items()}
+
+
+def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their_places():
+    table, seen = np.random.default_rng(0).normal(size=(9, 3)), []
+
+    def forward(rows):
+        tf.py_function(lambda rows: seen.append(rows.numpy().ravel().tolist()), [rows], [])
+        return tf.gather(tf.constant(table), rows)
+
+    # Two ticks of another stage, then two epochs of five examples in another order each.
+    rows = tf.constant([[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]], tf.int32)
+    epochs = buffers.Epochs(count=2, batches=4, batch=2)
+    read = buffers.filled(forward, (3,), tf.float64, rows, 2, 8, epochs, 9)
+    assert seen == [[4, 0], [7, 2], [5, 0]]
+    for asked in ([[2, 5]], [[7]], [[0, 4]]):
+        np.testing.assert_array_equal(read(tf.constant(asked)), table[asked])
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(("base", "settings", "problem"), [
+    (methods.DEEP, (), "units that stand still look at the rest of the batch, as batch norms do; use other norms"),
+    (methods.TRACKED, ("client.loss=cross_entropy",), "units that stand still look at the rest of the batch"),
+    (methods.BARE, (RANDOM,), "a client never reads the same input twice; leave out augmentation and masks"),
+    (methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1), (),
+     "units that stand still have dropout; leave it out"),
+], ids=["sbn", "bn", "augment", "dropout"])
+def test_what_a_buffer_would_change_is_refused(base, settings, problem):
+    with pytest.raises(BadInput) as refused:
+        process(True, *settings, base=base)
+    assert str(refused.value).startswith(f"client.stages.buffered must be false here, where a buffer would change the "
+                                         f"result: {problem}")
+    process(False, *settings, base=base)
+
+
+def test_text_is_refused_before_its_units_are_looked_at():
+    with pytest.raises(BadInput, match="never reads the same input twice"):
+        tiny.process(methods.TEXT, "levels.widths={a: 1, c: 1}", "levels.budgets={a: 1, c: 0.5}",
+                     "client.stages={name: blockwise, exit: branch, buffered: true}")
