@@ -6,10 +6,13 @@ import os
 import pytest
 from bad_recipes import BASE, TEXT
 
-from hetero_tf import recipe
+from hetero_tf import recipe, registry
 from hetero_tf.errors import BadInput
+from hetero_tf.recipe import overrides
 from hetero_tf.recipe.files import LARGEST_FILE, shipped
 from hetero_tf.recipe.model import Classes, Width
+from hetero_tf.recipe.nodes import plain
+from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Plugin
 
 SHIPPED = sorted(shipped())
@@ -79,6 +82,28 @@ def test_overrides_apply_in_order_and_reach_into_plain_names():
     text = BASE.replace("submodel: prefix", "server: sgd")
     got = recipe.loads(text, overrides=["round.server.learning_rate=0.5", "rounds=3", "rounds=4"])
     assert got.round.server.options == {"learning_rate": 0.5} and got.rounds == 4
+
+
+WITH_OPTIONS = {path: [(name, next(iter(registry.options(kind, name)))) for name in registry.names(kind)
+                       if registry.options(kind, name)] for path, kind in overrides.PLUGINS.items()}
+
+
+@pytest.mark.parametrize("path", [path for path, found in WITH_OPTIONS.items() if found], ids=".".join)
+def test_options_of_every_plugin_are_reached_behind_its_plain_name(path):
+    name, option = WITH_OPTIONS[path][0]
+    root = parse("{name: x, round: {}, client: {}}", "r.yaml")
+    for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
+        root = overrides.apply(root, override)
+    for step in path:
+        root = root.value[step]
+    assert plain(root) == {"name": name, option: 1}
+
+
+def test_plugins_of_the_client_are_changed_by_name_and_option():
+    got = recipe.loads(BASE, overrides=["client.correction=proximal", "client.correction.mu=0.5"])
+    assert (got.client.correction.name, got.client.correction.options) == ("proximal", {"mu": 0.5})
+    got = recipe.load("methods/fedepth", ["client.stages.exit=branch", "client.stages.name=joint"])
+    assert got.client.stages == recipe.load("methods/heterofl").client.stages
 
 
 def test_a_new_partition_keeps_the_options_it_shares():

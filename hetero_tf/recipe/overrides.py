@@ -1,16 +1,30 @@
 """Overrides by path: `levels.mix=a1-e9`, `model.layers.0.0.PaddedConv2D.filters=!w 32`."""
 
+import dataclasses
 import re
 
 from hetero_tf import registry
 from hetero_tf.errors import BadInput
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.reader import DEPTH, parse
+from hetero_tf.recipe.schema import Data, Plugin, Recipe
 
-PLUGINS = {("data",): "data", ("input",): "inputs", ("partition",): "partitions", ("schedule",): "schedules",
-           ("round", "submodel"): "submodels", ("round", "merge"): "merges", ("round", "server"): "servers",
-           ("client", "loss"): "objectives"}
 _STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")
+
+
+def _plugins(cls, path):
+    """`{path: kind}` of every key of a recipe that holds a plug-in."""
+    found = {}
+    for field in dataclasses.fields(cls):
+        here = (*path, field.name)
+        if field.type in (Data, Plugin):
+            found[here] = field.metadata.get("kind") or "data"
+        elif dataclasses.is_dataclass(field.type):
+            found |= _plugins(field.type, here)
+    return found
+
+
+PLUGINS = _plugins(Recipe, ())
 
 
 def apply(root, override):
