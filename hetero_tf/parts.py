@@ -11,6 +11,7 @@ from hetero_tf import buffers, engines, layout, registry, seeds
 from hetero_tf.accounting import memory
 from hetero_tf.accounting.counting import forward
 from hetero_tf.buffers import Epochs
+from hetero_tf.errors import BadInput
 from hetero_tf.networks import build_networks
 from hetero_tf.stack_round import RoundParts
 
@@ -21,13 +22,23 @@ def build_input(recipe):
 
 
 def split(recipe, dataset):
-    """The recipe's partition of a data set."""
+    """The recipe's partition of a data set.
+
+    Raises:
+        BadInput: The data cannot be split so; where a stand-in took their place, that is said too.
+    """
     splitter = registry.find("partitions", recipe.partition.name).split
     rng = seeds.rng(recipe.seed, "partition")
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
     asked = inspect.signature(splitter).parameters
-    return splitter(dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options,
-                    **{name: given for name, given in owners.items() if name in asked})
+    owners = {name: given for name, given in owners.items() if name in asked}
+    try:
+        return splitter(dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options,
+                        **owners)
+    except BadInput as problem:
+        if dataset.stand_in_for is None:
+            raise
+        raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
 
 
 def find_objective(recipe):

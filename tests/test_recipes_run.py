@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import runs
 
-from hetero_tf import experiment, recipe
+from hetero_tf import data, experiment, parts, recipe, registry
 from hetero_tf.console import Console
+from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.errors import BadInput
+from hetero_tf.recipe.files import shipped
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -34,3 +37,26 @@ def test_tiny_recipe_runs(path, tmp_path):
     assert recipe.loads(run.read_recipe()).source == recipe.load(path).source
     state = runs.arrays(run.checkpoints)
     assert state and all(np.isfinite(np.frombuffer(value, np.float32)).all() for value in state.values())
+
+
+def stand_in(given, monkeypatch):
+    """What takes the place of a recipe's data where they are not to be had."""
+    def absent(folder, **options):
+        raise NotAvailable("not found in any folder; put it there")
+
+    monkeypatch.setattr(registry.find("data", given.data.loader.name), "load", absent)
+    return data.load(given.data.loader, given.data.fallback)
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if recipe.load(name).data.fallback])
+def test_the_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
+    given = recipe.load(name)
+    partition = parts.split(given, stand_in(given, monkeypatch))
+    assert len(partition.train) == given.partition.options["clients"] and (partition.train.sizes > 0).all()
+
+
+def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
+    given = recipe.load("methods/heterofl", ["partition.least=10"])
+    with pytest.raises(BadInput, match="none of 1000 .* least=10. These are not the data that the recipe is for: "
+                                       ".*digits.*, standing in for cifar10: not found in any folder$"):
+        parts.split(given, stand_in(given, monkeypatch))
