@@ -9,7 +9,7 @@ from hetero_tf.stages import Level, Outline, whole
 
 # The options that are tried besides the defaults; a new module is tried with those.
 OPTIONS = {
-    "blockwise": ({"exit": "branch"}, {"tolerance": 0.5}, {"peers": True}),
+    "blockwise": ({"exit": "branch"}, {"tolerance": 0.5}, {"peers": True}, {"buffered": True}),
     "joint": ({"exits": "last"},),
     "nested": ({"distill": True},),
 }
@@ -101,6 +101,14 @@ def test_what_is_trained_lies_on_the_routes_and_is_not_frozen(case):
             assert stage.trained and stage.trained <= run
             for route in stage.routes:
                 assert not stage.trained & set(route.units[:route.frozen])
+
+
+def test_steps_run_all_units_of_a_route_or_all_behind_a_buffer(case):
+    for _, stages in divided(case):
+        for route in (route for stage in stages for route in stage.routes):
+            assert route.buffered == (case[1].get("buffered", False) and route.frozen > 0)
+            assert (*(route.before.units if route.buffered else ()), *route.stepped) == route.units
+            assert len(route.before.units) == route.frozen and route.before.exits == ()
 
 
 def test_peers_take_the_same_way_as_the_network_that_is_returned(case):
