@@ -28,3 +28,11 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="CUDA_VISIBLE_DEVICES hides the GPU"))
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """Runs in the process of the test, see `runs.trainer`."""
+    import runs  # here, as it imports TensorFlow
+
+    return runs.trainer(monkeypatch)

@@ -4,7 +4,6 @@ import io
 import json
 
 import numpy as np
-import pytest
 
 from hetero_tf import experiment, process, recipe
 from hetero_tf.console import Console
@@ -21,9 +20,8 @@ def _shared(recipe, dataset, partition, parallel):
     return _built[key]
 
 
-@pytest.fixture
-def train(monkeypatch):
-    """`(folder, text, *overrides, ...) -> (summary, what was said)`."""
+def trainer(monkeypatch):
+    """What the fixture `train` is: `(folder, text, *overrides, ...) -> (summary, what was said)`."""
     monkeypatch.setattr(process, "learning_process", _shared)
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
@@ -34,6 +32,11 @@ def train(monkeypatch):
         return summary, said.getvalue()
 
     return start
+
+
+def built(text, *overrides):
+    """The learning process of a recipe, as a run builds it."""
+    return experiment.build_process(recipe.loads(text, "test", overrides), experiment.Settings(None, None, 2, False))
 
 
 class Stopped(Exception):

@@ -9,7 +9,6 @@ import pytest
 import runs
 import tensorflow as tf
 import tiny
-from runs import train  # noqa: F401
 
 from hetero_tf import accounting, recipe, registry, stacks
 from hetero_tf.errors import BadInput
@@ -172,7 +171,7 @@ def test_costs_count_float32_weights():
     assert levels[0] == levels[1]
 
 
-def test_a_stopped_mixed_run_goes_on_bit_for_bit(train, tmp_path):  # noqa: F811
+def test_a_stopped_mixed_run_goes_on_bit_for_bit(train, tmp_path):
     mixed = "precision=mixed_bfloat16"
     train(tmp_path / "whole", programs.RECIPE, mixed)
     with pytest.raises(runs.Stopped):

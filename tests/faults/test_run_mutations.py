@@ -8,7 +8,6 @@ import numpy as np
 import programs
 import pytest
 import runs
-from runs import train  # noqa: F401
 from test_mutations import KINDS, mutate
 
 from hetero_tf.errors import Refusal
@@ -21,7 +20,7 @@ MORE = ("checkpoint.every=2", "rounds=5")
 
 
 @pytest.fixture
-def folders(train, tmp_path):  # noqa: F811
+def folders(train, tmp_path):
     """A run that was stopped after round 3, and a finished one; without the log, which nothing reads."""
     with pytest.raises(runs.Stopped):
         train(tmp_path / "stopped", RECIPE, *MORE, console=runs.StoppingConsole(3))
@@ -44,7 +43,7 @@ def assert_same_end(folder, unbroken, said):
         assert runs.arrays(folder / "best") == runs.arrays(unbroken / "best")
 
 
-def test_mutations_of_a_run_folder(train, folders):  # noqa: F811
+def test_mutations_of_a_run_folder(train, folders):
     rng, outcomes, touched = np.random.default_rng(SEED), Counter(), Counter()
     for number in range(MUTATIONS):
         folder = folders / str(number)
@@ -71,7 +70,7 @@ def test_mutations_of_a_run_folder(train, folders):  # noqa: F811
                             "run.lock"}
 
 
-def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):  # noqa: F811
+def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):
     path = folders / "stopped" / "metrics.jsonl"
     first, *rest = path.read_text().splitlines(keepends=True)
     place = first.index('"loss":') + len('"loss":')
@@ -91,7 +90,7 @@ def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):  # noqa: F8
     assert [row["bytes"] for row in rows] == [whole[number] for number in (3, 4, 5)]
 
 
-def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):  # noqa: F811
+def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):
     """A digit flipped in recipe.yaml: that recipe is refused, the right one goes on and repairs the file."""
     path = folders / "stopped" / "recipe.yaml"
     good = path.read_text()
@@ -104,13 +103,13 @@ def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):  # noqa:
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "environment.json", "partition.npz"])
-def test_a_lost_file_is_written_again(train, folders, name):  # noqa: F811
+def test_a_lost_file_is_written_again(train, folders, name):
     (folders / "stopped" / name).unlink()
     _, said = train(folders / "stopped", RECIPE, *MORE)
     assert_same_end(folders / "stopped", folders / "finished", said)
 
 
-def test_without_environment_json_other_conditions_are_still_noticed(train, folders):  # noqa: F811
+def test_without_environment_json_other_conditions_are_still_noticed(train, folders):
     (folders / "stopped" / "environment.json").unlink()
     with pytest.raises(Refusal, match=r"was begun under other conditions \(threads.inter_op was 2, is 3\)"):
         train(folders / "stopped", RECIPE, *MORE, threads=3)
