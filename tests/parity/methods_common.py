@@ -1,4 +1,4 @@
-"""What the replays of the methods' vectors share: data, plans, one client's training, and what `methods_files` has.
+"""What the replays of the methods' vectors share: data, plans and one client's training.
 
 Each `methods_*.py` has `replay(path)`, which gives (stage, largest difference, tolerance) one after the other.
 """
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
-from methods_files import LEAVES, TOLERANCE, File, Gaps, channels_last, keras_layout, variable_paths  # noqa: F401
 
 from hetero_tf import plans, recipe, stack_round
 from hetero_tf.data.dataset import Dataset, Split

@@ -5,8 +5,8 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-from methods_common import (Entry, Examples, File, Gaps, Trainer, build_process, merged, plan, state_of, variable_paths,
-                            with_round)
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, state_of, with_round
+from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.data.dataset import Split
 from hetero_tf.nets import values

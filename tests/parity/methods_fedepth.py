@@ -7,8 +7,8 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from methods_common import (
-    Entry, Examples, File, Gaps, Trainer, build_process, merged, plan, predict, state_of, variable_paths)
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, state_of
+from methods_files import File, Gaps, variable_paths
 
 from hetero_tf import registry, rounds
 from hetero_tf.stacks import Stack

@@ -8,7 +8,8 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, File, Gaps, Trainer, build_process, merged, plan, state_of, variable_paths
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, state_of
+from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.data.dataset import Split
 from hetero_tf.nets import values

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from methods_common import (
-    Entry, Examples, File, Gaps, Trainer, build_process, merged, plan, predict, state_of, variable_paths)
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, state_of
+from methods_files import File, Gaps, variable_paths
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOLERANCE = 1e-9
