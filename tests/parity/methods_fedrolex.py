@@ -3,6 +3,7 @@
 import dataclasses
 
 import methods_common as common
+import methods_files as files
 import numpy as np
 import tensorflow as tf
 import vectors
@@ -26,7 +27,7 @@ class Channels(int):
 
 def replay(path):
     """(stage, gap, tolerance) of one file."""
-    file, gaps = common.File(path), common.Gaps()
+    file, gaps = files.File(path), files.Gaps()
     examples = common.Examples()
     work = [[(client, examples.batches(file, f"round{number}/client{client}")) for client in cohort["users"]]
             for number, cohort in enumerate(file.meta["rounds"])]

@@ -1,13 +1,14 @@
 """Replays FjORD: a width drawn for every batch, with or without distillation from the client's largest width."""
 
 import methods_common as common
+import methods_files as files
 import numpy as np
 import tensorflow as tf
 
 
 def replay(path):
     """(stage, gap, tolerance) of one file."""
-    file, gaps = common.File(path), common.Gaps()
+    file, gaps = files.File(path), files.Gaps()
     examples = common.Examples()
     work = [{client: examples.batches(file, f"round{number}/client{client}") for client in cohort["users"]}
             for number, cohort in enumerate(file.meta["rounds"])]
@@ -87,13 +88,13 @@ def _paths(file, process):
         stems |= {f"{stem}.conv1": f"{block}/conv1", f"{stem}.conv2": f"{block}/conv2",
                   f"{stem}.bn1": f"{block}/norm1/wbn", f"{stem}.bn2": f"{block}/norm2/wbn",
                   f"{stem}.shortcut.0": f"{block}/shortcut", f"{stem}.shortcut.1": f"{block}/norm3/wbn"}
-    found = common.variable_paths([path for path in process.paths if "/moving_" not in path], stems)
+    found = files.variable_paths([path for path in process.paths if "/moving_" not in path], stems)
     layers = {layer: stem for stem, layer in stems.items()}
     for path in process.paths:
         layer, _, leaf = path.rpartition("/")
         if leaf.startswith("moving_"):
             kind, _, channels = leaf.rpartition("_")
-            found[f"{layers[layer]}.bn.{channels}.{common.LEAVES[kind]}"] = path
+            found[f"{layers[layer]}.bn.{channels}.{files.LEAVES[kind]}"] = path
     return found
 
 

@@ -4,8 +4,8 @@ import json
 
 import made_fedrolex
 import made_fjord
-import methods_common
 import methods_fedrolex
+import methods_files
 import methods_fjord
 import numpy as np
 import pytest
@@ -78,18 +78,18 @@ def test_an_empty_folder_is_an_error(tmp_path, capsys):
 
 def test_kernels_come_in_the_layout_of_their_variables():
     value = np.arange(2 * 3 * 5 * 5).reshape(2, 3, 5, 5)
-    assert (methods_common.keras_layout(value, (5, 5, 3, 2))[1, 2, 2, 0] == value[0, 2, 1, 2]).all()
+    assert (methods_files.keras_layout(value, (5, 5, 3, 2))[1, 2, 2, 0] == value[0, 2, 1, 2]).all()
     depthwise = value.reshape(6, 1, 5, 5)
-    assert (methods_common.keras_layout(depthwise, (5, 5, 6, 1))[1, 2, 4, 0] == depthwise[4, 0, 1, 2]).all()
+    assert (methods_files.keras_layout(depthwise, (5, 5, 6, 1))[1, 2, 4, 0] == depthwise[4, 0, 1, 2]).all()
     with pytest.raises(SystemExit, match="an array of shape .* stands for a variable of shape"):
-        methods_common.keras_layout(value, (5, 5, 3, 4))
+        methods_files.keras_layout(value, (5, 5, 3, 4))
     # Two channels of a 2x3 map, flattened channel by channel, read position by position.
-    flat = methods_common.channels_last(np.arange(12).reshape(1, 12), 2, 3)
+    flat = methods_files.channels_last(np.arange(12).reshape(1, 12), 2, 3)
     assert flat.tolist() == [[0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]]
 
 
 def test_gaps_know_nan_other_shapes_missing_values_and_what_was_kept():
-    gaps = methods_common.Gaps()
+    gaps = methods_files.Gaps()
     gaps.note("nan", [1.0, np.nan], [1.0, 1.0])
     assert gaps["nan"] == np.inf
     with pytest.raises(SystemExit, match="loss: shape"):
