@@ -60,7 +60,7 @@ def checkout(tmp_path):
     (root / "setup.py").write_text("first\n")
     tools = tmp_path / "tools"
     tools.mkdir()
-    for tool in ("sh", "cat", "dirname", "readlink", "mkdir", "cp"):
+    for tool in ("sh", "cat", "dirname", "readlink", "mkdir", "cp", "mktemp", "rm"):
         (tools / tool).symlink_to(shutil.which(tool))
     return root
 
@@ -158,6 +158,18 @@ def test_bin_test_hides_the_gpu_and_passes_arguments_on(checkout):
     (stubs / "python3").write_text((stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>"))
     assert "python3 ran: -m pytest -k a b gpu: <-1>" in start(checkout, "-k", "a b", command="test").stdout
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
+
+
+def test_bin_test_shares_the_files_over_processes_and_fails_with_any_of_them(checkout):
+    stubs = checkout.parent / "stubs"
+    stub(stubs, "python3", complete=0)
+    done = start(checkout, "-j", "2", "-k", "a b", command="test", TMPDIR=str(stubs))
+    assert [line.partition(" path")[0] for line in done.stdout.splitlines()] == [
+        line for share in "12" for line in (f"+ share {share} of 2", f"python3 ran: -m pytest --share {share}/2 -k a b")]
+    assert (done.returncode, [path.name for path in stubs.iterdir()]) == (0, ["python3"])
+    failing = (stubs / "python3").read_text().replace("#!/bin/sh", '#!/bin/sh\ncase "$*" in *1/2*) exit 3 ;; esac', 1)
+    (stubs / "python3").write_text(failing)
+    assert start(checkout, "-j", "2", command="test", TMPDIR=str(stubs)).returncode == 1
 
 
 def test_a_command_started_through_a_link_finds_its_checkout(checkout):
