@@ -1,11 +1,13 @@
-"""What holds for every test: no GPU, quiet TensorFlow, thread counts that do not depend on the machine; and shares.
+"""What holds for every test: no GPU, quiet TensorFlow, the same threads everywhere; and how processes share the files.
 
 All settings go through environment variables, set before any test imports TensorFlow: a test that does not need
 TensorFlow does not pay for it, and programs that a test starts inherit the same.
 """
 
+import itertools
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -23,17 +25,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser):
-    """`--share 1/2`: one of two parts of the test files, for a process beside another."""
-    parser.addoption("--share", default="1/1", metavar="I/N", help="only the I-th of N parts of the test files")
+    """`--claims FOLDER`: for processes side by side, each of which takes the next file that no other has begun."""
+    parser.addoption("--claims", type=Path, help="empty folder in which processes say which test files they have begun")
 
 
-def pytest_collection_modifyitems(config, items):
-    """Leaves out the files of other shares, and the tests marked `gpu` where no GPU is to be seen."""
-    part, parts = map(int, config.getoption("--share").split("/"))
-    # Whole files, since the tests of a file share what takes them long to build.
-    owner = {path: 1 + number % parts for number, path in enumerate(dict.fromkeys(item.path for item in items))}
-    config.hook.pytest_deselected(items=[item for item in items if owner[item.path] != part])
-    items[:] = [item for item in items if owner[item.path] == part]
+def pytest_runtestloop(session):
+    """Runs the files that no other process has claimed; whole files, since their tests share what is long to build."""
+    claims = session.config.getoption("--claims")
+    if claims is None:
+        return None
+    for path, items in itertools.groupby(session.items, key=lambda item: item.path):
+        if _claimed(claims, path):
+            items = list(items)
+            for item, following in zip(items, [*items[1:], None]):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if stop := session.shouldfail or session.shouldstop:
+                    raise session.Interrupted(stop)
+    return True
+
+
+def _claimed(claims, path):
+    """Whether this process is the first to ask for a file."""
+    try:
+        (claims / "-".join(path.relative_to(Path(__file__).parent).parts)).mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def pytest_collection_modifyitems(items):
+    """Leaves out the tests marked `gpu` where no GPU is to be seen."""
     if os.environ["CUDA_VISIBLE_DEVICES"] in ("", "-1"):
         for item in items:
             if item.get_closest_marker("gpu"):

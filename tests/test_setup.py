@@ -160,16 +160,44 @@ def test_bin_test_hides_the_gpu_and_passes_arguments_on(checkout):
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
 
 
-def test_bin_test_shares_the_files_over_processes_and_fails_with_any_of_them(checkout):
+def test_bin_test_starts_processes_side_by_side_and_fails_with_any_of_them(checkout):
     stubs = checkout.parent / "stubs"
     stub(stubs, "python3", complete=0)
     done = start(checkout, "-j", "2", "-k", "a b", command="test", TMPDIR=str(stubs))
-    assert [line.partition(" path")[0] for line in done.stdout.splitlines()] == [
-        line for share in "12" for line in (f"+ share {share} of 2", f"python3 ran: -m pytest --share {share}/2 -k a b")]
+    told = re.sub(r"(--claims )\S+/claims|  *path: .*", r"\1", done.stdout).splitlines()
+    started = "python3 ran: -m pytest --claims  -k a b"
+    assert told == ["+ process 1 of 2", started, "+ process 2 of 2", started]
     assert (done.returncode, [path.name for path in stubs.iterdir()]) == (0, ["python3"])
-    failing = (stubs / "python3").read_text().replace("#!/bin/sh", '#!/bin/sh\ncase "$*" in *1/2*) exit 3 ;; esac', 1)
-    (stubs / "python3").write_text(failing)
+    # The first to come makes a folder and fails.
+    text = (stubs / "python3").read_text().replace("-m)", f'-m) mkdir "{stubs}/came" 2>/dev/null && exit 3;', 1)
+    (stubs / "python3").write_text(text)
     assert start(checkout, "-j", "2", command="test", TMPDIR=str(stubs)).returncode == 1
+
+
+def test_processes_with_one_folder_of_claims_run_every_test_once(tmp_path):
+    tests, claims, ran = tmp_path / "tests", tmp_path / "claims", tmp_path / "ran"
+    body = """
+import os, time
+def test_a():
+    time.sleep(0.5)
+    with open(RAN, "a") as file:
+        file.write(f"{os.getpid()} {__name__}\\n")
+def test_b():
+    test_a()
+"""
+    for path in (claims, tests / "first", tests / "second"):
+        path.mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    names = ["first/test_1", "first/test_2", "second/test_3", "test_4", "test_5"]
+    for name in names:
+        (tests / f"{name}.py").write_text(body.replace("RAN", repr(str(ran))))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--claims", claims, tests]
+    started = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait(60) for one in started] == [0, 0]
+    lines = [line.split() for line in ran.read_text().splitlines()]
+    assert sorted(name for _, name in lines) == sorted(2 * [Path(name).name for name in names])
+    # Both processes took part, and each file was run by one of them.
+    assert len({process for process, _ in lines}) == 2 and len({tuple(line) for line in lines}) == len(names)
 
 
 def test_a_command_started_through_a_link_finds_its_checkout(checkout):
