@@ -10,11 +10,12 @@ from hetero_tf.accounting import loads
 from hetero_tf.accounting.loads import LevelLoad, Loads, Part
 
 MB = 2**20
-STAGED = LevelLoad("e", Fraction(1, 4), "2 stages", ("0",), (Part(("1", "2"), 3 * MB), Part(("3",), 2.5 * MB)),
+STAGED = LevelLoad("e", Fraction(1, 4), "2 stages", ("0",),
+                   (Part(("1", "2"), 3 * MB, 0), Part(("3",), 2.5 * MB, 0)),
                    clients=1.5, bytes_down=100, bytes_up=90, flops=1000)
-JOINT = LevelLoad("a", Fraction(2), "2 models", (), (Part(("0", "1", "2", "3"), 24 * MB),), clients=0.5,
+JOINT = LevelLoad("a", Fraction(2), "2 models", (), (Part(("0", "1", "2", "3"), 24 * MB, 0),), clients=0.5,
                   bytes_down=200, bytes_up=200, flops=4000)
-FREE = LevelLoad("b", None, "width 0.5", (), (Part(("0",), 6 * MB),), clients=2, bytes_down=1, bytes_up=1, flops=10)
+FREE = LevelLoad("b", None, "width 0.5", (), (Part(("0",), 6 * MB, 0),), clients=2, bytes_down=1, bytes_up=1, flops=10)
 
 
 def described(*levels):
@@ -29,7 +30,7 @@ def test_the_largest_part_is_compared_with_the_budget():
 
 @pytest.mark.parametrize(("memory", "over"), [(3.0, False), (3.15, False), (3.16, True)])
 def test_more_than_the_tolerance_is_over(memory, over):
-    load = dataclasses.replace(STAGED, parts=(Part(("1",), memory * MB),))
+    load = dataclasses.replace(STAGED, parts=(Part(("1",), memory * MB, 0),))
     assert described(load).is_over(load) is over
     assert ("OVER" in loads.to_text(described(load))) is over
 
@@ -48,8 +49,9 @@ def test_json_is_plain_and_complete():
     assert json.loads(json.dumps(found)) == found
     assert found["levels"]["e"] == {
         "budget": "1/4", "trains": "2 stages", "skipped": ["0"],
-        "parts": [{"units": ["1", "2"], "held": 3 * MB}, {"units": ["3"], "held": 2.5 * MB}], "estimate": 3 * MB,
-        "of_budget": 1.0, "over": False, "clients": 1.5, "bytes_down": 100, "bytes_up": 90, "flops": 1000}
+        "parts": [{"units": ["1", "2"], "held": 3 * MB, "buffer": 0}, {"units": ["3"], "held": 2.5 * MB, "buffer": 0}],
+        "estimate": 3 * MB, "of_budget": 1.0, "over": False, "clients": 1.5, "bytes_down": 100, "bytes_up": 90,
+        "flops": 1000}
     assert found["levels"]["b"]["budget"] is None and found["levels"]["b"]["of_budget"] is None
     assert {name: found[name] for name in ("whole", "batch", "measure", "tolerance")} == {
         "whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05}
@@ -69,6 +71,13 @@ def test_text_shows_levels_stages_and_totals():
         "full model: 12.00 MB of training memory (FeDepth's convention, batches of 32). Budgets are shares of it; 5 % "
         "more is allowed.\n"
         "a round of 4 clients: 252 bytes down, 237 bytes up, 3520 FLOPs of training, expected.")
+
+
+def test_text_shows_buffers_where_there_are_some():
+    load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], Part(("3",), 2.5 * MB, 1.5 * MB)))
+    stages = loads.to_text(described(load)).split("\n\n")[1]
+    assert stages.splitlines() == ["level  stage   units    MB  buffer MB", "e          1  1 to 2  3.00          -",
+                                   "e          2       3  2.50       1.50"]
 
 
 def test_without_stages_there_is_no_table_of_them():

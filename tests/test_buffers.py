@@ -1,4 +1,4 @@
-"""Buffers of frozen units: the same numbers as without them, fewer operations, and refusals where that does not hold."""
+"""Buffers of frozen units: the same numbers as without them, fewer operations, refusals where that does not hold."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf import buffers, parts
-from hetero_tf.accounting import works
+from hetero_tf.accounting import describe, works
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.errors import BadInput
 
@@ -78,6 +78,13 @@ def test_frozen_units_are_counted_once_instead_of_in_every_epoch():
     products = {unit: cost for unit, cost in _products(networks).items() if unit in ("0", "1")}
     saved = 2 * sum(products.values()) * (1 - 1 / EPOCHS)
     assert plain[1].flops[1] - kept[1].flops[1] == pytest.approx(saved)
+
+
+def test_describe_says_what_a_buffer_takes():
+    found = describe(process(True)).loads.levels[1]
+    # 5 x 5 maps of 4 channels in float64 for 25 examples of 4 clients.
+    assert [part.buffer for part in found.parts] == [0, 5 * 5 * 4 * 8 * 25 / 4]
+    assert all(part.buffer == 0 for load in describe(process(False)).loads.levels for part in load.parts)
 
 
 def _products(networks):

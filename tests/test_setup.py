@@ -164,8 +164,8 @@ def test_bin_test_starts_processes_side_by_side_and_fails_with_any_of_them(check
     stubs = checkout.parent / "stubs"
     stub(stubs, "python3", complete=0)
     done = start(checkout, "-j", "2", "-k", "a b", command="test", TMPDIR=str(stubs))
-    told = re.sub(r"(--claims )\S+/claims|  *path: .*", r"\1", done.stdout).splitlines()
-    started = "python3 ran: -m pytest --claims  -k a b"
+    told = re.sub(r"(--claims=)\S+/claims|  *path: .*", r"\1", done.stdout).splitlines()
+    started = "python3 ran: -m pytest --claims= -k a b"
     assert told == ["+ process 1 of 2", started, "+ process 2 of 2", started]
     assert (done.returncode, [path.name for path in stubs.iterdir()]) == (0, ["python3"])
     # The first to come makes a folder and fails.
@@ -188,10 +188,11 @@ def test_b():
     for path in (claims, tests / "first", tests / "second"):
         path.mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    shutil.copy(ROOT / ".pytest.ini", tmp_path)
     names = ["first/test_1", "first/test_2", "second/test_3", "test_4", "test_5"]
     for name in names:
         (tests / f"{name}.py").write_text(body.replace("RAN", repr(str(ran))))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--claims", claims, tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--claims={claims}"]
     started = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [one.wait(60) for one in started] == [0, 0]
     lines = [line.split() for line in ran.read_text().splitlines()]

@@ -16,10 +16,12 @@ class Part:
     Attributes:
         units: Names of the units that are packed into it.
         held: What counts against a budget, see `memory.UnitCost.by`.
+        buffer: Bytes that a client with as many examples as the mean keeps beside it, see `buffers`; 0: none.
     """
 
     units: tuple[str, ...]
     held: float
+    buffer: float
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def to_json(loads):
     levels = {load.level: {
         "budget": None if load.budget is None else str(load.budget), "trains": load.trains,
         "skipped": list(load.skipped),
-        "parts": [{"units": list(part.units), "held": part.held} for part in load.parts],
+        "parts": [{"units": list(part.units), "held": part.held, "buffer": part.buffer} for part in load.parts],
         "estimate": load.estimate, "of_budget": loads.of_budget(load), "over": loads.is_over(load),
         "clients": load.clients, "bytes_down": load.bytes_down, "bytes_up": load.bytes_up,
         "flops": load.flops} for load in loads.levels}
@@ -122,12 +124,14 @@ def _levels(loads):
 
 def _stages(loads):
     """One row for each stage of the levels that have several."""
-    rows = [("level", "stage", "units", _UNITS[loads.measure][0])]
+    rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MB")]
     for load in loads.levels:
         if len(load.parts) > 1:
-            rows += [(load.level, str(number), _span(part.units), _amount(loads, part.held))
+            rows += [(load.level, str(number), _span(part.units), _amount(loads, part.held),
+                      f"{part.buffer / 2**20:,.2f}" if part.buffer else "-")
                      for number, part in enumerate(load.parts, 1)]
-    return table(rows) if len(rows) > 1 else ""
+    kept = any(part.buffer for load in loads.levels for part in load.parts)
+    return table(rows if kept else [row[:-1] for row in rows]) if len(rows) > 1 else ""
 
 
 def _notes(loads):

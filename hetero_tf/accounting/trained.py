@@ -1,6 +1,9 @@
 """The `loads.Loads` of a recipe: which client trains what under which budget, and what a round of them costs."""
 
+import math
 from fractions import Fraction
+
+import numpy as np
 
 from hetero_tf.accounting import memory
 from hetero_tf.accounting.loads import LevelLoad, Loads, Part
@@ -37,7 +40,7 @@ def loads(costs, described, steps):
         budget, cost = recipe.levels.budgets.get(name), described[name]
         levels.append(LevelLoad(
             name, None if budget is None else Fraction(budget).limit_denominator(DENOMINATORS), _trains(costs, name),
-            _skipped(costs, name), _parts(costs, name), many[name], cost.bytes_down, cost.bytes_up,
+            _skipped(costs, name), _parts(costs, name, steps), many[name], cost.bytes_down, cost.bytes_up,
             once * steps * recipe.client.epochs * recipe.levels.members.get(name, 1)))
     return Loads(whole, memory.TABLE_BATCH, recipe.levels.measure, tolerance, tuple(levels))
 
@@ -68,8 +71,8 @@ def _skipped(costs, level):
     return tuple(unit for unit in costs.networks.recipe.model.trunk if unit not in trained)
 
 
-def _parts(costs, level):
-    """What a client of a level holds at a time.
+def _parts(costs, level, examples):
+    """What a client of a level holds at a time; `examples`: how many it has.
 
     The ends of the trunk and the branches stand in no stage's estimate, as in the paper: every stage has some.
     """
@@ -78,7 +81,15 @@ def _parts(costs, level):
         return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
     found = costs.units(level, networks.recipe.levels.widths[level])
     bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in stage.trained) for stage in stages]
-    return tuple(Part(body, _held(costs, found, body)) for body in bodies)
+    return tuple(Part(body, _held(costs, found, body), examples * _buffered(networks, stage))
+                 for body, stage in zip(bodies, stages))
+
+
+def _buffered(networks, stage):
+    """Bytes that a stage's buffer takes for one example."""
+    routes = [route for route in stage.routes if route.buffered]
+    values = sum(math.prod(networks.alone(route.before, networks.classes).outputs[0].shape[1:]) for route in routes)
+    return values * np.dtype(networks.recipe.float_type).itemsize
 
 
 def _whole(costs, level, stage):
@@ -87,7 +98,7 @@ def _whole(costs, level, stage):
     for route in stage.routes:
         units = (*route.units, *(exits[number][1] for number in route.exits if number in exits))
         total += _held(costs, costs.units(level, route.width), units)
-    return Part(units, total)
+    return Part(units, total, 0)
 
 
 def _held(costs, found, units):
