@@ -174,6 +174,15 @@ def test_bin_test_starts_processes_side_by_side_and_fails_with_any_of_them(check
     assert start(checkout, "-j", "2", command="test", TMPDIR=str(stubs)).returncode == 1
 
 
+@pytest.mark.parametrize("given", [(), ("two",), ("0",), ("-k", "a"), ("1.5",)])
+def test_processes_that_are_no_number_are_refused_instead_of_running_nothing(checkout, given):
+    stub(checkout.parent / "stubs", "python3", complete=0)
+    done = start(checkout, "-j", *given, command="test")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == ("bin/test: -j must be followed by a number of processes, such as 2. "
+                           f"Received: {''.join(given[:1])}\n")
+
+
 def test_processes_with_one_folder_of_claims_run_every_test_once(tmp_path):
     tests, claims, ran = tmp_path / "tests", tmp_path / "claims", tmp_path / "ran"
     body = """
