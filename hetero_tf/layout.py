@@ -56,11 +56,8 @@ def build_stack(networks, level, clients, classes):
     def net(route):
         return _net(networks, level, route, clients, classes, copies)
 
-    def before(stage):
-        return next((net(route.before) for route in stage.routes if route.buffered), None)
-
-    found = tuple(StageNets(tuple(map(net, stage.routes)), _moving(stage, units, own[:learned], copies), before(stage))
-                  for stage in stages)
+    found = tuple(StageNets(tuple(map(net, stage.routes)), _moving(stage, units, own[:learned], copies),
+                            None if stage.before is None else net(stage.before)) for stage in stages)
     held = list(_shapes(networks, own).values())
     return Stack(clients, (*held[:learned] * copies, *held[learned:] * copies), learned * copies, copies, found)
 

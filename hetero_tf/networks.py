@@ -50,7 +50,7 @@ class Networks:
     def apart(self):
         """The levels whose clients are computed one by one: side by side they would mostly idle, or have buffers."""
         return frozenset(name for name, stages in self.stages.items()
-                         if self.drawn or any(route.buffered for stage in stages for route in stage.routes))
+                         if self.drawn or any(stage.before is not None for stage in stages))
 
     def _way(self, level):
         """All that tells the training of a level's clients from that of others."""

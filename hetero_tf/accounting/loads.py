@@ -112,13 +112,15 @@ def to_text(loads):
 
 
 def _levels(loads):
-    unit = _UNITS[loads.measure][0]
+    measure, unit = loads.measure, _UNITS[loads.measure][0]
     rows = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
     for load in loads.levels:
         share = loads.of_budget(load)
-        limit = ("-", "-") if share is None else (str(load.budget), _amount(loads, load.budget * Fraction(loads.whole)))
+        limit = ("-", "-")
+        if share is not None:
+            limit = str(load.budget), _amount(measure, load.budget * Fraction(loads.whole))
         told = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
-        rows.append((load.level, *limit, load.trains, _span(load.skipped), _amount(loads, load.estimate), told))
+        rows.append((load.level, *limit, load.trains, _span(load.skipped), _amount(measure, load.estimate), told))
     return table(rows)
 
 
@@ -127,8 +129,8 @@ def _stages(loads):
     rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MB")]
     for load in loads.levels:
         if len(load.parts) > 1:
-            rows += [(load.level, str(number), _span(part.units), _amount(loads, part.held),
-                      f"{part.buffer / 2**20:,.2f}" if part.buffer else "-")
+            rows += [(load.level, str(number), _span(part.units), _amount(loads.measure, part.held),
+                      _amount("memory", part.buffer) if part.buffer else "-")
                      for number, part in enumerate(load.parts, 1)]
     kept = any(part.buffer for load in loads.levels for part in load.parts)
     return table(rows if kept else [row[:-1] for row in rows]) if len(rows) > 1 else ""
@@ -137,7 +139,7 @@ def _stages(loads):
 def _notes(loads):
     totals = round_totals(loads)
     return "\n".join((
-        f"full model: {_amount(loads, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
+        f"full model: {_amount(loads.measure, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
         f"{100 * loads.tolerance:g} % more is allowed.",
         f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
         f"{totals['bytes_up']:,.0f} bytes up, {totals['flops']:.4g} FLOPs of training, expected."))
@@ -153,8 +155,8 @@ def _whole(loads):
     return "million multiply-adds for one example, forward"
 
 
-def _amount(loads, held):
-    return f"{float(held) / _UNITS[loads.measure][1]:,.2f}"
+def _amount(measure, held):
+    return f"{float(held) / _UNITS[measure][1]:,.2f}"
 
 
 def _span(units):

@@ -87,9 +87,10 @@ def _parts(costs, level, examples):
 
 def _buffered(networks, stage):
     """Bytes that a stage's buffer takes for one example."""
-    routes = [route for route in stage.routes if route.buffered]
-    values = sum(math.prod(networks.alone(route.before, networks.classes).outputs[0].shape[1:]) for route in routes)
-    return values * np.dtype(networks.recipe.float_type).itemsize
+    if stage.before is None:
+        return 0
+    kept = networks.alone(stage.before, networks.classes).outputs[0].shape[1:]
+    return math.prod(kept) * np.dtype(networks.recipe.float_type).itemsize
 
 
 def _whole(costs, level, stage):

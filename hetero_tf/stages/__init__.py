@@ -49,6 +49,11 @@ class Stage:
     routes: tuple[Route, ...]
     trained: frozenset
 
+    @property
+    def before(self):
+        """The route through its frozen units where what they give is buffered, else None."""
+        return next((route.before for route in self.routes if route.buffered), None)
+
 
 @dataclass(frozen=True)
 class Outline:
