@@ -24,11 +24,7 @@ REQUIRED = [
     "tensorflow>=2.20",
     "tensorflow-datasets>=4.9.7",
 ]
-EXTRAS = {
-    "gpu": ["tensorflow[and-cuda]>=2.20"],
-    "plot": ["matplotlib>=3.8"],
-    "test": ["pytest>=8.0"],
-}
+EXTRAS = {"gpu": ["tensorflow[and-cuda]>=2.20"], "plot": ["matplotlib>=3.8"], "test": ["pytest>=8.0"]}
 
 setup(
     name="hetero_tf",
@@ -43,5 +39,5 @@ setup(
     packages=[*find_packages(include=["hetero_tf", "hetero_tf.*"]), "hetero_tf.recipes"],
     package_dir={"hetero_tf.recipes": "recipes"},
     package_data={"hetero_tf.data": ["embedded/*", "embedded/**/*"], "hetero_tf.recipes": ["*", "**/*"]},
-    entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli:main"]},
+    entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli.commands:main"]},
 )

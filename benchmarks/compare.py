@@ -18,15 +18,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hetero_tf import recipe as recipes  # noqa: E402
-from hetero_tf.errors import BadInput, Refusal  # noqa: E402
+from hetero_tf.base.errors import BadInput, Refusal  # noqa: E402
+from hetero_tf.recipe import loads  # noqa: E402
 from hetero_tf.store import metrics  # noqa: E402
 from hetero_tf.store.run_folder import RunFolder  # noqa: E402
 
 LOWER_IS_BETTER = ("loss", "perplexity", "std")
 # Heads of the columns, and what their values are divided by.
-HEADS = {"bytes": "MB", "client_bytes": "MB a client and round", "flops": "TFLOP", "target_round": "rounds to target",
-         "target_bytes": "MB to target"}
+HEADS = {
+    "bytes": "MB",
+    "client_bytes": "MB a client and round",
+    "flops": "TFLOP",
+    "target_round": "rounds to target",
+    "target_bytes": "MB to target",
+}
 UNITS = {"bytes": 1e6, "client_bytes": 1e6, "target_bytes": 1e6, "flops": 1e12}
 
 
@@ -65,7 +70,7 @@ def read(folder):
         BadInput: It holds no run, or one without a measured round.
     """
     place = RunFolder(folder)
-    loaded = recipes.loads(place.read_recipe(), str(place.recipe))
+    loaded = loads(place.read_recipe(), str(place.recipe))
     rows = metrics.rows(place.metrics)
     if not rows:
         raise BadInput(f"{folder}: has no finished round yet. Received: an empty or missing {place.metrics.name}")
@@ -84,12 +89,16 @@ def grouped(runs):
         same = groups.setdefault(run.alike, [])
         for other in same:
             if other.recipe.seed == run.recipe.seed:
-                raise BadInput(f"{run.folder} and {other.folder} are the same recipe with the same seed, so their "
-                               f"spread would say nothing; name one of them. Received: seed={run.recipe.seed}")
+                raise BadInput(
+                    f"{run.folder} and {other.folder} are the same recipe with the same seed, so their "
+                    f"spread would say nothing; name one of them. Received: seed={run.recipe.seed}"
+                )
         same.append(run)
     names = [group[0].recipe.name for group in groups.values()]
-    return {group[0].recipe.name if names.count(group[0].recipe.name) == 1 else group[0].folder: group
-            for group in groups.values()}
+    return {
+        group[0].recipe.name if names.count(group[0].recipe.name) == 1 else group[0].folder: group
+        for group in groups.values()
+    }
 
 
 def summary(run, metric, target=None, at=()):
@@ -146,8 +155,11 @@ def compare(groups, names, target=None, at=()):
 def spread(values):
     """The mean of the values that are not None, their standard deviation (None for one), and how many they are."""
     there = [value for value in values if value is not None]
-    return {"mean": statistics.fmean(there) if there else None,
-            "spread": statistics.stdev(there) if len(there) > 1 else None, "of": len(there)}
+    return {
+        "mean": statistics.fmean(there) if there else None,
+        "spread": statistics.stdev(there) if len(there) > 1 else None,
+        "of": len(there),
+    }
 
 
 def table(rows):
@@ -178,8 +190,12 @@ def _cell(key, value, seeds):
 
 def unfinished(groups):
     """A sentence for each run that has not done all its rounds."""
-    return [f"not finished: {run.folder}, {run.rows[-1]['round']} of {run.recipe.rounds} rounds"
-            for runs in groups.values() for run in runs if run.rows[-1]["round"] < run.recipe.rounds]
+    return [
+        f"not finished: {run.folder}, {run.rows[-1]['round']} of {run.recipe.rounds} rounds"
+        for runs in groups.values()
+        for run in runs
+        if run.rows[-1]["round"] < run.recipe.rounds
+    ]
 
 
 def main(arguments=None):

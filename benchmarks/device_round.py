@@ -43,8 +43,9 @@ def export(args):
     import tensorflow as tf
     from round import balanced_cohort, shortened, training_flops
 
-    from hetero_tf import data, hardware, learning_process, recipe
-    from hetero_tf.portable import portable_round
+    from hetero_tf import data, learning_process, recipe
+    from hetero_tf.base import hardware
+    from hetero_tf.export.stablehlo import portable_round
 
     loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set])
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
@@ -57,9 +58,14 @@ def export(args):
     (args.folder / "round.stablehlo").write_bytes(module)
     np.savez(args.folder / "arguments.npz", *[np.asarray(value) for value in arguments])
     np.savez(args.folder / "expected.npz", *[np.asarray(value) for value in expected.values()])
-    about = {"recipe": loaded.name, "levels": args.levels, "steps": int(plan.steps.sum()),
-             "flops": float(training_flops(process, plan)), "stacks": hardware.report(process)["clients_at_once"],
-             "tensorflow": tf.__version__}
+    about = {
+        "recipe": loaded.name,
+        "levels": args.levels,
+        "steps": int(plan.steps.sum()),
+        "flops": float(training_flops(process, plan)),
+        "stacks": process.engine_report()["clients_at_once"],
+        "tensorflow": tf.__version__,
+    }
     (args.folder / "about.json").write_text(json.dumps(about))
     print(f"{args.folder}: {len(module):,} bytes of StableHLO; {about}")
 
@@ -72,8 +78,9 @@ def run(args):
     device = jax.devices()[0]
     about = json.loads((args.folder / "about.json").read_text())
     began = time.perf_counter()
-    program = device.client.compile_and_load((args.folder / "round.stablehlo").read_bytes(),
-                                             xla_client.DeviceList((device,)), xla_client.CompileOptions())
+    program = device.client.compile_and_load(
+        (args.folder / "round.stablehlo").read_bytes(), xla_client.DeviceList((device,)), xla_client.CompileOptions()
+    )
     compiled = time.perf_counter() - began
     arguments = [jax.device_put(value, device) for value in _arrays(args.folder / "arguments.npz")]
     seconds = []
@@ -84,9 +91,16 @@ def run(args):
     expected = _arrays(args.folder / "expected.npz")
     gap = max(float(np.max(np.abs(np.asarray(mine) - theirs))) for mine, theirs in zip(found, expected))
     took, peak = statistics.median(seconds[1:]), _peak(jax, device)
-    told = {**about, "device": device.device_kind, "compile_s": compiled, "round_s": took,
-            "ms_per_step": 1000 * took / about["steps"], "peak_gflops": peak / 1e9,
-            "share_of_peak": about["flops"] / took / peak, "largest_difference": gap}
+    told = {
+        **about,
+        "device": device.device_kind,
+        "compile_s": compiled,
+        "round_s": took,
+        "ms_per_step": 1000 * took / about["steps"],
+        "peak_gflops": peak / 1e9,
+        "share_of_peak": about["flops"] / took / peak,
+        "largest_difference": gap,
+    }
     print(json.dumps(told) if args.json else "\n".join(f"{name:20} {value}" for name, value in told.items()))
 
 

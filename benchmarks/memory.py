@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Follows the resident memory of a run over many rounds, each planned, trained and measured, and counts traces.
 
-    benchmarks/memory.py --recipe tiny/digits --rounds 1000 [--set levels.mix=a-b-c-d-e] [--json]
+benchmarks/memory.py --recipe tiny/digits --rounds 1000 [--set levels.mix=a-b-c-d-e] [--json]
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hetero_tf import hardware  # noqa: E402
+from hetero_tf.base import hardware  # noqa: E402
 
 
 def resident_mb():

@@ -17,15 +17,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hetero_tf import hardware  # noqa: E402
+from hetero_tf.base import hardware  # noqa: E402
 
-SMALL = ["model.settings.channels=[!w 4, !w 8, !w 16]", "model.settings.stem_stride=2", "client.epochs=2",
-         "client.batch_size=50", "evaluate.statistics_batch=50", "evaluate.batch_size=500", "evaluate.every=10",
-         "rounds=30", "schedule.rounds=30"]
+SMALL = [
+    "model.settings.channels=[!w 4, !w 8, !w 16]",
+    "model.settings.stem_stride=2",
+    "client.epochs=2",
+    "client.batch_size=50",
+    "evaluate.statistics_batch=50",
+    "evaluate.batch_size=500",
+    "evaluate.every=10",
+    "rounds=30",
+    "schedule.rounds=30",
+]
 DATA = {
     # Two labels for each client, as HeteroFL's non-IID split.
-    "mnist": ["data.dataset=mnist", "input={name: images, mean: [0.1307], std: [0.3081]}",
-              "partition={name: labels, clients: 100, per_client: 2}"],
+    "mnist": [
+        "data.dataset=mnist",
+        "input={name: images, mean: [0.1307], std: [0.3081]}",
+        "partition={name: labels, clients: 100, per_client: 2}",
+    ],
     "cifar10": ["partition={name: dirichlet, clients: 100, alpha: 0.3}"],
 }
 
@@ -52,8 +63,15 @@ def command(args, method, seed, folder):
     """The command line of one run."""
     overrides = [*SMALL, *DATA[args.data], f"name={method}", f"seed={seed}", *args.set]
     given = [f"--set={override}" for override in overrides] + ([f"--data_dir={args.data_dir}"] if args.data_dir else [])
-    return [sys.executable, "-m", "hetero_tf", f"--recipe={ROOT}/recipes/methods/{method}.yaml", f"--run_dir={folder}",
-            f"--threads={max(hardware.cores() // args.jobs, 1)}", *given]
+    return [
+        sys.executable,
+        "-m",
+        "hetero_tf",
+        f"--recipe={ROOT}/recipes/methods/{method}.yaml",
+        f"--run_dir={folder}",
+        f"--threads={max(hardware.cores() // args.jobs, 1)}",
+        *given,
+    ]
 
 
 def run(args, method, seed):
@@ -72,8 +90,18 @@ def main():
     with ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(run, args, method, seed) for seed in args.seeds for method in args.methods]
         folders = [done.result() for done in waiting]
-    compared = subprocess.run([sys.executable, str(ROOT / "benchmarks/compare.py"), *filter(None, folders), "--metric",
-                               "global_accuracy", "local_accuracy", "local_worst_decile"], check=False)
+    compared = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "benchmarks/compare.py"),
+            *filter(None, folders),
+            "--metric",
+            "global_accuracy",
+            "local_accuracy",
+            "local_worst_decile",
+        ],
+        check=False,
+    )
     return compared.returncode or int(None in folders)
 
 

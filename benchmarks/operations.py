@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 from round import balanced_cohort, shortened, timed  # noqa: E402
 
-from hetero_tf import hardware  # noqa: E402
+from hetero_tf.base import hardware  # noqa: E402
 
 
 def parse():
@@ -42,8 +42,9 @@ def measure(args):
 
     from hetero_tf import data, learning_process, recipe
 
-    loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", f"engine={args.engine}",
-                                       *args.set])
+    loaded = recipe.load(
+        args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", f"engine={args.engine}", *args.set]
+    )
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
     # The engine is chosen for all cores; then one of them is used.
     process = learning_process(loaded, dataset=dataset, parallel=hardware.cores())
@@ -56,10 +57,16 @@ def measure(args):
         with tf.profiler.experimental.Profile(folder):
             process.run(state, [plan])
         spent, calls = operations(Path(folder))
-    found = {"recipe": loaded.name, "levels": args.levels,
-             "at_once": hardware.report(process)["clients_at_once"], "ms_per_step": 1000 * seconds / steps}
-    rows = [{"operation": name, "ms_per_step": value / steps, "calls_per_step": calls[name] / steps}
-            for name, value in spent.most_common()]
+    found = {
+        "recipe": loaded.name,
+        "levels": args.levels,
+        "at_once": process.engine_report()["clients_at_once"],
+        "ms_per_step": 1000 * seconds / steps,
+    }
+    rows = [
+        {"operation": name, "ms_per_step": value / steps, "calls_per_step": calls[name] / steps}
+        for name, value in spent.most_common()
+    ]
     return {**found, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}
 
 
@@ -89,9 +96,11 @@ def main():
     if args.json:
         print(json.dumps(found))
         return
-    print(f"{found['recipe']} {found['levels']} {found['at_once']}: {found['ms_per_step']:.3f} ms of one core a step, "
-          f"{found['in_operations']:.3f} in operations (profiled)")
-    for row in found["operations"][:args.rows]:
+    print(
+        f"{found['recipe']} {found['levels']} {found['at_once']}: {found['ms_per_step']:.3f} ms of one core a step, "
+        f"{found['in_operations']:.3f} in operations (profiled)"
+    )
+    for row in found["operations"][: args.rows]:
         print(f"{row['ms_per_step']:9.4f} ms {row['calls_per_step']:7.2f} calls  {row['operation']}")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hetero_tf import hardware  # noqa: E402
+from hetero_tf.base import hardware  # noqa: E402
 
 
 def parse():
@@ -61,7 +61,7 @@ def balanced_cohort(process):
     """Ids of as many clients of each level of the mix as fit into a cohort."""
     import numpy as np
 
-    from hetero_tf import levels
+    from hetero_tf.planning import levels
 
     recipe = process.recipe
     registered = len(process.partition.train)
@@ -76,15 +76,21 @@ def shortened(plan, steps):
 
     import numpy as np
 
-    return dataclasses.replace(plan, steps=np.minimum(plan.steps, steps), rows=plan.rows[:, :steps],
-                               starts=plan.starts[:, :steps], stages=plan.stages[:, :steps])
+    return dataclasses.replace(
+        plan,
+        steps=np.minimum(plan.steps, steps),
+        rows=plan.rows[:, :steps],
+        starts=plan.starts[:, :steps],
+        stages=plan.stages[:, :steps],
+    )
 
 
 def measure(args):
     """Everything that is printed, as a dict."""
     hardware.import_quietly()
     hardware.prepare(args.threads)
-    from hetero_tf import experiment, recipe
+    from hetero_tf import recipe
+    from hetero_tf.run import experiment
 
     overrides = [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set]
     overrides += [f"client.epochs={args.epochs}"] if args.epochs else []
@@ -102,13 +108,25 @@ def measure(args):
     merge = median(args.repeats, lambda: process.run(state, [idle]), warm=True)
     steps, examples = int(plan.steps.sum()), process.examples(plan).sum()
     peak = peak_flops(args.threads)
-    found = {"recipe": loaded.name, "levels": args.levels, "data": process.dataset.source.split(" (")[0],
-             "threads": args.threads, "precision": loaded.precision,
-             "at_once": hardware.report(process)["clients_at_once"], "steps": steps, "set_up_s": set_up,
-             "trace_s": trace, "first_round_s": first, "plan_ms": 1000 * median(args.repeats, lambda: process.plan(1)),
-             "round_s": seconds, "ms_per_step": 1000 * seconds / steps, "examples_per_s": float(examples / seconds),
-             "peak_gflops": peak / 1e9, "share_of_peak": training_flops(process, plan) / seconds / peak,
-             "cut_and_merge_ms": 1000 * merge}
+    found = {
+        "recipe": loaded.name,
+        "levels": args.levels,
+        "data": process.dataset.source.split(" (")[0],
+        "threads": args.threads,
+        "precision": loaded.precision,
+        "at_once": process.engine_report()["clients_at_once"],
+        "steps": steps,
+        "set_up_s": set_up,
+        "trace_s": trace,
+        "first_round_s": first,
+        "plan_ms": 1000 * median(args.repeats, lambda: process.plan(1)),
+        "round_s": seconds,
+        "ms_per_step": 1000 * seconds / steps,
+        "examples_per_s": float(examples / seconds),
+        "peak_gflops": peak / 1e9,
+        "share_of_peak": training_flops(process, plan) / seconds / peak,
+        "cut_and_merge_ms": 1000 * merge,
+    }
     if args.evaluate:
         found["evaluate_first_s"] = timed(lambda: process.evaluate(state))[0]
         found["statistics_s"] = median(args.repeats, lambda: process.statistics(state))
@@ -127,14 +145,16 @@ def median(repeats, work, warm=False):
 
 def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
-    from hetero_tf import accounting
+    from hetero_tf.describe import forward
 
     example = process.example_shape
-    costs = [accounting.forward(model, example).multiply_adds for model in process.parts.models]
+    costs = [forward(model, example).multiply_adds for model in process.parts.models]
     # Products of text are counted for a whole segment.
     size = 1 if len(example) == 3 else example[0]
-    return sum(6 * costs[process.networks.submodel_of[level]] * many / size
-               for level, many in zip(plan.levels, process.examples(plan)))
+    return sum(
+        6 * costs[process.networks.submodel_of[level]] * many / size
+        for level, many in zip(plan.levels, process.examples(plan))
+    )
 
 
 def main():

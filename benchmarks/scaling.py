@@ -21,11 +21,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from memory import resident_mb  # noqa: E402
 from round import timed  # noqa: E402
 
-from hetero_tf import hardware  # noqa: E402
+from hetero_tf.base import hardware  # noqa: E402
 
 SIZE, CLASSES = 4, 10
-COLUMNS = ("population", "active", "levels", "set_up_s", "first_round_s", "plan_ms", "round_s", "steps", "ms_per_step",
-           "rss_mb")
+COLUMNS = (
+    "population",
+    "active",
+    "levels",
+    "set_up_s",
+    "first_round_s",
+    "plan_ms",
+    "round_s",
+    "steps",
+    "ms_per_step",
+    "rss_mb",
+)
 
 
 def parse():
@@ -61,8 +71,16 @@ def measure(args, population, active, levels):
     hardware.import_quietly()
     from hetero_tf import learning_process, load_recipe
 
-    recipe = load_recipe(args.recipe, [f"partition={{name: iid, clients: {population}}}", f"round.clients={active}",
-                                       f"levels.mix={levels}", "levels.assignment=dynamic", *args.set])
+    recipe = load_recipe(
+        args.recipe,
+        [
+            f"partition={{name: iid, clients: {population}}}",
+            f"round.clients={active}",
+            f"levels.mix={levels}",
+            "levels.assignment=dynamic",
+            *args.set,
+        ],
+    )
     dataset = images(population * args.examples)
     set_up, process = timed(lambda: learning_process(recipe, dataset=dataset, parallel=args.threads))
     state = process.initialize()
@@ -75,8 +93,18 @@ def measure(args, population, active, levels):
         rounds.append(seconds)
         steps.append(int(plan.steps.sum()))
     seconds, steps = statistics.median(rounds), statistics.median(steps)
-    values = (population, active, levels, set_up, first, 1000 * statistics.median(planning), seconds, steps,
-              1000 * seconds / steps, resident_mb())
+    values = (
+        population,
+        active,
+        levels,
+        set_up,
+        first,
+        1000 * statistics.median(planning),
+        seconds,
+        steps,
+        1000 * seconds / steps,
+        resident_mb(),
+    )
     return dict(zip(COLUMNS, values, strict=True))
 
 
@@ -94,13 +122,18 @@ def main():
     """Measures and prints."""
     args = parse()
     if args.json:
-        print(json.dumps({"recipe": args.recipe, "threads": args.threads, "examples": args.examples,
-                          "rows": list(rows(args))}))
+        print(
+            json.dumps(
+                {"recipe": args.recipe, "threads": args.threads, "examples": args.examples, "rows": list(rows(args))}
+            )
+        )
         return
     print("".join(f"{name:>14}" for name in COLUMNS))
     for row in rows(args):
-        print("".join(f"{format(value, ',.2f') if isinstance(value, float) else value:>14}" for value in row.values()),
-              flush=True)
+        print(
+            "".join(f"{format(value, ',.2f') if isinstance(value, float) else value:>14}" for value in row.values()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -22,15 +22,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hetero_tf import hardware  # noqa: E402
+from hetero_tf.base import hardware  # noqa: E402
 
 try:
     import torch
     from torch import nn
 except ImportError:
-    print("torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
-          "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
-          "torch_env/bin/python benchmarks/torch_loop.py", file=sys.stderr)
+    print(
+        "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
+        "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
+        "torch_env/bin/python benchmarks/torch_loop.py",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 CLASSES, BATCH = 10, 10
@@ -86,8 +89,10 @@ def build(model, width):
             layers += [nn.Conv2d(channels, size, 3, 1, 1), activation(size, width)]
             layers += [nn.MaxPool2d(2)] if stage < 3 else []
         else:
-            layers += [PreActivationBlock(channels, size, 1 if stage == 0 else 2, width),
-                       PreActivationBlock(size, size, 1, width)]
+            layers += [
+                PreActivationBlock(channels, size, 1 if stage == 0 else 2, width),
+                PreActivationBlock(size, size, 1, width),
+            ]
         channels = size
     layers += [activation(channels, width)] if model == "cifar10" else []
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
@@ -116,8 +121,10 @@ def play_round(args, levels, pixels, labels):
     """One round: every client trains a network of its level; gives the sum of losses."""
     present = torch.ones(CLASSES, dtype=torch.bool)
     rate = SETTINGS[args.model][2]
-    return sum(train(build(args.model, WIDTHS[levels[client % len(levels)]]), pixels, labels, present, rate, args.steps)
-               for client in range(args.clients))
+    return sum(
+        train(build(args.model, WIDTHS[levels[client % len(levels)]]), pixels, labels, present, rate, args.steps)
+        for client in range(args.clients)
+    )
 
 
 def timed(work):
@@ -145,10 +152,19 @@ def measure(args):
     first = timed(lambda: play_round(args, levels, pixels, labels))
     seconds = statistics.median(timed(lambda: play_round(args, levels, pixels, labels)) for _ in range(args.repeats))
     steps = args.clients * args.steps
-    return {"model": args.model, "levels": args.levels, "torch": torch.__version__, "threads": args.threads,
-            "clients": args.clients, "steps": steps, "first_round_s": first, "round_s": seconds,
-            "ms_per_step": 1000 * seconds / steps, "examples_per_s": steps * BATCH / seconds,
-            "peak_gflops": peak_flops() / 1e9}
+    return {
+        "model": args.model,
+        "levels": args.levels,
+        "torch": torch.__version__,
+        "threads": args.threads,
+        "clients": args.clients,
+        "steps": steps,
+        "first_round_s": first,
+        "round_s": seconds,
+        "ms_per_step": 1000 * seconds / steps,
+        "examples_per_s": steps * BATCH / seconds,
+        "peak_gflops": peak_flops() / 1e9,
+    }
 
 
 def parse():

@@ -2,7 +2,7 @@
 
 import sys
 
-from hetero_tf.cli import main
+from hetero_tf.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,10 +1,10 @@
 """The learning process of a recipe as pure steps, for notebooks and for the command line.
 
-    recipe = hetero_tf.load_recipe("recipes/digits.yaml")
-    process = hetero_tf.learning_process(recipe)
-    state = process.initialize()
-    state, metrics = process.next(state)
-    model = process.model(state, level="e")
+recipe = hetero_tf.load_recipe("recipes/digits.yaml")
+process = hetero_tf.learning_process(recipe)
+state = process.initialize()
+state, metrics = process.next(state)
+model = process.model(state, level="e")
 """
 
 import functools
@@ -14,11 +14,16 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import accounting, data, hardware, initial, layout, plans, registry, seeds
-from hetero_tf import parts as building
-from hetero_tf.measured import Measured
-from hetero_tf.packing import pack
-from hetero_tf.rounds import build_round, new_state
+from hetero_tf import data
+from hetero_tf.accounting import traffic
+from hetero_tf.accounting.levels import works
+from hetero_tf.base import hardware, registry, seeds
+from hetero_tf.evaluation.evaluator import Measured
+from hetero_tf.models.initial_weights import read
+from hetero_tf.planning.packing import pack
+from hetero_tf.planning.plan import Division, plan_round
+from hetero_tf.rounds import engine, layout, parts
+from hetero_tf.rounds.round import build_round, new_state
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,11 @@ class LearningProcess(Measured):
         model = self.recipe.model
         if model.initial_weights is None:
             return weights
-        wanted = [SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
-                  for path, value in weights.items()]
-        found = initial.read(model.initial_weights, wanted, model.fresh)
+        wanted = [
+            SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
+            for path, value in weights.items()
+        ]
+        found = read(model.initial_weights, wanted, model.fresh)
         return weights | {path: tf.constant(value) for path, value in found.items()}
 
     def _begin(self, weights):
@@ -83,8 +90,9 @@ class LearningProcess(Measured):
     def plan(self, round, cohort=None, attempt=0):
         """The `plans.Plan` of a round."""
         starts = self.input.starts(self.dataset.train.x)
-        return plans.plan_round(self.recipe, self.partition, starts, self.input.shuffle, self._division, round, cohort,
-                                attempt)
+        return plan_round(
+            self.recipe, self.partition, starts, self.input.shuffle, self._division, round, cohort, attempt
+        )
 
     def compile(self):
         """Traces the compiled round, which the first call would do otherwise."""
@@ -102,28 +110,38 @@ class LearningProcess(Measured):
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks], self.networks.submodel_of)
         after, found = self._round(
-            self.in_order(state), [tf.constant(array) for array in packed.arrays()],
-            tf.constant(rates, self.recipe.float_type), state.round, self._seed)
-        rows = [self._row(plan, rate, {name: values[index].numpy()[places] for name, values in found.items()})
-                for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.places))]
+            self.in_order(state),
+            [tf.constant(array) for array in packed.arrays()],
+            tf.constant(rates, self.recipe.float_type),
+            state.round,
+            self._seed,
+        )
+        rows = [
+            self._row(plan, rate, {name: values[index].numpy()[places] for name, values in found.items()})
+            for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.places))
+        ]
         return self._state(state.round + len(planned), after), rows
 
     def in_order(self, state):
         """A `State` as the compiled round takes it."""
         places = {path: place for place, path in enumerate(state.weights)}
         # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
-        tables = {name: {places[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
-                  for name in ("personal", "memory")}
+        tables = {
+            name: {places[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
+            for name in ("personal", "memory")
+        }
         slots = [list(slot.values()) for slot in state.server.values()]
         return {"weights": list(state.weights.values()), "slots": slots, "tables": tables}
 
     def _state(self, round, values):
         """The `State` of what the compiled round gives."""
         paths = self.paths
-        return State(round, dict(zip(paths, values["weights"])),
-                     {name: dict(zip(paths, slot)) for name, slot in zip(self._slots, values["slots"])},
-                     {name: {paths[place]: value for place, value in table.items()}
-                      for name, table in values["tables"].items()})
+        return State(
+            round,
+            dict(zip(paths, values["weights"])),
+            {name: dict(zip(paths, slot)) for name, slot in zip(self._slots, values["slots"])},
+            {name: {paths[place]: value for place, value in table.items()} for name, table in values["tables"].items()},
+        )
 
     @property
     def _slots(self):
@@ -132,12 +150,12 @@ class LearningProcess(Measured):
     @property
     def _division(self):
         counts = tuple(len(self.networks.stages[name]) for name in self.recipe.levels.names)
-        return plans.Division(counts, self.networks.drawn)
+        return Division(counts, self.networks.drawn)
 
     @property
     def example_shape(self):
         """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
-        return building.example_shape(self.input, self.dataset)
+        return parts.example_shape(self.input, self.dataset)
 
     def examples(self, plan):
         """Images, or tokens of text, that each client of a plan trains on: int [cohort]."""
@@ -153,9 +171,13 @@ class LearningProcess(Measured):
         """Examples that each step of a plan reads, a segment of text being one: int [cohort, steps]."""
         return np.count_nonzero(plan.rows >= 0, axis=-1)
 
+    def engine_report(self):
+        """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
+        return engine.report(self.parts.engine, self.recipe, self.networks.submodel_of, self.parallel)
+
     @functools.cached_property
     def _works(self):
-        return accounting.works(self)
+        return works(self)
 
     def learning_rate(self, round):
         """The local learning rate of a round, counted from 0."""
@@ -170,10 +192,15 @@ class LearningProcess(Measured):
         # A client of an ensemble stands in the plan once for each network that it trains.
         _, once = np.unique(plan.clients, return_index=True)
         mix = {name: int(np.sum(plan.levels[once] == place)) for place, name in enumerate(names)}
-        cost = accounting.traffic.round_cost(self._works, plan.levels, plan.steps, self.step_examples(plan),
-                                             plan.stages)
-        return {**means, "lost": len(np.unique(plan.clients[~finite])), "levels": mix, "learning_rate": rate,
-                **cost.metrics(), **plan.outcome}
+        cost = traffic.round_cost(self._works, plan.levels, plan.steps, self.step_examples(plan), plan.stages)
+        return {
+            **means,
+            "lost": len(np.unique(plan.clients[~finite])),
+            "levels": mix,
+            "learning_rate": rate,
+            **cost.metrics(),
+            **plan.outcome,
+        }
 
     @functools.cached_property
     def _seed(self):
@@ -202,9 +229,10 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:
-        partition = building.split(recipe, dataset)
-    inputs = building.build_input(recipe)
-    networks = building.networks_of(recipe, inputs, dataset)
-    parts = building.round_parts(recipe, dataset, partition, networks, inputs, parallel,
-                                 hardware.devices() if device is None else device)
-    return LearningProcess(recipe, dataset, partition, inputs, networks, parts, parallel)
+        partition = parts.split(recipe, dataset)
+    inputs = parts.build_input(recipe)
+    networks = parts.networks_of(recipe, inputs, dataset)
+    round_parts = parts.round_parts(
+        recipe, dataset, partition, networks, inputs, parallel, hardware.devices() if device is None else device
+    )
+    return LearningProcess(recipe, dataset, partition, inputs, networks, round_parts, parallel)

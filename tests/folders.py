@@ -11,8 +11,11 @@ def write_femnist(folder, writers=3, images=4, tests=2):
         (folder / part).mkdir(parents=True)
         for number in range(files):
             names = [f"f{one:04}_{one:02}" for one in range(writers) if one % files == number]
-            document = {"users": names, "num_samples": [count] * len(names),
-                        "user_data": {name: femnist_writer(part, name, count) for name in names}}
+            document = {
+                "users": names,
+                "num_samples": [count] * len(names),
+                "user_data": {name: femnist_writer(part, name, count) for name in names},
+            }
             (folder / part / f"all_data_{number}_niid_0_keep_0_{part}_9.json").write_text(json.dumps(document))
 
 

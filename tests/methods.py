@@ -24,8 +24,11 @@ def deep(norm="none"):
 
 DENSE = tiny.DENSE.replace("epochs: 1", "epochs: 2")
 BARE, DEEP, TRACKED = deep(), deep("sbn"), deep("bn")
-TEXT = tiny.TEXT.replace("    - Dense:", "    - Exit: [Dense: {units: !classes}]\n    - TransformerBlock: {heads: 2, "
-                         "head_width: !w 4, hidden: !w 8}\n    - Dense:")
+TEXT = tiny.TEXT.replace(
+    "    - Dense:",
+    "    - Exit: [Dense: {units: !classes}]\n    - TransformerBlock: {heads: 2, "
+    "head_width: !w 4, hidden: !w 8}\n    - Dense:",
+)
 TRUNK = ("0", "1", "3", "5", "6")
 PLAIN = ("client.loss=cross_entropy", "round.label_rows=all")
 EVEN = "levels.widths={a: 1, b: 1, c: 1}"
@@ -40,8 +43,9 @@ def joint(level, stage):
 
 def by_depth(level, stage):
     """`DEPTHS` of `DEEP`."""
-    return {"a": [Way("a", TRUNK, (1, 2, 3))], "b": [Way("b", TRUNK[:3], (1, 2))],
-            "c": [Way("c", TRUNK[:2], (1,))]}[level], None
+    return {"a": [Way("a", TRUNK, (1, 2, 3))], "b": [Way("b", TRUNK[:3], (1, 2))], "c": [Way("c", TRUNK[:2], (1,))]}[
+        level
+    ], None
 
 
 def of_text(level, stage):
@@ -61,17 +65,21 @@ def taught(level, stage):
 
 def blocks(level, stage):
     """Budgets 1, 0.4 and 0.2 of `DEEP`: all at once; 1 and then 3, 5; without unit 1, 3 and then 5."""
-    return {("a", 0): ([Way("a", TRUNK, (3,))], ALL),
-            ("b", 0): ([Way("b", ("0", "1", "6"), (3,), linked=True)], {"0", "1", "6"}),
-            ("b", 1): ([Way("b", TRUNK, (3,), frozen=2)], {"3", "5", "6"}),
-            ("c", 0): ([Way("c", ("0", "3", "6"), (3,), linked=True)], {"0", "3", "6"}),
-            ("c", 1): ([Way("c", ("0", "3", "5", "6"), (3,), frozen=2)], {"5", "6"})}[level, stage]
+    return {
+        ("a", 0): ([Way("a", TRUNK, (3,))], ALL),
+        ("b", 0): ([Way("b", ("0", "1", "6"), (3,), linked=True)], {"0", "1", "6"}),
+        ("b", 1): ([Way("b", TRUNK, (3,), frozen=2)], {"3", "5", "6"}),
+        ("c", 0): ([Way("c", ("0", "3", "6"), (3,), linked=True)], {"0", "3", "6"}),
+        ("c", 1): ([Way("c", ("0", "3", "5", "6"), (3,), frozen=2)], {"5", "6"}),
+    }[level, stage]
 
 
 def branches(level, stage):
     """The same, but a stage before the last ends in the exit behind it."""
-    return {("b", 0): ([Way("b", ("0", "1"), (1,))], {"0", "1", "2"}),
-            ("c", 0): ([Way("c", ("0", "3"), (2,))], {"0", "3", "4"})}.get((level, stage)) or blocks(level, stage)
+    return {
+        ("b", 0): ([Way("b", ("0", "1"), (1,))], {"0", "1", "2"}),
+        ("c", 0): ([Way("c", ("0", "3"), (2,))], {"0", "3", "4"}),
+    }.get((level, stage)) or blocks(level, stage)
 
 
 def peers(level, stage):
@@ -88,8 +96,11 @@ class Method(NamedTuple):
 
 
 def blockwise(*options, budgets="a: 1, b: 0.4, c: 0.2"):
-    return EVEN, f"levels.budgets={{{budgets}}}", "client.stages={name: blockwise" + "".join(
-        f", {option}" for option in options) + "}"
+    return (
+        EVEN,
+        f"levels.budgets={{{budgets}}}",
+        "client.stages={name: blockwise" + "".join(f", {option}" for option in options) + "}",
+    )
 
 
 def server(name, **options):
@@ -105,28 +116,62 @@ METHODS = {
     "fedrolex": Method(DENSE, (ENDS, "round.submodel=rolling", server("momentum", momentum=0.5)), joint),
     "federated_dropout": Method(DENSE, (ENDS, "round.submodel=random", "round.weighting=samples"), joint),
     "fjord": Method(DENSE, ("client.stages=nested", "round.weighting=samples", *PLAIN), nested),
-    "fjord_taught": Method(DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation",
-                                   *PLAIN), taught),
-    "splitmix": Method(DENSE, (ENDS, "levels.widths={a: 0.25, c: 0.25}", "levels.members={a: 4, c: 1}",
-                               "round.weighting=samples"), joint),
-    "splitmix_kept": Method(DENSE, ("levels.mix=a1", "levels.widths={a: 0.25}", "levels.members={a: 2}", *PLAIN,
-                                    'round.personal=["0"]', "client.correction={name: dynamic, alpha: 0.3}",
-                                    server("dynamic", alpha=0.3)), joint),
-    "depthfl": Method(TRACKED, (PAIR, *DEPTHS, *PLAIN, "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}",
-                                "client.correction={name: dynamic, alpha: 0.3}", server("dynamic", alpha=0.3)),
-                      by_depth),
-    "depth_of_text": Method(TEXT, ("levels.depths={a: 2, c: 1}", "client.coupling={name: mutual, weight: 0.5}"),
-                            of_text),
+    "fjord_taught": Method(
+        DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation", *PLAIN), taught
+    ),
+    "splitmix": Method(
+        DENSE,
+        (ENDS, "levels.widths={a: 0.25, c: 0.25}", "levels.members={a: 4, c: 1}", "round.weighting=samples"),
+        joint,
+    ),
+    "splitmix_kept": Method(
+        DENSE,
+        (
+            "levels.mix=a1",
+            "levels.widths={a: 0.25}",
+            "levels.members={a: 2}",
+            *PLAIN,
+            'round.personal=["0"]',
+            "client.correction={name: dynamic, alpha: 0.3}",
+            server("dynamic", alpha=0.3),
+        ),
+        joint,
+    ),
+    "depthfl": Method(
+        TRACKED,
+        (
+            PAIR,
+            *DEPTHS,
+            *PLAIN,
+            "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}",
+            "client.correction={name: dynamic, alpha: 0.3}",
+            server("dynamic", alpha=0.3),
+        ),
+        by_depth,
+    ),
+    "depth_of_text": Method(
+        TEXT, ("levels.depths={a: 2, c: 1}", "client.coupling={name: mutual, weight: 0.5}"), of_text
+    ),
     "inclusive": Method(DEEP, (ENDS, *DEPTHS, "client.coupling=last", "round.weighting=samples"), by_depth),
     "scalefl": Method(DEEP, (PAIR, DEPTHS[1], "client.coupling={name: weighted, gamma: 0.4, from_round: 1}"), by_depth),
     "fedepth_link": Method(TRACKED, (*blockwise(), "round.weighting=samples", *PLAIN), blocks),
     "fedepth_branch": Method(DEEP, ("levels.mix=b-c", *blockwise("exit: branch"), "round.untrained=counted"), branches),
     "fedepth_buffered": Method(BARE, (*blockwise("buffered: true"), "client.epochs=2"), blocks),
-    "fedepth_peers": Method(DEEP, (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"),
-                                   "client.coupling={name: mutual, ramp: null}"), peers),
-    **{name: Method(DENSE, (ENDS, server(name, **options)), joint) for name, options in {
-        "sgd": {"learning_rate": 0.6}, "momentum": {"momentum": 0.8, "learning_rate": 0.7}, "yogi": {},
-        "adam": {"adaptivity": 0.01}, "adagrad": {"beta1": 0.2}}.items()},
+    "fedepth_peers": Method(
+        DEEP,
+        (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),
+        peers,
+    ),
+    **{
+        name: Method(DENSE, (ENDS, server(name, **options)), joint)
+        for name, options in {
+            "sgd": {"learning_rate": 0.6},
+            "momentum": {"momentum": 0.8, "learning_rate": 0.7},
+            "yogi": {},
+            "adam": {"adaptivity": 0.01},
+            "adagrad": {"beta1": 0.2},
+        }.items()
+    },
 }
 
 

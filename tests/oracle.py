@@ -25,8 +25,12 @@ def play_round(process, weights, plan, number):
     metrics = []
     for slot, client in enumerate(plan.clients.tolist()):
         model = process.networks.fresh(recipe.levels.names[plan.levels[slot]], classes)
-        places = {v.path: [coordinates(process, size, kept, number, client)
-                           for size, kept in zip(weights[v.path].shape, v.shape)] for v in model.trainable_variables}
+        places = {
+            v.path: [
+                coordinates(process, size, kept, number, client) for size, kept in zip(weights[v.path].shape, v.shape)
+            ]
+            for v in model.trainable_variables
+        }
         for variable in model.trainable_variables:
             variable.assign(np.asarray(weights[variable.path])[np.ix_(*places[variable.path])])
         if plan.steps[slot]:
@@ -85,7 +89,7 @@ def batch(process, rows, start, key):
     """Model inputs and targets of one step."""
     train_split, options = process.dataset.train, process.recipe.input.options
     if train_split.y is None:
-        tokens = train_split.x[rows, start:start + options["segment"]]
+        tokens = train_split.x[rows, start : start + options["segment"]]
         return np.where(uniform(key, tokens.shape) < options["mask_share"], process.dataset.classes, tokens), tokens
     pixels = train_split.x[rows]
     values = pixels.astype(process.recipe.precision) / (255 if pixels.dtype == np.uint8 else 1)
@@ -114,6 +118,7 @@ def uniform(key, shape):
 
 def hashed(key, count):
     """The package's hash, written out: MurmurHash3's finaliser over the words of the key and a counter."""
+
     def mix(value):
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
             value = (value ^ (value >> np.uint32(shift))) * np.uint32(factor)

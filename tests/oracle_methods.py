@@ -32,9 +32,12 @@ def start(process):
     """What a run begins with: global weights, what the server keeps, and what clients keep."""
     weights = {path: np.asarray(value) for path, value in process.initialize().weights.items()}
     clients = len(process.partition.train)
-    return {"weights": weights, "server": {}, "memory": {path: np.zeros((clients, *v.shape)) for path, v in
-                                                         weights.items()},
-            "personal": {path: np.stack([v] * clients) for path, v in weights.items() if stays(process, path)}}
+    return {
+        "weights": weights,
+        "server": {},
+        "memory": {path: np.zeros((clients, *v.shape)) for path, v in weights.items()},
+        "personal": {path: np.stack([v] * clients) for path, v in weights.items() if stays(process, path)},
+    }
 
 
 def play(process, ways, state, planned, first_round=0):
@@ -60,8 +63,10 @@ def play_round(process, ways, models, state, plan, number):
             continue
         level = process.recipe.levels.names[plan.levels[slot]]
         places = coordinates(process, models, weights, level, plan.members[slot], number, client)
-        kept = {path: tables["personal"][path][client] if path in tables["personal"] else value
-                for path, value in weights.items()}
+        kept = {
+            path: tables["personal"][path][client] if path in tables["personal"] else value
+            for path, value in weights.items()
+        }
         given = {path: kept[path][np.ix_(*index)] for path, index in places.items()}
         memory = {path: tables["memory"][path][client][np.ix_(*index)] for path, index in places.items()}
         trained, found = train(process, ways, models, level, given, memory, plan, slot, number)
@@ -93,16 +98,17 @@ def coordinates(process, models, weights, level, member, number, client):
     found = {}
     for variable in values(process, model_of(process, models, level, 0)):
         first = [] if process.recipe.levels.ensemble is None else [np.asarray([member])]
-        sizes = weights[variable.path].shape[len(first):]
-        found[variable.path] = first + [oracle.coordinates(process, size, kept, number, client)
-                                        for size, kept in zip(sizes, variable.shape)]
+        sizes = weights[variable.path].shape[len(first) :]
+        found[variable.path] = first + [
+            oracle.coordinates(process, size, kept, number, client) for size, kept in zip(sizes, variable.shape)
+        ]
     return found
 
 
 def merged(process, index, client):
     """The part of an axis that is merged: of the label axis the client's labels, or all; never the mask token."""
     if len(index) - process.dataset.classes in (0, 1) and process.recipe.round.label_rows == "all":
-        return index[:process.dataset.classes]
+        return index[: process.dataset.classes]
     return oracle.merged(process, index, client)
 
 
@@ -152,7 +158,7 @@ def train(process, ways, models, level, given, memory, plan, slot, number):
         for copy, path in gradients:
             gradients[copy, path] += spring(process) * (own[copy, path] - first[path]) - memory[path][lead]
         moving = [place for place in gradients if units is None or unit(process, place[1]) in units]
-        norm = np.sqrt(sum(np.sum(gradients[place]**2) for place in moving))
+        norm = np.sqrt(sum(np.sum(gradients[place] ** 2) for place in moving))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
         for place in moving:
             push = gradients[place] * factor + settings.weight_decay * own[place]

@@ -36,15 +36,22 @@ def couple(process, losses, z, number):
     total = sum(losses)
     if name == "mutual" and len(z) > 1:
         ramp = options["ramp"]
-        weight = options["weight"] * (1 if ramp is None else np.exp(-5 * (1 - min(number, ramp) / ramp)**2))
-        total += weight / (len(z) - 1) * sum(
-            divergence(z[j], z[i], options["floor"]) for i in range(len(z)) for j in range(len(z)) if i != j)
+        weight = options["weight"] * (1 if ramp is None else np.exp(-5 * (1 - min(number, ramp) / ramp) ** 2))
+        total += (
+            weight
+            / (len(z) - 1)
+            * sum(divergence(z[j], z[i], options["floor"]) for i in range(len(z)) for j in range(len(z)) if i != j)
+        )
     if name == "weighted":
         hot, share = options["temperature"], 2 / (len(z) * (len(z) + 1))
         total = share * sum((j + 1) * loss for j, loss in enumerate(losses))
         if number >= options["from_round"]:
-            total += options["gamma"] * hot**2 * share * sum(
-                (j + 1) * divergence(z[-1] / hot, one / hot) for j, one in enumerate(z[:-1]))
+            total += (
+                options["gamma"]
+                * hot**2
+                * share
+                * sum((j + 1) * divergence(z[-1] / hot, one / hot) for j, one in enumerate(z[:-1]))
+            )
     return total
 
 
@@ -52,7 +59,8 @@ def spring(process):
     """What a client's distance from its start is multiplied by in its gradient."""
     options = process.recipe.client.correction.options
     return {"none": 0, "proximal": options.get("mu"), "dynamic": options.get("alpha")}[
-        process.recipe.client.correction.name]
+        process.recipe.client.correction.name
+    ]
 
 
 def serve(process, old, mean, count, kept):

@@ -61,8 +61,11 @@ def contents(folder):
     """All that must be equal after an interruption: sealed arrays, bit by bit, and metrics."""
     folder = Path(folder)
     # A best round that was sealed just before a kill is sealed again, as round-000009.1.
-    arrays = {f"{name}/{path.parent.name.partition('.')[0]}": path.read_bytes()
-              for name in ("checkpoints", "best") for path in sorted(folder.glob(f"{name}/round-*/arrays.npz"))}
+    arrays = {
+        f"{name}/{path.parent.name.partition('.')[0]}": path.read_bytes()
+        for name in ("checkpoints", "best")
+        for path in sorted(folder.glob(f"{name}/round-*/arrays.npz"))
+    }
     return {**arrays, "metrics": (folder / "metrics.jsonl").read_bytes()}
 
 
@@ -111,8 +114,14 @@ class Programs:
 
     def __init__(self, folder):
         self.folder, self._count = Path(folder), 0
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL, text=True, env=environment())
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment(),
+        )
 
     def ask(self, request):
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -124,8 +133,13 @@ class Programs:
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
         out.touch()
         err.touch()
-        request = {"arguments": [str(word) for word in arguments], "out": str(out), "err": str(err),
-                   "largest": largest, "cwd": str(cwd or self.folder)}
+        request = {
+            "arguments": [str(word) for word in arguments],
+            "out": str(out),
+            "err": str(err),
+            "largest": largest,
+            "cwd": str(cwd or self.folder),
+        }
         return Run(self, self.ask(request), out, err)
 
     def run(self, *arguments, **options):
@@ -161,7 +175,8 @@ def _fork(request):
         os.chdir(request["cwd"])
         if request["largest"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
-        from hetero_tf.cli import main
+        from hetero_tf.cli.commands import main
+
         code = main(["hetero_tf", *request["arguments"]])
     finally:
         sys.stdout.flush()

@@ -5,8 +5,9 @@ import json
 
 import numpy as np
 
-from hetero_tf import experiment, process, recipe
-from hetero_tf.console import Console
+from hetero_tf import process, recipe
+from hetero_tf.base.console import Console
+from hetero_tf.run import experiment
 from hetero_tf.store import sealed
 
 _built = {}

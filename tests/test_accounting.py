@@ -10,26 +10,44 @@ import pytest
 import tensorflow as tf
 
 import hetero_tf
-from hetero_tf import accounting, hardware, recipe as recipes
-from hetero_tf.accounting import counting, tables
-from hetero_tf.errors import BadInput
-from hetero_tf.models import build_model
-from hetero_tf.recipe import layer_table
+from hetero_tf.base import hardware
+from hetero_tf.base.errors import BadInput
+from hetero_tf.describe import describe, describe_recipe, tables, to_json, to_text
+from hetero_tf.models import counting
+from hetero_tf.models.build import build_model
+from hetero_tf.recipe import layer_table, load, loads
 
 # Parameters and FLOPs of one forward pass at levels a to e. Source: measured in the authors' code; they agree with
 # every digit that the paper prints (arXiv 2010.01264, tables 1-3 and 7-9; PreResNet of the paper has blocks 1,1,1,2).
 CELLS = {
     ("mnist", (), (28, 28, 1), 10): (
-        (1_556_874, 80_504_320), (391_370, 20_493_056), (98_922, 5_306_752), (25_274, 1_418_432), (6_594, 400_480)),
+        (1_556_874, 80_504_320),
+        (391_370, 20_493_056),
+        (98_922, 5_306_752),
+        (25_274, 1_418_432),
+        (6_594, 400_480),
+    ),
     ("cifar10", ("model.settings.blocks=[1,1,1,2]",), (32, 32, 3), 10): (
-        (9_622_090, 330_246_144), (2_408_746, 83_334_144), (603_802, 21_219_840), (151_762, 5_498_112),
-        (38_350, 1_471_104)),
+        (9_622_090, 330_246_144),
+        (2_408_746, 83_334_144),
+        (603_802, 21_219_840),
+        (151_762, 5_498_112),
+        (38_350, 1_471_104),
+    ),
     ("cifar10", (), (32, 32, 3), 10): (
-        (11_172_170, 557_656_064), (2_796_714, 140_416_000), (701_018, 35_604_992), (176_178, 9_151_744),
-        (44_510, 2_413_184)),
+        (11_172_170, 557_656_064),
+        (2_796_714, 140_416_000),
+        (701_018, 35_604_992),
+        (176_178, 9_151_744),
+        (44_510, 2_413_184),
+    ),
     ("wikitext2", (), (64,), 33_279): (
-        (19_263_999, 1_367_965_696), (9_107_967, 614_776_832), (4_435_455, 290_086_912), (2_200_575, 140_718_080),
-        (1_108_479, 69_277_696)),
+        (19_263_999, 1_367_965_696),
+        (9_107_967, 614_776_832),
+        (4_435_455, 290_086_912),
+        (2_200_575, 140_718_080),
+        (1_108_479, 69_277_696),
+    ),
 }
 DENSE = """
 name: dense
@@ -51,14 +69,13 @@ precision: {precision}
 
 
 def small(partition="iid", labels="", mix="a1-b3", loss="masked_cross_entropy", cut="true", precision="float32"):
-    return recipes.loads(DENSE.format(
-        partition=partition, labels=labels, mix=mix, loss=loss, cut=cut, precision=precision))
+    return loads(DENSE.format(partition=partition, labels=labels, mix=mix, loss=loss, cut=cut, precision=precision))
 
 
 @pytest.fixture(scope="module")
 def described():
     """`{cells key: Description}`, built once."""
-    return {key: accounting.describe_recipe(recipes.load(key[0], key[1]), key[2], key[3]) for key in CELLS}
+    return {key: describe_recipe(load(key[0], key[1]), key[2], key[3]) for key in CELLS}
 
 
 @pytest.mark.parametrize("key", CELLS, ids=lambda key: f"{key[0]}{key[1]}")
@@ -70,11 +87,11 @@ def test_parameters_and_flops_are_those_of_the_paper(described, key):
 
 def test_mix_is_the_mean_by_share(described):
     # Source: HeteroFL, Table 7, row a-e: 781.7 K parameters, ratio 0.50.
-    mix = accounting.to_json(described[next(iter(CELLS))])["mix"]
+    mix = to_json(described[next(iter(CELLS))])["mix"]
     assert mix["parameters"] == (1_556_874 + 6_594) / 2
     assert f"{mix['parameters'] / 1000:.1f} {mix['ratio']:.2f}" == "781.7 0.50"
     assert mix["flops"] == (80_504_320 + 400_480) / 2
-    uneven = accounting.to_json(accounting.describe_recipe(small(mix="a1-b3"), (4, 4, 1), 10))
+    uneven = to_json(describe_recipe(small(mix="a1-b3"), (4, 4, 1), 10))
     a, b = (uneven["levels"][level]["parameters"] for level in "ab")
     assert uneven["mix"]["parameters"] == (a + 3 * b) / 4
     assert uneven["mix"]["shares"] == {"a": 0.25, "b": 0.75}
@@ -97,8 +114,15 @@ def test_multiply_adds_count_attention_and_no_bias(described):
 
 
 def test_every_layer_of_the_table_can_be_counted():
-    values = {"activation": "relu", "pool_size": 2, "filters": 3, "kernel_size": 3, "units": 5, "rate": 0.5,
-              "groups": 1}
+    values = {
+        "activation": "relu",
+        "pool_size": 2,
+        "filters": 3,
+        "kernel_size": 3,
+        "units": 5,
+        "rate": 0.5,
+        "groups": 1,
+    }
     for name, wants in layer_table.KERAS_LAYERS.items():
         needed = layer_table.REQUIRED.get(name, set()) | ({"groups"} & set(wants))
         layer = getattr(keras.layers, name)(**{argument: values[argument] for argument in needed})
@@ -106,27 +130,39 @@ def test_every_layer_of_the_table_can_be_counted():
         model = keras.Model(inputs, layer(inputs))
         found = counting.forward(model, (6, 6, 2))
         assert (found.flops > 0) == bool(model.trainable_variables), name
-        assert found.multiply_adds == {"Conv2D": 4 * 4 * 9 * 2 * 3, "DepthwiseConv2D": 4 * 4 * 9 * 2,
-                                       "Dense": 36 * 2 * 5}.get(name, 0), name
+        assert found.multiply_adds == {
+            "Conv2D": 4 * 4 * 9 * 2 * 3,
+            "DepthwiseConv2D": 4 * 4 * 9 * 2,
+            "Dense": 36 * 2 * 5,
+        }.get(name, 0), name
 
 
-@pytest.mark.parametrize(("equation", "first", "second", "expected"), [
-    ("ab,bc->ac", (2, 3), (3, 5), 30),
-    ("...ab,bc->...ac", (7, 2, 3), (3, 5), 210),
-    ("...a,...a->...", (4, 1, 3), (6, 3), 72),
-    ("npe,ehd->nhpd", (1, 6, 4), (4, 2, 2), 96),
-])
+@pytest.mark.parametrize(
+    ("equation", "first", "second", "expected"),
+    [
+        ("ab,bc->ac", (2, 3), (3, 5), 30),
+        ("...ab,bc->...ac", (7, 2, 3), (3, 5), 210),
+        ("...a,...a->...", (4, 1, 3), (6, 3), 72),
+        ("npe,ehd->nhpd", (1, 6, 4), (4, 2, 2), 96),
+    ],
+)
 def test_an_einsum_costs_the_product_of_its_indices(equation, first, second, expected):
-    graph = tf.function(lambda a, b: tf.einsum(equation, a, b)).get_concrete_function(
-        tf.TensorSpec(first), tf.TensorSpec(second)).graph
+    graph = (
+        tf.function(lambda a, b: tf.einsum(equation, a, b))
+        .get_concrete_function(tf.TensorSpec(first), tf.TensorSpec(second))
+        .graph
+    )
     assert sum(counting.multiply_adds(operation) for operation in graph.get_operations()) == expected
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_turned_products_cost_the_same(turned):
     first = (7, 4, 3) if turned else (7, 3, 4)
-    graph = tf.function(lambda a, b: tf.matmul(a, b, transpose_a=turned)).get_concrete_function(
-        tf.TensorSpec(first), tf.TensorSpec((7, 4, 5))).graph
+    graph = (
+        tf.function(lambda a, b: tf.matmul(a, b, transpose_a=turned))
+        .get_concrete_function(tf.TensorSpec(first), tf.TensorSpec((7, 4, 5)))
+        .graph
+    )
     assert sum(counting.multiply_adds(operation) for operation in graph.get_operations()) == 7 * 3 * 4 * 5
 
 
@@ -149,21 +185,21 @@ class Unknown(keras.layers.Layer):
 
 def test_traffic_counts_the_rows_of_labels_that_clients_have():
     # Level b: convolution 9*2 + 2, norm 2 + 2, dense 2 * labels + labels.
-    found = accounting.describe_recipe(small(), (4, 4, 1), 10, labels=[1, 2, 6])
+    found = describe_recipe(small(), (4, 4, 1), 10, labels=[1, 2, 6])
     assert found.levels["b"].bytes_down == found.levels["b"].bytes_up == 4 * (24 + 3 * 3)
     assert found.levels["b"].parameters == 24 + 3 * 10
-    all_labels = accounting.describe_recipe(small(), (4, 4, 1), 10)
+    all_labels = describe_recipe(small(), (4, 4, 1), 10)
     assert all_labels.levels["b"].bytes_down == 4 * all_labels.levels["b"].parameters
 
 
 @pytest.mark.parametrize("without", [{"cut": "false"}, {"loss": "cross_entropy"}])
 def test_without_the_label_cut_all_rows_go_down_and_merged_rows_up(without):
-    found = accounting.describe_recipe(small(**without), (4, 4, 1), 10, labels=[2, 4]).levels["b"]
+    found = describe_recipe(small(**without), (4, 4, 1), 10, labels=[2, 4]).levels["b"]
     assert (found.bytes_down, found.bytes_up) == (4 * (24 + 3 * 10), 4 * (24 + 3 * 3))
 
 
 def test_the_row_of_the_mask_token_goes_down_only():
-    found = accounting.describe_recipe(recipes.load("tiny/wikitext2"), (16,), 50, labels=[20, 40])
+    found = describe_recipe(load("tiny/wikitext2"), (16,), 50, labels=[20, 40])
     for cost in found.levels.values():
         width = cost.shapes["0_0_masked_token_embedding/tokens"][1]
         assert cost.bytes_down - cost.bytes_up == 4 * width
@@ -172,30 +208,28 @@ def test_the_row_of_the_mask_token_goes_down_only():
 
 
 def test_eight_bytes_in_float64():
-    one, two = (accounting.describe_recipe(small(precision=name), (4, 4, 1), 10).levels["a"]
-                for name in ("float32", "float64"))
+    one, two = (describe_recipe(small(precision=name), (4, 4, 1), 10).levels["a"] for name in ("float32", "float64"))
     assert (two.bytes_down, two.megabytes) == (2 * one.bytes_down, 2 * one.megabytes)
     assert two.parameters == one.parameters and two.flops == one.flops
 
 
 def test_training_memory_grows_with_the_batch_that_clients_can_fill():
     recipe = small()
-    few, many = (accounting.describe_recipe(recipe, (4, 4, 1), 10, examples=examples).levels["a"]
-                 for examples in (2, 100))
+    few, many = (describe_recipe(recipe, (4, 4, 1), 10, examples=examples).levels["a"] for examples in (2, 100))
     weights = 3 * few.parameters
     assert (many.training_bytes / 4 - weights) / 5 == (few.training_bytes / 4 - weights) / 2 > 16 * 4
 
 
 def test_levels_wider_than_the_global_model_are_described():
-    found = accounting.describe_recipe(small(mix="b"), (4, 4, 1), 10)
+    found = describe_recipe(small(mix="b"), (4, 4, 1), 10)
     assert found.mix == {"b": 1.0}
     assert found.levels["a"].parameters > found.levels["b"].parameters
-    assert accounting.to_json(found)["mix"]["ratio"] == 1
+    assert to_json(found)["mix"]["ratio"] == 1
 
 
 def test_describe_reads_shapes_and_labels_of_the_process():
     process = hetero_tf.learning_process(small("labels", ", per_client: 5"))
-    found = accounting.describe(process)
+    found = describe(process)
     assert (found.example, found.classes, found.source) == ((4, 4, 1), 10, "synthetic images (seed 0)")
     own = process.partition.label_mask.sum(1)
     assert list(found.labels) == list(own) and own.min() < own.max() == 5
@@ -209,36 +243,60 @@ def test_describe_reads_shapes_and_labels_of_the_process():
 
 
 def test_describe_takes_one_segment_of_text():
-    found = accounting.describe(hetero_tf.learning_process(recipes.load("tiny/wikitext2")))
+    found = describe(hetero_tf.learning_process(load("tiny/wikitext2")))
     assert found.example == (16,)
-    one = recipes.load("tiny/wikitext2", ["input.segment=16", "data.length=16"])
-    assert accounting.describe(hetero_tf.learning_process(one)).example == (16,)
+    one = load("tiny/wikitext2", ["input.segment=16", "data.length=16"])
+    assert describe(hetero_tf.learning_process(one)).example == (16,)
 
 
 def test_json_is_plain_and_complete():
-    found = accounting.to_json(accounting.describe(hetero_tf.learning_process(small())))
+    found = to_json(describe(hetero_tf.learning_process(small())))
     assert json.loads(json.dumps(found)) == found
-    assert set(found["levels"]["a"]) == {"width", "parameters", "flops", "megabytes", "multiply_adds", "bytes_down",
-                                         "bytes_up", "training_bytes"}
+    assert set(found["levels"]["a"]) == {
+        "width",
+        "parameters",
+        "flops",
+        "megabytes",
+        "multiply_adds",
+        "bytes_down",
+        "bytes_up",
+        "training_bytes",
+    }
     assert {type(found["levels"]["a"][name]) for name in ("parameters", "flops", "bytes_up")} == {int}
-    assert set(found["mix"]) == {"shares", "parameters", "flops", "megabytes", "multiply_adds", "bytes_down",
-                                 "bytes_up", "ratio"}
+    assert set(found["mix"]) == {
+        "shares",
+        "parameters",
+        "flops",
+        "megabytes",
+        "multiply_adds",
+        "bytes_down",
+        "bytes_up",
+        "ratio",
+    }
     assert found["split"]["clients"] == 4 and found["stand_in_for"] is None
-    assert found["engine"] == {"clients_at_once": {"a": 1, "b": 1}, "reasons": [], "compiled": False, "threads": 1,
-                               "parallel": hardware.cores(), "precision": "float32", "device": "cpu"}
+    assert found["engine"] == {
+        "clients_at_once": {"a": 1, "b": 1},
+        "reasons": [],
+        "compiled": False,
+        "threads": 1,
+        "parallel": hardware.cores(),
+        "precision": "float32",
+        "device": "cpu",
+    }
 
 
 def test_without_data_no_engine_is_chosen():
-    found = accounting.describe_recipe(small(), (4, 4, 1), 10)
-    assert accounting.to_json(found)["engine"] is None and "engine:" not in accounting.to_text(found)
+    found = describe_recipe(small(), (4, 4, 1), 10)
+    assert to_json(found)["engine"] is None and "engine:" not in to_text(found)
 
 
 def test_text_has_aligned_tables():
-    found = accounting.describe(hetero_tf.learning_process(small()))
-    blocks = accounting.to_text(found).split("\n\n")
+    found = describe(hetero_tf.learning_process(small()))
+    blocks = to_text(found).split("\n\n")
     assert blocks[0] == (
         "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\nengine: one by one at levels a, b; "
-        f"{hardware.cores()} in flight, 1 thread each; float32, cpu")
+        f"{hardware.cores()} in flight, 1 thread each; float32, cpu"
+    )
     for table in (blocks[1], blocks[3], blocks[4]):
         assert len({len(line) for line in table.splitlines()}) == 1
     rows = {line.split()[0]: line.split() for line in blocks[1].splitlines()}
@@ -246,19 +304,19 @@ def test_text_has_aligned_tables():
     assert "split over 4 clients" in blocks[3]
     kernel = next(line.split() for line in blocks[4].splitlines() if "padded_conv2d/kernel" in line)
     assert kernel[1:] == ["3x3x1x4", "3x3x1x2"]
-    assert accounting.to_text(found, variables=False) == "\n\n".join(blocks[:4])
+    assert to_text(found, variables=False) == "\n\n".join(blocks[:4])
 
 
 def test_text_says_where_means_hide_differences_and_data_are_not_real():
-    found = accounting.describe_recipe(small(), (4, 4, 1), 1000, labels=[3, 100])
-    assert "mean over clients with 3 to 100 of 1,000 labels." in accounting.to_text(found)
-    assert "mean over clients" not in accounting.to_text(dataclasses.replace(found, labels=np.array([3, 3])))
+    found = describe_recipe(small(), (4, 4, 1), 1000, labels=[3, 100])
+    assert "mean over clients with 3 to 100 of 1,000 labels." in to_text(found)
+    assert "mean over clients" not in to_text(dataclasses.replace(found, labels=np.array([3, 3])))
     stand_in = dataclasses.replace(found, stand_in_for="mnist", source="digits")
-    assert "*** NOT THE REAL DATA: a stand-in for mnist ***" in accounting.to_text(stand_in)
-    assert accounting.to_json(stand_in)["stand_in_for"] == "mnist"
+    assert "*** NOT THE REAL DATA: a stand-in for mnist ***" in to_text(stand_in)
+    assert to_json(stand_in)["stand_in_for"] == "mnist"
 
 
 def test_levels_outside_the_mix_have_no_share():
-    found = accounting.describe_recipe(small(mix="a"), (4, 4, 1), 10)
+    found = describe_recipe(small(mix="a"), (4, 4, 1), 10)
     row = next(line for line in tables.to_text(found).splitlines() if line.startswith("b "))
     assert row.split()[:3] == ["b", "0.5", "-"]

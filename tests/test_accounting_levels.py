@@ -9,22 +9,27 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf import accounting, recipe
-from hetero_tf.accounting import levels, memory
-from hetero_tf.errors import BadInput
-from hetero_tf.networks import build_networks
+from hetero_tf import describe as accounting
+from hetero_tf import recipe
+from hetero_tf.accounting import levels
+from hetero_tf.base.errors import BadInput
+from hetero_tf.models.family import build_networks
+from hetero_tf.models.unit_costs import unit_shares
 
 ROOT = Path(__file__).resolve().parents[1]
 
-DEEP = tiny.IMAGES.replace("""    - PreActivationBlock: {filters: !w 12, stride: 2}
+DEEP = tiny.IMAGES.replace(
+    """    - PreActivationBlock: {filters: !w 12, stride: 2}
     - GlobalAveragePooling2D
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
-""", """    - PreActivationBlock: {filters: !w 12, stride: 2}
+""",
+    """    - PreActivationBlock: {filters: !w 12, stride: 2}
     - Exit: [GlobalAveragePooling2D, Dense: {units: !classes}]
     - PreActivationBlock: {filters: !w 12}
     - PreActivationBlock: {filters: !w 12}
     - [GlobalAveragePooling2D, Dense: {units: !classes}]
-""")
+""",
+)
 # Values: stem 9*2*8 + 8 and norm 16; a branch and the head 12*9 + 9 each.
 STEM, HEAD = 168, 117
 FIRST = 16 + 24 + 9 * 8 * 12 + 9 * 12 * 12 + 8 * 12
@@ -39,7 +44,7 @@ def costs(*overrides, base=DEEP):
 
 
 def networks_of(given, shape, classes):
-    return build_networks(given, shape, classes, lambda: memory.unit_shares(given, shape, shape, classes))
+    return build_networks(given, shape, classes, lambda: unit_shares(given, shape, shape, classes))
 
 
 def described(*overrides, base=DEEP, **about):
@@ -102,9 +107,10 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
     assert len(staged.flops("b")) == len(stages) > 1
     run = set(stages[0].routes[0].units)
     assert staged.flops("b")[0] == 6 * sum(units[unit] for unit in run)
-    assert staged.flops("b")[-1] == (6 * sum(units[unit] for unit in stages[-1].trained)
-                                     + 2 * sum(units[unit] for unit in stages[-1].routes[0].units
-                                               if unit not in stages[-1].trained))
+    assert staged.flops("b")[-1] == (
+        6 * sum(units[unit] for unit in stages[-1].trained)
+        + 2 * sum(units[unit] for unit in stages[-1].routes[0].units if unit not in stages[-1].trained)
+    )
 
 
 def test_nested_widths_cost_what_each_width_costs():
@@ -120,7 +126,8 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
     found = accounting.describe(process).levels
     works = accounting.works(process)
     assert [(work.bytes_down, work.bytes_up) for work in works] == [
-        (found[name].bytes_down, found[name].bytes_up) for name in "abc"]
+        (found[name].bytes_down, found[name].bytes_up) for name in "abc"
+    ]
     state, row = process.next(process.initialize(), [0, 1, 3])
     assert row["loss"] > 0 and all(np.isfinite(value).all() for value in tiny.arrays(state).values())
 
@@ -130,7 +137,8 @@ def test_an_ensembles_work_is_that_of_one_network():
     found, works = accounting.describe(process), accounting.works(process)
     # Means over clients are rounded to whole bytes.
     assert [4 * works[0].bytes_down, 2 * works[1].bytes_up] == pytest.approx(
-        [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2)
+        [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2
+    )
     assert works[0] == works[1] == works[2]
     plan = process.plan(0)
     _, row = process.run(process.initialize(), [plan])
@@ -142,7 +150,7 @@ def test_training_in_stages_costs_what_was_counted_by_hand():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
     given = recipe.load(ROOT / "recipes/methods/fedepth.yaml")
     found = levels.Costs(networks_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
-    joint, = found.flops("a")
+    (joint,) = found.flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
     assert [round(sum(found.flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
 
@@ -163,7 +171,8 @@ def test_units_that_nobody_can_hold_are_refused():
         costs(*BUDGETS, "levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fix")
     assert str(refusal.value) == (
         "levels.budgets: unit 1 is trained by nobody, since no client can hold it; raise a budget or the tolerance, or "
-        "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}")
+        "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}"
+    )
     with pytest.raises(BadInput, match=r"^levels\.budgets\.c, in shares of the whole model: no unit is left to t"):
         costs(*BUDGETS, "levels.budgets={c: 0.01}")
 
@@ -173,7 +182,10 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     found = accounting.describe(process)
     loads = found.loads
     assert [(load.level, load.budget, load.trains) for load in loads.levels] == [
-        ("a", Fraction(1), "all"), ("b", Fraction(1, 2), "3 stages"), ("c", Fraction(11, 20), "2 stages")]
+        ("a", Fraction(1), "all"),
+        ("b", Fraction(1, 2), "3 stages"),
+        ("c", Fraction(11, 20), "2 stages"),
+    ]
     assert loads.of_budget(loads.levels[0]) == pytest.approx(1)
     assert not any(loads.is_over(load) for load in loads.levels) and loads.tolerance == 0.05
     held = loads.levels[1]
@@ -186,14 +198,32 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     assert "level  budget  budget MB" in accounting.to_text(found)
 
 
-@pytest.mark.parametrize(("overrides", "trains", "skipped"), [
-    ((EQUAL, "levels.depths={a: 2, b: 1, c: 1}"), ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"], ("3", "4", "5")),
-    (("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}"),
-     ["4 members", "2 members", "1 member"], ()),
-    ((EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers: true}",
-      "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
-    (("levels.budgets={b: 1/2}",), ["all", "width 0.5", "width 0.25"], ()),
-])
+@pytest.mark.parametrize(
+    ("overrides", "trains", "skipped"),
+    [
+        (
+            (EQUAL, "levels.depths={a: 2, b: 1, c: 1}"),
+            ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"],
+            ("3", "4", "5"),
+        ),
+        (
+            ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}"),
+            ["4 members", "2 members", "1 member"],
+            (),
+        ),
+        (
+            (
+                EQUAL,
+                "levels.budgets={a: 2}",
+                "client.stages={name: blockwise, peers: true}",
+                "client.coupling={name: mutual, ramp: null}",
+            ),
+            ["2 models", "all", "all"],
+            (),
+        ),
+        (("levels.budgets={b: 1/2}",), ["all", "width 0.5", "width 0.25"], ()),
+    ],
+)
 def test_what_levels_train_is_said(overrides, trains, skipped):
     found = accounting.describe(tiny.process(DEEP, *overrides)).loads
     assert [load.trains for load in found.levels] == trains

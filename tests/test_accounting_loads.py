@@ -6,15 +6,32 @@ from fractions import Fraction
 
 import pytest
 
-from hetero_tf.accounting import loads
-from hetero_tf.accounting.loads import LevelLoad, Loads, Part
+from hetero_tf.describe import loads
+from hetero_tf.describe.loads import LevelLoad, Loads, Part
 
 MB = 2**20
-STAGED = LevelLoad("e", Fraction(1, 4), "2 stages", ("0",),
-                   (Part(("1", "2"), 3 * MB, 0), Part(("3",), 2.5 * MB, 0)),
-                   clients=1.5, bytes_down=100, bytes_up=90, flops=1000)
-JOINT = LevelLoad("a", Fraction(2), "2 models", (), (Part(("0", "1", "2", "3"), 24 * MB, 0),), clients=0.5,
-                  bytes_down=200, bytes_up=200, flops=4000)
+STAGED = LevelLoad(
+    "e",
+    Fraction(1, 4),
+    "2 stages",
+    ("0",),
+    (Part(("1", "2"), 3 * MB, 0), Part(("3",), 2.5 * MB, 0)),
+    clients=1.5,
+    bytes_down=100,
+    bytes_up=90,
+    flops=1000,
+)
+JOINT = LevelLoad(
+    "a",
+    Fraction(2),
+    "2 models",
+    (),
+    (Part(("0", "1", "2", "3"), 24 * MB, 0),),
+    clients=0.5,
+    bytes_down=200,
+    bytes_up=200,
+    flops=4000,
+)
 FREE = LevelLoad("b", None, "width 0.5", (), (Part(("0",), 6 * MB, 0),), clients=2, bytes_down=1, bytes_up=1, flops=10)
 
 
@@ -41,20 +58,36 @@ def test_a_level_without_a_budget_is_never_over():
 
 def test_totals_of_a_round_are_expected_over_the_mix():
     assert loads.round_totals(described(STAGED, JOINT)) == {
-        "clients": 2.0, "bytes_down": 250.0, "bytes_up": 235.0, "flops": 3500.0}
+        "clients": 2.0,
+        "bytes_down": 250.0,
+        "bytes_up": 235.0,
+        "flops": 3500.0,
+    }
 
 
 def test_json_is_plain_and_complete():
     found = loads.to_json(described(STAGED, FREE))
     assert json.loads(json.dumps(found)) == found
     assert found["levels"]["e"] == {
-        "budget": "1/4", "trains": "2 stages", "skipped": ["0"],
+        "budget": "1/4",
+        "trains": "2 stages",
+        "skipped": ["0"],
         "parts": [{"units": ["1", "2"], "held": 3 * MB, "buffer": 0}, {"units": ["3"], "held": 2.5 * MB, "buffer": 0}],
-        "estimate": 3 * MB, "of_budget": 1.0, "over": False, "clients": 1.5, "bytes_down": 100, "bytes_up": 90,
-        "flops": 1000}
+        "estimate": 3 * MB,
+        "of_budget": 1.0,
+        "over": False,
+        "clients": 1.5,
+        "bytes_down": 100,
+        "bytes_up": 90,
+        "flops": 1000,
+    }
     assert found["levels"]["b"]["budget"] is None and found["levels"]["b"]["of_budget"] is None
     assert {name: found[name] for name in ("whole", "batch", "measure", "tolerance")} == {
-        "whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05}
+        "whole": 12 * MB,
+        "batch": 32,
+        "measure": "memory",
+        "tolerance": 0.05,
+    }
     assert found["round"] == loads.round_totals(described(STAGED, FREE))
 
 
@@ -64,20 +97,28 @@ def test_text_shows_levels_stages_and_totals():
         "level  budget  budget MB     trains  left out  estimate MB  of budget",
         "e         1/4       3.00   2 stages         0         3.00    100.0 %",
         "a           2      24.00   2 models         -        24.00    100.0 %",
-        "b           -          -  width 0.5         -         6.00          -"]
-    assert stages.splitlines() == ["level  stage   units    MB", "e          1  1 to 2  3.00",
-                                   "e          2       3  2.50"]
+        "b           -          -  width 0.5         -         6.00          -",
+    ]
+    assert stages.splitlines() == [
+        "level  stage   units    MB",
+        "e          1  1 to 2  3.00",
+        "e          2       3  2.50",
+    ]
     assert notes == (
         "full model: 12.00 MB of training memory (FeDepth's convention, batches of 32). Budgets are shares of it; 5 % "
         "more is allowed.\n"
-        "a round of 4 clients: 252 bytes down, 237 bytes up, 3520 FLOPs of training, expected.")
+        "a round of 4 clients: 252 bytes down, 237 bytes up, 3520 FLOPs of training, expected."
+    )
 
 
 def test_text_shows_buffers_where_there_are_some():
     load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], Part(("3",), 2.5 * MB, 1.5 * MB)))
     stages = loads.to_text(described(load)).split("\n\n")[1]
-    assert stages.splitlines() == ["level  stage   units    MB  buffer MB", "e          1  1 to 2  3.00          -",
-                                   "e          2       3  2.50       1.50"]
+    assert stages.splitlines() == [
+        "level  stage   units    MB  buffer MB",
+        "e          1  1 to 2  3.00          -",
+        "e          2       3  2.50       1.50",
+    ]
 
 
 def test_without_stages_there_is_no_table_of_them():

@@ -4,10 +4,12 @@ import keras
 import pytest
 import tensorflow as tf
 
-from hetero_tf import budgets, recipe as recipes
-from hetero_tf.accounting import memory
-from hetero_tf.errors import BadInput
-from hetero_tf.models import build_model
+from hetero_tf.base.errors import BadInput
+from hetero_tf.methods.stages import budgets
+from hetero_tf.models.build import build_model
+from hetero_tf.models.unit_costs import TABLE_BATCH, UnitCost, total, unit_costs
+from hetero_tf.recipe import loads
+from hetero_tf.recipe.scenarios import SCENARIOS
 
 RECIPE = """
 name: units
@@ -35,13 +37,13 @@ TABLE = [20.02, 20.02, 20.02, 14.05, 10.07, 10.07, 7.21, 5.28, 5.28]
 
 def costs(layers, example, width=1.0):
     """`unit_costs` of the layers of a recipe for 10 labels."""
-    model = recipes.loads(RECIPE.format(layers=layers)).model
+    model = loads(RECIPE.format(layers=layers)).model
     built = build_model(model, example, width, scale=width)
-    return memory.unit_costs(built, example, {spec.name: spec.unit for spec in model.layers})
+    return unit_costs(built, example, {spec.name: spec.unit for spec in model.layers})
 
 
 def megabytes(cost):
-    return cost.memory(memory.TABLE_BATCH) / 2**20
+    return cost.memory(TABLE_BATCH) / 2**20
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,17 @@ def units():
 
 
 def test_blocks_take_what_the_paper_prints(units):
-    assert [unit.unit for unit in units] == ["0", *(f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)),
-                                             "4", "5"]
+    assert [unit.unit for unit in units] == [
+        "0",
+        *(f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)),
+        "4",
+        "5",
+    ]
     assert [megabytes(unit) for unit in units[1:10]] == pytest.approx(TABLE, abs=0.02)
 
 
 def test_the_whole_model_takes_what_the_paper_prints(units):
-    whole = memory.total(units)
+    whole = total(units)
     assert megabytes(whole) == pytest.approx(116.04, abs=0.02)
     assert whole.parameters == 272_282
     # Its rows of narrower models are shares of this one.
@@ -68,18 +74,38 @@ def test_the_whole_model_takes_what_the_paper_prints(units):
 def test_elements_and_products_of_blocks_are_those_counted_by_hand(units):
     place = 16 * 32 * 32
     assert [unit.elements for unit in units] == [
-        place, *[5 * place] * 3, place + 5 * place // 2, *[5 * place // 2] * 2, place // 2 + 5 * place // 4,
-        *[5 * place // 4] * 2, 0, 10]
+        place,
+        *[5 * place] * 3,
+        place + 5 * place // 2,
+        *[5 * place // 2] * 2,
+        place // 2 + 5 * place // 4,
+        *[5 * place // 4] * 2,
+        0,
+        10,
+    ]
     same, down = 2 * 9 * 16 * 16 * 32 * 32, 16 * 16 * 32 * (9 * 16 + 9 * 32 + 16)
     assert [unit.multiply_adds for unit in units] == [
-        27 * place, same, same, same, down, same, same, down, same, same, 0, 640]
+        27 * place,
+        same,
+        same,
+        same,
+        down,
+        same,
+        same,
+        down,
+        same,
+        same,
+        0,
+        640,
+    ]
     assert [unit.parameters for unit in units[:2]] == [432, 2 * 9 * 16 * 16 + 4 * 16]
 
 
 def test_the_estimate_packs_into_the_published_stages(units):
-    blocks, whole = [megabytes(unit) for unit in units[1:10]], megabytes(memory.total(units))
-    stages = [len(budgets.pack(blocks, budgets.cap(share, whole, 0.05), "123456789").stages)
-              for share in budgets.SCENARIOS["lack"]]
+    blocks, whole = [megabytes(unit) for unit in units[1:10]], megabytes(total(units))
+    stages = [
+        len(budgets.pack(blocks, budgets.cap(share, whole, 0.05), "123456789").stages) for share in SCENARIOS["lack"]
+    ]
     assert stages == [1, 2, 6, 5]
 
 
@@ -91,7 +117,7 @@ def test_budgets_are_measured_in_memory_or_in_products(units):
 def test_narrow_models_take_less(units):
     half = costs(PRE_RES_NET_20, (32, 32, 3), width=0.5)
     assert [unit.elements for unit in half[:11]] == [unit.elements // 2 for unit in units[:11]]
-    assert memory.total(half).parameters == 68_690
+    assert total(half).parameters == 68_690
 
 
 def test_layers_of_one_unit_add_up_and_those_without_weights_count_nothing():
@@ -112,16 +138,16 @@ def test_norms_inside_a_block_count_once():
 
 
 def test_memory_is_values_and_gradients_of_a_batch_and_the_weights():
-    cost = memory.UnitCost("one", elements=10, parameters=3, multiply_adds=0)
+    cost = UnitCost("one", elements=10, parameters=3, multiply_adds=0)
     assert [cost.memory(batch) for batch in (0, 1, 32)] == [12, 92, 2572]
-    assert memory.total([cost, cost]) == memory.UnitCost("all", 20, 6, 0)
+    assert total([cost, cost]) == UnitCost("all", 20, 6, 0)
 
 
 def test_a_layer_outside_every_unit_is_refused():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(2, name="tail")(keras.layers.Dense(3, name="body")(inputs)))
     with pytest.raises(ValueError) as refusal:
-        memory.unit_costs(model, (4,), {"body": "1"})
+        unit_costs(model, (4,), {"body": "1"})
     assert str(refusal.value) == "`units` must name the unit of every layer. Received: units without tail"
 
 
@@ -129,9 +155,12 @@ def test_branches_are_units_like_others():
     inputs = keras.Input((4,))
     body = keras.layers.Dense(3, name="body")(inputs)
     exits = [keras.layers.Dense(2, name="exit")(body), keras.layers.Dense(2, name="tail")(body)]
-    found = memory.unit_costs(keras.Model(inputs, exits), (4,), {"body": "1", "exit": "e", "tail": "2", "gone": "3"})
+    found = unit_costs(keras.Model(inputs, exits), (4,), {"body": "1", "exit": "e", "tail": "2", "gone": "3"})
     assert [(cost.unit, cost.elements, cost.multiply_adds) for cost in found] == [
-        ("1", 3, 12), ("e", 2, 6), ("2", 2, 6)]
+        ("1", 3, 12),
+        ("e", 2, 6),
+        ("2", 2, 6),
+    ]
 
 
 class Unknown(keras.layers.Layer):
@@ -151,4 +180,4 @@ def test_a_shape_known_only_at_run_time_is_refused():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, Unknown(name="guess")(inputs))
     with pytest.raises(BadInput, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
-        memory.unit_costs(model, (4,), {"guess": "0"})
+        unit_costs(model, (4,), {"guess": "0"})

@@ -5,15 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hetero_tf import availability
+from hetero_tf.planning import availability
 
 LEVELS = ("a", "a", "b", "b")
 STEPS = (10, 4, 10, 0)
 
 
 def given(dropout=0.0, deadline=None, seconds_per_step=(), spread=0.0, late="drop"):
-    return SimpleNamespace(dropout=dropout, deadline=deadline, seconds_per_step=dict(seconds_per_step), spread=spread,
-                           late=late)
+    return SimpleNamespace(
+        dropout=dropout, deadline=deadline, seconds_per_step=dict(seconds_per_step), spread=spread, late=late
+    )
 
 
 def limit(settings, round=0, ids=(3, 7, 11, 20), levels=LEVELS, steps=STEPS, seed=0):
@@ -23,8 +24,13 @@ def limit(settings, round=0, ids=(3, 7, 11, 20), levels=LEVELS, steps=STEPS, see
 def test_without_settings_everybody_returns_everything():
     found = limit(given())
     assert found.steps.dtype == np.int32 and found.steps.tolist() == list(STEPS)
-    assert found.metrics() == {"dropped": 0, "late": 0, "partial": 0, "simulated_seconds": 0.0,
-                               "simulated_client_seconds": 0.0}
+    assert found.metrics() == {
+        "dropped": 0,
+        "late": 0,
+        "partial": 0,
+        "simulated_seconds": 0.0,
+        "simulated_client_seconds": 0.0,
+    }
 
 
 def test_time_is_steps_by_the_seconds_of_the_level():
@@ -53,8 +59,9 @@ def test_a_late_client_without_a_whole_step_returns_nothing():
 def test_the_last_step_may_end_at_the_deadline():
     # In floats 0.3 / 0.1 is below 3 and 10 * 0.1 = 1.
     for deadline, whole in ((0.3, 3), (1.0, 10), (0.29, 2), (1.1, 10)):
-        found = limit(given(deadline=deadline, seconds_per_step={"a": 0.1}, late="partial"), ids=[0], levels=["a"],
-                      steps=[10])
+        found = limit(
+            given(deadline=deadline, seconds_per_step={"a": 0.1}, late="partial"), ids=[0], levels=["a"], steps=[10]
+        )
         assert found.steps.tolist() == [whole]
         assert found.late == (whole < 10)
 
@@ -105,6 +112,9 @@ def test_what_becomes_of_a_client_does_not_depend_on_the_others():
 
 
 def test_every_level_needs_its_seconds():
-    with pytest.raises(ValueError, match=r"`availability.seconds_per_step` must name every level of the mix. "
-                                         r"Received: nothing for b, c"):
+    with pytest.raises(
+        ValueError,
+        match=r"`availability.seconds_per_step` must name every level of the mix. "
+        r"Received: nothing for b, c",
+    ):
         limit(given(seconds_per_step={"a": 1.0}), levels=("a", "c", "b", "b"))

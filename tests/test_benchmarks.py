@@ -13,8 +13,18 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def test_round_benchmark_prints_one_json_line():
-    command = [sys.executable, "benchmarks/round.py", "--recipe", "tiny/digits", "--levels", "a-c", "--repeats", "1",
-               "--evaluate", "--json"]
+    command = [
+        sys.executable,
+        "benchmarks/round.py",
+        "--recipe",
+        "tiny/digits",
+        "--levels",
+        "a-c",
+        "--repeats",
+        "1",
+        "--evaluate",
+        "--json",
+    ]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -40,13 +50,31 @@ def test_operations_of_a_step_add_up_to_about_its_time():
 
 def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     # Three clients cannot have five active ones, so one combination of two is left.
-    command = [sys.executable, "benchmarks/scaling.py", "--recipe", "tiny/digits", "--population", "3", "30",
-               "--active", "5", "--levels", "c", "--examples", "4", "--repeats", "1", "--set", "client.epochs=2", "--json"]
+    command = [
+        sys.executable,
+        "benchmarks/scaling.py",
+        "--recipe",
+        "tiny/digits",
+        "--population",
+        "3",
+        "30",
+        "--active",
+        "5",
+        "--levels",
+        "c",
+        "--examples",
+        "4",
+        "--repeats",
+        "1",
+        "--set",
+        "client.epochs=2",
+        "--json",
+    ]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["recipe"], found["examples"]) == ("tiny/digits", 4)
-    row, = found["rows"]
+    (row,) = found["rows"]
     assert (row["population"], row["active"], row["levels"]) == (30, 5, "c")
     # Four examples are one batch of five at most, in each of two epochs.
     assert row["steps"] == 5 * 2

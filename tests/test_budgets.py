@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from hetero_tf import budgets
-from hetero_tf.budgets import Packing
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
+from hetero_tf.methods.stages import budgets
+from hetero_tf.methods.stages.budgets import Packing
+from hetero_tf.recipe.scenarios import SCENARIOS
 
 # PreResNet-20: MB of training memory of its nine blocks and of the whole. Source: FeDepth, Table 1.
 BLOCKS = [20.02] * 3 + [14.05] + [10.07] * 2 + [7.21] + [5.28] * 2
@@ -20,13 +21,16 @@ def packed(share, tolerance=0.05):
     return [place + 1 for place in found.skipped], [[place + 1 for place in stage] for stage in found.stages]
 
 
-@pytest.mark.parametrize(("share", "skipped", "stages"), [
-    (1, [], [[1, 2, 3, 4, 5, 6, 7, 8, 9]]),
-    (1 / 2, [], [[1, 2, 3], [4, 5, 6, 7, 8, 9]]),
-    (1 / 3, [], [[1, 2], [3, 4], [5, 6, 7, 8, 9]]),
-    (1 / 6, [], [[1], [2], [3], [4], [5, 6], [7, 8, 9]]),
-    (1 / 8, [1, 2, 3], [[4], [5], [6], [7, 8], [9]]),
-])
+@pytest.mark.parametrize(
+    ("share", "skipped", "stages"),
+    [
+        (1, [], [[1, 2, 3, 4, 5, 6, 7, 8, 9]]),
+        (1 / 2, [], [[1, 2, 3], [4, 5, 6, 7, 8, 9]]),
+        (1 / 3, [], [[1, 2], [3, 4], [5, 6, 7, 8, 9]]),
+        (1 / 6, [], [[1], [2], [3], [4], [5, 6], [7, 8, 9]]),
+        (1 / 8, [1, 2, 3], [[4], [5], [6], [7, 8], [9]]),
+    ],
+)
 @pytest.mark.parametrize("tolerance", [0.042, 0.05, 0.14])
 def test_published_stages_come_out(share, skipped, stages, tolerance):
     # Source: the stages that stand in the authors' code.
@@ -48,17 +52,28 @@ def test_a_sum_that_reaches_the_limit_fits_in_spite_of_rounding():
     assert budgets.pack([0.1, 0.1, 0.1], 0.3, list("abc")).stages == ((0, 1, 2),)
 
 
-@pytest.mark.parametrize(("costs", "limit", "text"), [
-    ([5, 2, 4, 1], 3, "unit c takes 4 and the client can hold 3; only units before the first that fits, b, can be left "
-                      "out. Raise the budget or the tolerance, or use smaller units"),
-    ([5, 4, 6, 8], 3, "no unit is left to train: the smallest, b, takes 4 and the client can hold 3. Raise the budget "
-                      "or use smaller units"),
-    ([1, math.inf, 1, 1], 3, "`costs` must hold at least one number, each from 0. Received: costs=[1, inf, 1, 1]"),
-    ([1, -1, 1, 1], 3, "`costs` must hold at least one number, each from 0. Received: costs=[1, -1, 1, 1]"),
-    ([], 3, "`costs` must hold at least one number, each from 0. Received: costs=[]"),
-    ([1, 1, 1], 3, "`names` must name each of 3 units. Received: names=['a', 'b', 'c', 'd']"),
-    ([1, 1, 1, 1], 0, "`limit` must be positive and finite. Received: limit=0"),
-])
+@pytest.mark.parametrize(
+    ("costs", "limit", "text"),
+    [
+        (
+            [5, 2, 4, 1],
+            3,
+            "unit c takes 4 and the client can hold 3; only units before the first that fits, b, can be left "
+            "out. Raise the budget or the tolerance, or use smaller units",
+        ),
+        (
+            [5, 4, 6, 8],
+            3,
+            "no unit is left to train: the smallest, b, takes 4 and the client can hold 3. Raise the budget "
+            "or use smaller units",
+        ),
+        ([1, math.inf, 1, 1], 3, "`costs` must hold at least one number, each from 0. Received: costs=[1, inf, 1, 1]"),
+        ([1, -1, 1, 1], 3, "`costs` must hold at least one number, each from 0. Received: costs=[1, -1, 1, 1]"),
+        ([], 3, "`costs` must hold at least one number, each from 0. Received: costs=[]"),
+        ([1, 1, 1], 3, "`names` must name each of 3 units. Received: names=['a', 'b', 'c', 'd']"),
+        ([1, 1, 1, 1], 0, "`limit` must be positive and finite. Received: limit=0"),
+    ],
+)
 def test_what_cannot_be_packed_is_refused(costs, limit, text):
     with pytest.raises(BadInput) as refusal:
         budgets.pack(costs, limit, list("abcd"))
@@ -66,7 +81,7 @@ def test_what_cannot_be_packed_is_refused(costs, limit, text):
 
 
 def test_levels_of_a_scenario():
-    found = [packed(share) for share in budgets.SCENARIOS["lack"]]
+    found = [packed(share) for share in SCENARIOS["lack"]]
     assert [len(stages) for _, stages in found] == [1, 2, 6, 5]
     assert [skipped for skipped, _ in found] == [[], [], [], [1, 2, 3]]
 

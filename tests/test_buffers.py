@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import buffers, parts
-from hetero_tf.accounting import describe, works
 from hetero_tf.accounting.levels import Costs
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
+from hetero_tf.describe import describe, works
+from hetero_tf.rounds import buffers, parts
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
@@ -46,10 +46,15 @@ def expect_equal(found, wanted, tolerance):
         assert row["gradient_norm"] == pytest.approx(before["gradient_norm"], rel=1e-12)
 
 
-@pytest.mark.parametrize("settings", [
-    ("client.stages={name: blockwise, exit: branch, buffered: %s}",), ("engine=cohort",),
-    ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
-], ids=["branches", "stacks", "late"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("client.stages={name: blockwise, exit: branch, buffered: %s}",),
+        ("engine=cohort",),
+        ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
+    ],
+    ids=["branches", "stacks", "late"],
+)
 def test_a_buffer_changes_nothing(settings):
     plain, kept = ([each % str(on).lower() if "%s" in each else each for each in settings] for on in (False, True))
     expect_equal(played(process(True, *kept)), played(process(False, *plain)), 1e-13)
@@ -109,22 +114,34 @@ def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize(("base", "settings", "problem"), [
-    (methods.DEEP, (), "units that stand still look at the rest of the batch, as batch norms do; use other norms"),
-    (methods.TRACKED, ("client.loss=cross_entropy",), "units that stand still look at the rest of the batch"),
-    (methods.BARE, (RANDOM,), "a client never reads the same input twice; leave out augmentation and masks"),
-    (methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1), (),
-     "units that stand still have dropout; leave it out"),
-], ids=["sbn", "bn", "augment", "dropout"])
+@pytest.mark.parametrize(
+    ("base", "settings", "problem"),
+    [
+        (methods.DEEP, (), "units that stand still look at the rest of the batch, as batch norms do; use other norms"),
+        (methods.TRACKED, ("client.loss=cross_entropy",), "units that stand still look at the rest of the batch"),
+        (methods.BARE, (RANDOM,), "a client never reads the same input twice; leave out augmentation and masks"),
+        (
+            methods.BARE.replace("ReLU]\n", "ReLU, Dropout: {rate: 0.5}]\n", 1),
+            (),
+            "units that stand still have dropout; leave it out",
+        ),
+    ],
+    ids=["sbn", "bn", "augment", "dropout"],
+)
 def test_what_a_buffer_would_change_is_refused(base, settings, problem):
     with pytest.raises(BadInput) as refused:
         process(True, *settings, base=base)
-    assert str(refused.value).startswith(f"client.stages.buffered must be false here, where a buffer would change the "
-                                         f"result: {problem}")
+    assert str(refused.value).startswith(
+        f"client.stages.buffered must be false here, where a buffer would change the result: {problem}"
+    )
     process(False, *settings, base=base)
 
 
 def test_text_is_refused_before_its_units_are_looked_at():
     with pytest.raises(BadInput, match="never reads the same input twice"):
-        tiny.process(methods.TEXT, "levels.widths={a: 1, c: 1}", "levels.budgets={a: 1, c: 0.5}",
-                     "client.stages={name: blockwise, exit: branch, buffered: true}")
+        tiny.process(
+            methods.TEXT,
+            "levels.widths={a: 1, c: 1}",
+            "levels.budgets={a: 1, c: 0.5}",
+            "client.stages={name: blockwise, exit: branch, buffered: true}",
+        )

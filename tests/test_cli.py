@@ -9,7 +9,9 @@ import sys
 import programs
 import pytest
 
-from hetero_tf import __version__, cli, flags, hardware, interrupts
+from hetero_tf import __version__, cli
+from hetero_tf.base import hardware
+from hetero_tf.cli import flags, interrupts
 
 R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
@@ -21,8 +23,11 @@ MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be fetched"
 WRONG = [
     (["--recpe=small.yaml"], "unknown flag --recpe; did you mean 'recipe'?"),
     ([R, "--thread=2"], "unknown flag --thread; did you mean 'threads'?"),
-    ([R, "--nosuch"], "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, help, json, "
-                      "level, out, overwrite, plugin, recipe, run_dir, set, state, threads, version"),
+    (
+        [R, "--nosuch"],
+        "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, help, json, "
+        "level, out, overwrite, plugin, recipe, run_dir, set, state, threads, version",
+    ),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
@@ -61,29 +66,40 @@ WRONG = [
     ([R, "--state=wrong"], "flag --state=wrong: value should be one of <best|last>" + FLAGS),
     ([R, "--engine=fast"], "flag --engine=fast: value should be one of <auto|slots|cohort>" + FLAGS),
     ([R, "--json=maybe"], "flag --json=maybe: must be true or false" + FLAGS),
-    ([R, "--plugin=own_missing"], "--plugin own_missing: cannot be imported; ModuleNotFoundError: No module named "
-                                  "'own_missing'"),
+    (
+        [R, "--plugin=own_missing"],
+        "--plugin own_missing: cannot be imported; ModuleNotFoundError: No module named 'own_missing'",
+    ),
     ([R, "--plugin=own_nothing"], "--plugin own_nothing: defines nothing to add; it must define a Keras layer or..."),
     ([R, "--plugin=own_raises"], "--plugin own_raises: cannot be imported; RuntimeError: no luck"),
     ([R, "--plugin=own_syntax"], "--plugin own_syntax: cannot be imported; SyntaxError: ..."),
-    ([R, "--plugin=own_exit"], "--plugin own_exit: ends the program when it is imported; give a module that only "
-                               "defines things"),
+    (
+        [R, "--plugin=own_exit"],
+        "--plugin own_exit: ends the program when it is imported; give a module that only defines things",
+    ),
     ([R, "--plugin=prefix"], "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
     ([R, "--run_dir=afile"], "afile: is a file, not a folder; choose another run folder"),
-    ([R, "--run_dir=foreign"], "foreign: holds other things (thesis.txt) and no run; choose an empty or new run "
-                               "folder"),
+    (
+        [R, "--run_dir=foreign"],
+        "foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder",
+    ),
     ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
-    (["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
-     "WikiText-2 was not found in nowhere/wikitext-2; put train.txt..."),
+    (
+        ["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
+        "WikiText-2 was not found in nowhere/wikitext-2; put train.txt...",
+    ),
     ([R, "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
     ([R, "--set=rounds=0"], f"--set rounds=0: rounds: too small; {COUNT}. Received: 0"),
     ([R, "--set=rounds=x"], f"--set rounds=x: rounds: wrong type; {COUNT}. Received: 'x'"),
     ([R, "--set=roundz=3"], "--set roundz=3: roundz: unknown key 'roundz'; did you mean 'round'?"),
     ([R, "--set=name=../up"], "--set name=../up: name: not allowed; must be text like ..."),
     ([R, "--set=levels.mix=a-z"], "--set levels.mix=a-z: levels.mix: no width is given for level 'z'; known: a, b"),
-    ([R, "--set=round.clients=7"], "--set round.clients=7: round.clients: more active clients than clients; must be at "
-                                   "most 6 (partition.clients). Received: 7"),
+    (
+        [R, "--set=round.clients=7"],
+        "--set round.clients=7: round.clients: more active clients than clients; must be at "
+        "most 6 (partition.clients). Received: 7",
+    ),
 ]
 
 
@@ -98,10 +114,17 @@ def place(tmp_path, monkeypatch):
     for name in ("foreign", "empty", "begun"):
         (tmp_path / name).mkdir()
     (tmp_path / "begun" / "recipe.yaml").write_text(programs.RECIPE)
-    texts = {"afile": "x", "foreign/thesis.txt": "x", "bad.yaml": "name: [\n", "nothing.yaml": "",
-             "own_nothing.py": "x = 1\n", "own_raises.py": 'raise RuntimeError("no luck")\n',
-             "own_syntax.py": "def f(:\n", "own_exit.py": "raise SystemExit(3)\n",
-             "prefix.py": "def keep(size, kept, round, client, seed):\n    return None\n"}
+    texts = {
+        "afile": "x",
+        "foreign/thesis.txt": "x",
+        "bad.yaml": "name: [\n",
+        "nothing.yaml": "",
+        "own_nothing.py": "x = 1\n",
+        "own_raises.py": 'raise RuntimeError("no luck")\n',
+        "own_syntax.py": "def f(:\n",
+        "own_exit.py": "raise SystemExit(3)\n",
+        "prefix.py": "def keep(size, kept, round, client, seed):\n    return None\n",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "binary.yaml").write_bytes(b"\x80\xff")
@@ -139,17 +162,24 @@ def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
     assert cli.main(["hetero_tf", R, "--run_dir=new"]) == 3
-    assert capsys.readouterr().err == ("hetero_tf: new: could not create: Read-only file system; choose a folder that "
-                                       "can be written\n")
+    assert capsys.readouterr().err == (
+        "hetero_tf: new: could not create: Read-only file system; choose a folder that can be written\n"
+    )
 
 
-@pytest.mark.parametrize(("error", "code", "text"), [
-    (MemoryError("no room"), 4, "MemoryError: no room; out of memory; lower client.batch_size, "),
-    (type("ResourceExhaustedError", (Exception,), {})("OOM when\nallocating"), 4,
-     "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, "),
-    (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
-    (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a defect of the program; --debug shows where"),
-])
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (MemoryError("no room"), 4, "MemoryError: no room; out of memory; lower client.batch_size, "),
+        (
+            type("ResourceExhaustedError", (Exception,), {})("OOM when\nallocating"),
+            4,
+            "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, ",
+        ),
+        (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
+        (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a defect of the program; --debug shows where"),
+    ],
+)
 def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, code, text):
     def fail(*_):
         raise error
@@ -166,7 +196,7 @@ def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, 
     def fail(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("hetero_tf.plans.plan_round", fail)
+    monkeypatch.setattr("hetero_tf.process.plan_round", fail)
     assert cli.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a defect of the program; --debug shows where\n"
@@ -193,10 +223,13 @@ def test_version_and_help(capsys, monkeypatch):
 
 
 def test_help_and_refusals_do_not_wait_for_tensorflow():
-    script = ("import sys; from hetero_tf.cli import main; codes = [main(['hetero_tf', word]) for word in "
-              "('--help', '--recipe=digitz')]; print(codes, {'tensorflow', 'keras'} & set(sys.modules))")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
-                          env=programs.environment())
+    script = (
+        "import sys; from hetero_tf.cli.commands import main; codes = [main(['hetero_tf', word]) for word in "
+        "('--help', '--recipe=digitz')]; print(codes, {'tensorflow', 'keras'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=programs.environment()
+    )
     assert done.stdout.splitlines()[-1] == "[0, 2] set()"
 
 
@@ -219,8 +252,15 @@ def test_json_is_one_line_and_sentences_go_to_standard_error(folder):
     assert rest == "" and summary["rounds"] == 2 and summary["last"]["round"] == 2
     assert summary["stand_in_for"] is None and summary["data"] == "synthetic images (seed 0)"
     assert {"run_dir", "best", "seconds"} < set(summary)
-    assert summary["engine"] == {"clients_at_once": {"a": 1, "b": 1}, "reasons": [], "compiled": False,
-                                 "parallel": hardware.cores(), "threads": 1, "precision": "float32", "device": "cpu"}
+    assert summary["engine"] == {
+        "clients_at_once": {"a": 1, "b": 1},
+        "reasons": [],
+        "compiled": False,
+        "parallel": hardware.cores(),
+        "threads": 1,
+        "precision": "float32",
+        "device": "cpu",
+    }
     first = summary["first_round_s"]
     assert list(first) == ["start", "data", "build", "trace", "round", "total"] and min(first.values()) >= 0
     assert first["total"] == pytest.approx(sum(first.values()) - first["total"], abs=0.04)
@@ -232,7 +272,18 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     lines = (folder / "err").read_text().splitlines()
     assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
     assert [line.split(" ")[0] for line in lines] == [
-        "data:", "clients:", "engine:", "first", "round", "round", "last:", "best:", "done", "next:", ""]
+        "data:",
+        "clients:",
+        "engine:",
+        "first",
+        "round",
+        "round",
+        "last:",
+        "best:",
+        "done",
+        "next:",
+        "",
+    ]
     parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
     assert re.fullmatch(rf"first round after \d+\.\d s: {parts}", lines[3])
     assert re.fullmatch(r"round 1/2  \d+ s left  loss .*  a\d b\d", lines[4])
@@ -242,10 +293,20 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
 
 def test_a_reader_that_leaves_is_not_a_crash(folder):
     """`| head -1`: the run goes on without a listener, and its end is quiet."""
-    words = [sys.executable, "-m", "hetero_tf", "--recipe", folder / "small.yaml", "--run_dir", folder / "run",
-             "--set", "rounds=3"]
-    run = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                           env=programs.environment())
+    words = [
+        sys.executable,
+        "-m",
+        "hetero_tf",
+        "--recipe",
+        folder / "small.yaml",
+        "--run_dir",
+        folder / "run",
+        "--set",
+        "rounds=3",
+    ]
+    run = subprocess.Popen(
+        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=programs.environment()
+    )
     assert run.stdout.readline() == "data: synthetic images (seed 0)\n"
     run.stdout.close()
     assert run.stderr.read() == "" and run.wait(timeout=60) == 0
@@ -255,8 +316,13 @@ def test_a_reader_that_leaves_is_not_a_crash(folder):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_standard_output_that_is_full_is_a_disk_problem(unbuffered):
     with open("/dev/full", "w") as full:
-        done = programs.command("--version", capture_output=False, stdout=full, stderr=subprocess.PIPE,
-                                env=programs.environment(PYTHONUNBUFFERED=unbuffered))
+        done = programs.command(
+            "--version",
+            capture_output=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=programs.environment(PYTHONUNBUFFERED=unbuffered),
+        )
     assert done.returncode == 3
     assert done.stderr.startswith("hetero_tf: OSError: [Errno 28] No space left on device; ")
     assert done.stderr.count("\n") == 1
@@ -287,8 +353,10 @@ def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):
     run = programs.shared().run("--recipe", path, "--run_dir", "run", "--json", cwd=tmp_path)
     assert run.code == 6 and run.out == "" and "Traceback" not in run.err
     assert run.err.splitlines()[-1].startswith("hetero_tf: round 3: 2 of 2 clients returned NaN or infinite weights")
-    used = [programs.shared().run(command, "--run_dir", "run", "--state", "last", "--json", cwd=tmp_path)
-            for command in ("evaluate", "export")]
+    used = [
+        programs.shared().run(command, "--run_dir", "run", "--state", "last", "--json", cwd=tmp_path)
+        for command in ("evaluate", "export")
+    ]
     assert [run.code for run in used] == [0, 0], used[1].err
     assert [json.loads(run.out)["round"] for run in used] == [2, 2]
     about = json.loads((tmp_path / "run" / "export" / "export.json").read_text())

@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import clients
-from hetero_tf.batches import Batches
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.recipe.schema import Optimizer
-from hetero_tf.stacks import build_stack
+from hetero_tf.rounds.batches import Batches
+from hetero_tf.rounds.local_training import sgd, train_locally
+from hetero_tf.rounds.stack import build_stack
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
@@ -20,6 +20,7 @@ PLAIN = Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.0, clip_norm=N
 
 def linear(many=1, dropout=0.0, bias=False):
     """A `Stack` of a linear model in float64."""
+
     def build(many):
         inputs = keras.Input((3 * many,), dtype="float64")
         dense = keras_layer("Dense", many)(2, use_bias=bias, dtype="float64")
@@ -40,29 +41,53 @@ def pair(tick):
     return [tf.stack([tf.gather(values, rows), tf.gather(values[::-1].copy(), rows)]) for values in (FEATURES, TARGETS)]
 
 
-def train(stack, optimizer, steps=3, key=((0, 1, 2), (0, 1, 5)), objective=squared, batch=pair, rate=0.1, active=None,
-          most=None):
+def train(
+    stack,
+    optimizer,
+    steps=3,
+    key=((0, 1, 2), (0, 1, 5)),
+    objective=squared,
+    batch=pair,
+    rate=0.1,
+    active=None,
+    most=None,
+):
     """Weights, losses and gradient norms of training that starts from ones."""
+
     @tf.function
     def run(key):
         many = stack.clients
         batches = Batches(
             read=lambda tick, key, kind: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
-            kinds=(None,), choose=None, stage=None, buffered=None, end=None,
-            active=None if active is None else lambda tick: tf.gather(active, tick), ticks=tf.constant(steps),
-            most=tf.constant(steps if most is None else most))
-        found = clients.train_locally(stack, objective, None, optimizer, batches,
-                                      tf.ones([many, sum(stack.sizes)], tf.float64), tf.constant(rate, tf.float64), key)
+            kinds=(None,),
+            choose=None,
+            stage=None,
+            buffered=None,
+            end=None,
+            active=None if active is None else lambda tick: tf.gather(active, tick),
+            ticks=tf.constant(steps),
+            most=tf.constant(steps if most is None else most),
+        )
+        found = train_locally(
+            stack,
+            objective,
+            None,
+            optimizer,
+            batches,
+            tf.ones([many, sum(stack.sizes)], tf.float64),
+            tf.constant(rate, tf.float64),
+            key,
+        )
         return found.weights, found.losses, found.gradient_norms
 
-    return [value.numpy() for value in run(tf.constant(key)[:stack.clients])]
+    return [value.numpy() for value in run(tf.constant(key)[: stack.clients])]
 
 
 def by_hand(settings, features, targets, ticks):
     """The same in NumPy for one client that is active in some of the ticks."""
     weights, velocity, losses, norms = np.ones((3, 2)), np.zeros((3, 2)), [], []
     for tick in ticks:
-        x, y = features[2 * tick:2 * tick + 2], targets[2 * tick:2 * tick + 2]
+        x, y = features[2 * tick : 2 * tick + 2], targets[2 * tick : 2 * tick + 2]
         gap = x @ weights - y
         gradient = x.T @ gap * 2 / gap.size
         norm = np.sqrt((gradient**2).sum())
@@ -113,7 +138,7 @@ def test_the_norm_of_clipping_covers_all_values_of_a_client_and_no_others():
     settings = Optimizer(learning_rate=1.0, momentum=0.0, weight_decay=0.0, clip_norm=1.0)
     gradients = tf.constant([[3.0, 0.0, 4.0], [0.3, 0.0, 0.4]], tf.float64)
     start = tf.zeros_like(gradients)
-    moved, _ = clients.sgd(start, start, gradients, tf.norm(gradients, axis=1), 1.0, settings)
+    moved, _ = sgd(start, start, gradients, tf.norm(gradients, axis=1), 1.0, settings)
     np.testing.assert_allclose(moved, [[-3 / (5 + 1e-6), 0, -4 / (5 + 1e-6)], [-0.3, 0, -0.4]], rtol=1e-15)
 
 

@@ -19,6 +19,7 @@ SPEC.loader.exec_module(compare)
 @pytest.fixture
 def write(tmp_path):
     """`(folder, accuracies by round, *overrides, costs) -> path` of a run as `train` leaves it."""
+
     def written(name, accuracies, *overrides, costs=True):
         run = RunFolder(tmp_path / name)
         run.path.mkdir()
@@ -39,8 +40,11 @@ def printed(capsys, *arguments):
 
 
 def test_runs_that_differ_in_their_seed_are_one_row(write, capsys):
-    folders = [write("w0", [10.0, 40.0, 30.0], "name=wide"), write("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
-               write("n0", [15.0, 25.0, 20.0], "name=narrow", "levels.mix=c", costs=False)]
+    folders = [
+        write("w0", [10.0, 40.0, 30.0], "name=wide"),
+        write("w1", [20.0, 44.0, 36.0], "name=wide", "seed=1"),
+        write("n0", [15.0, 25.0, 20.0], "name=narrow", "levels.mix=c", costs=False),
+    ]
     code, out, err = printed(capsys, *folders, "--target", "36")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
@@ -48,7 +52,8 @@ def test_runs_that_differ_in_their_seed_are_one_row(write, capsys):
         "global_accuracy MB to target | MB | MB a client and round | TFLOP |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         "| wide | 2 | 3 | 33 ± 4.2 | 42 ± 2.8 | 2 ± 0 | 8 ± 0 | 12 ± 0 | 2 ± 0 | 1.5 ± 0 |",
-        "| narrow | 1 | 3 | 20 | 25 | - | - | - | - | - |"]
+        "| narrow | 1 | 3 | 20 | 25 | - | - | - | - | - |",
+    ]
 
 
 def test_a_target_that_only_some_seeds_reach_says_so(write, capsys):
@@ -69,7 +74,7 @@ def test_a_curve_shows_the_first_metric_at_some_rounds(write, capsys):
 def test_losses_are_better_when_lower(write, capsys):
     folder = write("one", [10.0, 60.0, None, 40.0])
     _, out, _ = printed(capsys, folder, "--metric", "global_loss", "global_accuracy", "--target", "1.6", "--json")
-    row, = json.loads(out)
+    (row,) = json.loads(out)
     assert row["global_loss best"]["mean"] == pytest.approx(1.4)
     assert row["global_loss last"]["mean"] == pytest.approx(1.6)
     assert row["global_loss best_round"] == {"mean": 2, "spread": None, "of": 1}
@@ -96,18 +101,24 @@ def test_the_same_run_twice_is_refused(write, capsys):
     one, two = write("one", [10.0]), write("two", [10.0])
     code, out, err = printed(capsys, one, two)
     assert (code, out) == (2, "")
-    assert err == (f"error: {two} and {one} are the same recipe with the same seed, so their spread would say nothing; "
-                   "name one of them. Received: seed=0\n")
+    assert err == (
+        f"error: {two} and {one} are the same recipe with the same seed, so their spread would say nothing; "
+        "name one of them. Received: seed=0\n"
+    )
 
 
 def test_what_cannot_be_compared_is_refused_in_one_sentence(write, capsys, tmp_path):
     folder, empty = write("one", [10.0]), write("empty", [10.0])
     RunFolder(empty).metrics.unlink()
     assert printed(capsys, folder, "--metric", "local_std") == (
-        2, "", f"error: {folder}: does not measure it; known: global_accuracy, global_loss, loss. "
-               "Received: metric=local_std\n")
+        2,
+        "",
+        f"error: {folder}: does not measure it; known: global_accuracy, global_loss, loss. "
+        "Received: metric=local_std\n",
+    )
     code, _, err = printed(capsys, empty)
-    assert code == 2 and err == (f"error: {empty}: has no finished round yet. Received: an empty or missing "
-                                 "metrics.jsonl\n")
+    assert code == 2 and err == (
+        f"error: {empty}: has no finished round yet. Received: an empty or missing metrics.jsonl\n"
+    )
     code, _, err = printed(capsys, str(tmp_path / "none"))
     assert code == 2 and "is not a run folder" in err

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hetero_tf import console as module
-from hetero_tf.console import Console, age, duration, engine, figures
+from hetero_tf.base import console as module
+from hetero_tf.base.console import Console, age, duration, engine, figures
 
 
 def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
@@ -73,16 +73,27 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_work():
     assert out.getvalue() == "one\n"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [
-    (-3, "0 s"), (0, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (185, "3:05 min"), (3600, "1:00:00 h"),
-    (7810, "2:10:10 h"), (360000, "100:00:00 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "0 s"),
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1:00 min"),
+        (185, "3:05 min"),
+        (3600, "1:00:00 h"),
+        (7810, "2:10:10 h"),
+        (360000, "100:00:00 h"),
+    ],
+)
 def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
 def test_figures():
     assert figures({"a": 97.12345, "b": 0.084149, "c": None, "d": 12345.6, "e": float("nan")}) == (
-        "a 97.12  b 0.08415  c -  d 1.235e+04  e nan")
+        "a 97.12  b 0.08415  c -  d 1.235e+04  e nan"
+    )
 
 
 def test_laps_add_up_to_the_age_of_the_process(monkeypatch):
@@ -96,9 +107,14 @@ def test_laps_add_up_to_the_age_of_the_process(monkeypatch):
 
 def test_the_age_counts_from_the_start_of_the_process_not_of_python():
     """A shell that waits and then becomes Python, as bin/hetero_tf does."""
-    script = "import time; from hetero_tf.console import age; print(age())"
-    found = subprocess.run(["sh", "-c", 'sleep 0.3; exec "$0" -c "$1"', sys.executable, script], capture_output=True,
-                           text=True, cwd=Path(__file__).parents[1], timeout=60)
+    script = "import time; from hetero_tf.base.console import age; print(age())"
+    found = subprocess.run(
+        ["sh", "-c", 'sleep 0.3; exec "$0" -c "$1"', sys.executable, script],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        timeout=60,
+    )
     assert 0.3 <= float(found.stdout) < 60, found.stderr
 
 
@@ -113,29 +129,74 @@ def test_without_proc_the_age_counts_from_the_import(monkeypatch, stat):
     assert age() == pytest.approx(time.monotonic() - module.IMPORTED, abs=1)
 
 
-REPORT = {"clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5}, "reasons": [], "compiled": False, "parallel": 2,
-          "threads": 1, "precision": "float32", "device": "cpu"}
+REPORT = {
+    "clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5},
+    "reasons": [],
+    "compiled": False,
+    "parallel": 2,
+    "threads": 1,
+    "precision": "float32",
+    "device": "cpu",
+}
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    ({}, "engine: 5 clients at once at levels c, e; 2 clients at once at level b; one by one at level a; 2 in flight, "
-         "1 thread each; float32, cpu"),
-    ({"clients_at_once": {"e": 1}, "threads": 4},
-     "engine: one by one at level e; 2 in flight, 4 threads each; float32, cpu"),
-    ({"clients_at_once": {"e": 8}, "device": "gpu", "compiled": True, "precision": "float64"},
-     "engine: 8 clients at once at level e; 2 in flight, 1 thread each; float64, gpu, compiled by XLA"),
-    ({"clients_at_once": {"e": 1}, "reasons": ["level e: why", "level f: too"]},
-     "engine: one by one at level e; 2 in flight, 1 thread each; float32, cpu\nlevel e: why\nlevel f: too"),
-])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {},
+            "engine: 5 clients at once at levels c, e; 2 clients at once at level b; one by one at level a; 2 in flight, "
+            "1 thread each; float32, cpu",
+        ),
+        (
+            {"clients_at_once": {"e": 1}, "threads": 4},
+            "engine: one by one at level e; 2 in flight, 4 threads each; float32, cpu",
+        ),
+        (
+            {"clients_at_once": {"e": 8}, "device": "gpu", "compiled": True, "precision": "float64"},
+            "engine: 8 clients at once at level e; 2 in flight, 1 thread each; float64, gpu, compiled by XLA",
+        ),
+        (
+            {"clients_at_once": {"e": 1}, "reasons": ["level e: why", "level f: too"]},
+            "engine: one by one at level e; 2 in flight, 1 thread each; float32, cpu\nlevel e: why\nlevel f: too",
+        ),
+    ],
+)
 def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
     assert engine({**REPORT, **change}) == text
 
 
 def test_a_line_shows_what_a_person_compares():
-    row = dict.fromkeys(("round", "loss", "bytes", "bytes_down", "bytes_up", "flops", "dropped", "late", "partial",
-                         "simulated_seconds", "simulated_client_seconds", "local_accuracy", "local_mean",
-                         "local_worst_decile", "local_std", "local_std_noise", "local_accuracy_a"), 1.0)
-    assert list(module.shown(row)) == ["loss", "dropped", "late", "partial", "local_accuracy", "local_worst_decile"]
+    row = dict.fromkeys(
+        (
+            "round",
+            "loss",
+            "bytes",
+            "bytes_down",
+            "bytes_up",
+            "flops",
+            "dropped",
+            "late",
+            "partial",
+            "simulated_seconds",
+            "simulated_client_seconds",
+            "local_accuracy",
+            "local_mean",
+            "local_worst_decile",
+            "local_std",
+            "local_std_noise",
+            "local_accuracy_a",
+        ),
+        1.0,
+    )
+    assert list(module.shown_metrics(row)) == [
+        "loss",
+        "dropped",
+        "late",
+        "partial",
+        "local_accuracy",
+        "local_worst_decile",
+    ]
 
 
 def test_tables_have_the_first_column_to_the_left_and_the_others_to_the_right():

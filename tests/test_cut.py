@@ -5,7 +5,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import cut as cuts
+from hetero_tf.rounds.cut import (
+    Axis,
+    Cut,
+    axis_masks,
+    build_cut,
+    coordinates,
+    coverage,
+    find_label_axes,
+    inverse,
+    merged_rows,
+    put,
+    take,
+)
 
 LABELS = 7
 
@@ -14,29 +26,37 @@ def case(rng):
     """A cut of three variables on random axes, global values, coordinates of one client and its present labels."""
     sizes = rng.integers(2, 7, 2).tolist()
     kept = [int(rng.integers(1, size + 1)) for size in sizes]
-    wide, narrow = (cuts.Axis(size, (size, have)) for size, have in zip(sizes, kept))
+    wide, narrow = (Axis(size, (size, have)) for size, have in zip(sizes, kept))
     own = int(rng.integers(2, LABELS + 1))
-    label = cuts.Axis(LABELS, (own, own), label=True, extra=1)
-    plain = cuts.Axis(LABELS, (own, own), label=True)
+    label = Axis(LABELS, (own, own), label=True, extra=1)
+    plain = Axis(LABELS, (own, own), label=True)
     axes = ((None, wide, narrow), (narrow, plain), (label, wide))
     shapes = tuple(tuple(3 if axis is None else axis.size + axis.extra for axis in row) for row in axes)
     real = int(rng.integers(1, own + 1))
     labels = np.full(own, -1)
     labels[:real] = np.sort(rng.choice(LABELS, real, replace=False))
-    where = {axis: np.sort(rng.choice(size, have, replace=False))
-             for axis, size, have in zip((wide, narrow), sizes, kept)}
+    where = {
+        axis: np.sort(rng.choice(size, have, replace=False)) for axis, size, have in zip((wide, narrow), sizes, kept)
+    }
     where |= {label: np.append(labels, LABELS), plain: labels}
     values = [rng.normal(size=shape) for shape in shapes]
     present = labels >= 0
     present[:real] &= rng.random(real) < 0.7
-    return cuts.Cut(shapes, axes, ((True, True),) * 3), values, {a: tf.constant(i, tf.int32) for a, i in where.items()}, present
+    return (
+        Cut(shapes, axes, ((True, True),) * 3),
+        values,
+        {a: tf.constant(i, tf.int32) for a, i in where.items()},
+        present,
+    )
 
 
 def brute_mask(cut, place, rows):
     """Which entries of a variable the rows reach."""
     mask = np.zeros(cut.shapes[place], bool)
-    index = [np.arange(size) if axis is None else rows[axis].numpy()
-             for size, axis in zip(cut.shapes[place], cut.axes[place])]
+    index = [
+        np.arange(size) if axis is None else rows[axis].numpy()
+        for size, axis in zip(cut.shapes[place], cut.axes[place])
+    ]
     mask[np.ix_(*[own[own >= 0] for own in index])] = True
     return mask
 
@@ -48,29 +68,31 @@ def cases(count):
 
 def test_what_is_taken_and_put_back_is_equal_where_it_is_merged_and_zero_elsewhere():
     for cut, values, where, present in cases(60):
-        rows = cuts.merged_rows(cut, where, tf.constant(present))
-        parts = cuts.take(cut, 0, [tf.constant(value) for value in values], where)
-        for place, back in enumerate(cuts.put(cut, 0, parts, rows)):
+        rows = merged_rows(cut, where, tf.constant(present))
+        parts = take(cut, 0, [tf.constant(value) for value in values], where)
+        for place, back in enumerate(put(cut, 0, parts, rows)):
             mask = brute_mask(cut, place, rows)
             np.testing.assert_array_equal(back, np.where(mask, values[place], 0))
 
 
 def test_a_part_is_the_indexed_global_value_with_row_0_in_place_of_padding():
     for cut, values, where, _ in cases(30):
-        for place, part in enumerate(cuts.take(cut, 0, [tf.constant(value) for value in values], where)):
-            index = [np.arange(size) if axis is None else np.maximum(where[axis].numpy(), 0)
-                     for size, axis in zip(cut.shapes[place], cut.axes[place])]
+        for place, part in enumerate(take(cut, 0, [tf.constant(value) for value in values], where)):
+            index = [
+                np.arange(size) if axis is None else np.maximum(where[axis].numpy(), 0)
+                for size, axis in zip(cut.shapes[place], cut.axes[place])
+            ]
             np.testing.assert_array_equal(part, values[place][np.ix_(*index)])
 
 
 def test_absent_labels_padding_and_the_mask_token_are_not_merged():
-    axis = cuts.Axis(5, (3,), label=True, extra=1)
-    cut = cuts.Cut(((6, 2),), ((axis, None),), ((True,),))
-    where = cuts.coordinates(cut, 0, None, None, None, None, tf.constant([1, 4, -1]), None)
+    axis = Axis(5, (3,), label=True, extra=1)
+    cut = Cut(((6, 2),), ((axis, None),), ((True,),))
+    where = coordinates(cut, 0, None, None, None, None, tf.constant([1, 4, -1]), None)
     assert where[axis].numpy().tolist() == [1, 4, -1, 5]
-    rows = cuts.merged_rows(cut, where, tf.constant([False, True, False]))
+    rows = merged_rows(cut, where, tf.constant([False, True, False]))
     assert rows[axis].numpy().tolist() == [-1, 4, -1, -1]
-    masks = cuts.axis_masks(cut, rows, tf.float32)
+    masks = axis_masks(cut, rows, tf.float32)
     assert masks[axis].numpy().tolist() == [0, 0, 0, 0, 1, 0]
 
 
@@ -81,12 +103,17 @@ def test_coverage_is_the_weighted_count_of_clients_on_every_entry():
         clients = []
         for _ in range(4):
             chance = rng.random()
-            clients.append({axis: tf.where(rng.random(index.shape[0]) < chance, index, -1)
-                            for axis, index in cuts.merged_rows(cut, where, tf.constant(present)).items()})
+            clients.append(
+                {
+                    axis: tf.where(rng.random(index.shape[0]) < chance, index, -1)
+                    for axis, index in merged_rows(cut, where, tf.constant(present)).items()
+                }
+            )
         weights = rng.random(4)
-        masks = [cuts.axis_masks(cut, rows, tf.float64) for rows in clients]
-        found = cuts.coverage(cut, {axis: tf.stack([mask[axis] for mask in masks]) for axis in cut.distinct},
-                              [weights] * len(cut.shapes))
+        masks = [axis_masks(cut, rows, tf.float64) for rows in clients]
+        found = coverage(
+            cut, {axis: tf.stack([mask[axis] for mask in masks]) for axis in cut.distinct}, [weights] * len(cut.shapes)
+        )
         for place, value in enumerate(found):
             expected = sum(weight * brute_mask(cut, place, rows) for weight, rows in zip(weights, clients))
             np.testing.assert_allclose(np.broadcast_to(value, cut.shapes[place]), expected, atol=1e-15)
@@ -96,9 +123,9 @@ def test_the_inverse_index_finds_every_coordinate():
     rng = np.random.default_rng(2)
     for _ in range(30):
         size = int(rng.integers(1, 9))
-        index = rng.permutation(size)[:rng.integers(0, size + 1)]
+        index = rng.permutation(size)[: rng.integers(0, size + 1)]
         index = np.where(rng.random(len(index)) < 0.3, -1, index)
-        found = cuts.inverse(tf.constant(index, tf.int32), size).numpy()
+        found = inverse(tf.constant(index, tf.int32), size).numpy()
         for coordinate in range(size):
             places = np.flatnonzero(index == coordinate)
             assert found[coordinate] == (places[0] if places.size else len(index))
@@ -115,9 +142,13 @@ def shapes(model):
 
 
 def test_a_cut_is_derived_from_shapes_alone():
-    found = cuts.build_cut(shapes(dense(6, 9)), [shapes(dense(6, 3)), shapes(dense(2, 3))],
-                           {"head/kernel": {1: 0}, "head/bias": {0: 0}}, classes=9)
-    wide, label = cuts.Axis(6, (6, 2)), cuts.Axis(9, (3, 3), label=True)
+    found = build_cut(
+        shapes(dense(6, 9)),
+        [shapes(dense(6, 3)), shapes(dense(2, 3))],
+        {"head/kernel": {1: 0}, "head/bias": {0: 0}},
+        classes=9,
+    )
+    wide, label = Axis(6, (6, 2)), Axis(9, (3, 3), label=True)
     assert found.shapes == ((4, 6), (6,), (6, 9), (9,))
     assert found.axes == ((None, wide), (wide,), (wide, label), (label,))
     assert found.distinct == (wide, label)
@@ -126,25 +157,25 @@ def test_a_cut_is_derived_from_shapes_alone():
 
 def test_a_level_without_a_variable_holds_the_others():
     whole = {"stem/kernel": (4, 6), "deep/kernel": (6, 6)}
-    found = cuts.build_cut(whole, [whole, {"stem/kernel": (4, 2)}], {}, classes=9)
-    wide = cuts.Axis(6, (6, 2))
+    found = build_cut(whole, [whole, {"stem/kernel": (4, 2)}], {}, classes=9)
+    wide = Axis(6, (6, 2))
     assert found.axes == ((None, wide), (None, None))
     assert found.held == ((True, True), (True, False))
     values = [tf.ones((4, 6)), tf.ones((6, 6))]
-    (part,) = cuts.take(found, 1, values, {wide: tf.range(2)})
+    (part,) = take(found, 1, values, {wide: tf.range(2)})
     assert part.shape == (4, 2)
-    stem, deep = cuts.put(found, 1, [part], {wide: tf.range(2)})
+    stem, deep = put(found, 1, [part], {wide: tf.range(2)})
     assert stem.numpy().sum() == 8 and deep is None
 
 
 def test_a_network_of_an_ensemble_is_one_entry_of_the_first_axis():
-    found = cuts.build_cut({"kernel": (3, 4, 2)}, [{"kernel": (1, 4, 2)}], {}, classes=9, members=True)
+    found = build_cut({"kernel": (3, 4, 2)}, [{"kernel": (1, 4, 2)}], {}, classes=9, members=True)
     (axis,) = found.distinct
-    assert axis == cuts.Axis(3, (1,), member=True)
-    where = cuts.coordinates(found, 0, None, None, None, None, None, tf.constant(2))
-    (part,) = cuts.take(found, 0, [tf.reshape(tf.range(24), (3, 4, 2))], where)
+    assert axis == Axis(3, (1,), member=True)
+    where = coordinates(found, 0, None, None, None, None, None, tf.constant(2))
+    (part,) = take(found, 0, [tf.reshape(tf.range(24), (3, 4, 2))], where)
     assert part.numpy().tolist() == np.arange(16, 24).reshape(1, 4, 2).tolist()
-    (back,) = cuts.put(found, 0, [part], where)
+    (back,) = put(found, 0, [part], where)
     assert back.numpy()[:2].sum() == 0 and back.numpy()[2].tolist() == part.numpy()[0].tolist()
 
 
@@ -154,12 +185,20 @@ def test_label_axes_are_the_ones_that_grow_with_the_classes():
         hidden = keras.layers.Dense(2, name="two")(keras.layers.Embedding(classes + 1, 2, name="words")(inputs))
         return keras.Model(inputs, keras.layers.Dense(classes, name="head")(hidden))
 
-    assert cuts.find_label_axes(lambda classes: shapes(build(classes))) == {"words/embeddings": {0: 1}, "head/kernel": {1: 0}, "head/bias": {0: 0}}
+    assert find_label_axes(lambda classes: shapes(build(classes))) == {
+        "words/embeddings": {0: 1},
+        "head/kernel": {1: 0},
+        "head/bias": {0: 0},
+    }
 
 
-@pytest.mark.parametrize(("level", "expected"), [
-    (dense(7, 9), r"wide/kernel of a sub-model .* has shape \(4, 6\). Received: shape=\(4, 7\)"),
-    (dense(2, 9, name="other"), r"other/kernel of a sub-model .* has shape None. Received: shape=\(4, 2\)")])
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (dense(7, 9), r"wide/kernel of a sub-model .* has shape \(4, 6\). Received: shape=\(4, 7\)"),
+        (dense(2, 9, name="other"), r"other/kernel of a sub-model .* has shape None. Received: shape=\(4, 2\)"),
+    ],
+)
 def test_a_level_that_does_not_lie_inside_the_global_model_is_refused(level, expected):
     with pytest.raises(ValueError, match=f"^variable {expected}$"):
-        cuts.build_cut(shapes(dense(6, 9)), [shapes(level)], {}, classes=9)
+        build_cut(shapes(dense(6, 9)), [shapes(level)], {}, classes=9)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hetero_tf import data
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
-from hetero_tf.errors import BadInput
 from hetero_tf.recipe.schema import Plugin
 
 
@@ -24,32 +24,43 @@ def test_kind_follows_the_labels():
     assert Dataset(text(), text(1), 5, "s").kind == "text"
 
 
-@pytest.mark.parametrize(("train", "test", "classes", "told"), [
-    (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
-    (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
-    (text(), text(top=7), 5, r"every word number must be in 0..4. Received: 7 at position 0"),
-    (images(size=3), images(size=4), 2, r"must have one shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
-    (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
-    (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
-    (images(count=0), images(), 2, r"none of them 0. Received: uint8 \(0, 3, 3, 1\)"),
-    (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
-    (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
-    (Split(images().x * np.nan, images().y), images(), 2, "expected finite pixels. Received: NaN or infinity"),
-    (Split(images().x, images(3).y), images(), 2, r"int32 \[4\], one per image. Received: int32 \(3,\)"),
-    (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
-    (Split(text().x.astype(np.int64)), text(), 5, r"expected words int32 \[rows, length\].*Received: int64 \(2, 5\)"),
-    (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
-])
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "told"),
+    [
+        (images(), images(top=2), 2, r"s, test split: every label must be in 0..1. Received: 2 at position 2"),
+        (images(), Split(images().x, images().y - 1), 2, r"every label must be in 0..1. Received: -1 at position 0"),
+        (text(), text(top=7), 5, r"every word number must be in 0..4. Received: 7 at position 0"),
+        (images(size=3), images(size=4), 2, r"must have one shape. Received: \(3, 3, 1\) and \(4, 4, 1\)"),
+        (images(), text(), 5, r"test split: expected images .* Received: int32 \(2, 5\)"),
+        (text(), images(), 5, r"test split: text has no labels `y`. Received: int32 \(4,\)"),
+        (images(count=0), images(), 2, r"none of them 0. Received: uint8 \(0, 3, 3, 1\)"),
+        (Split(images().x[..., 0], images().y), images(), 2, r"Received: uint8 \(4, 3, 3\)"),
+        (Split(images().x.astype(int), images().y), images(), 2, r"Received: int64 \(4, 3, 3, 1\)"),
+        (Split(images().x * np.nan, images().y), images(), 2, "expected finite pixels. Received: NaN or infinity"),
+        (Split(images().x, images(3).y), images(), 2, r"int32 \[4\], one per image. Received: int32 \(3,\)"),
+        (Split(images().x, images().y.astype(np.int64)), images(), 2, r"Received: int64 \(4,\)"),
+        (
+            Split(text().x.astype(np.int64)),
+            text(),
+            5,
+            r"expected words int32 \[rows, length\].*Received: int64 \(2, 5\)",
+        ),
+        (Split(text().x[0]), text(), 5, r"Received: int32 \(5,\)"),
+    ],
+)
 def test_what_does_not_fit_is_refused(train, test, classes, told):
     with pytest.raises(BadInput, match=told):
         Dataset(train, test, classes, "s")
 
 
-@pytest.mark.parametrize(("owners", "told"), [
-    (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
-    (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
-    (np.array([0, 1, -2, 0], np.int32), "every owner must be a number from 0. Received: -2 at position 2"),
-])
+@pytest.mark.parametrize(
+    ("owners", "told"),
+    [
+        (np.arange(4), r"s, train split: expected owners int32 \[4\], one per example. Received: int64 \(4,\)"),
+        (np.arange(3, dtype=np.int32), r"owners int32 \[4\], one per example. Received: int32 \(3,\)"),
+        (np.array([0, 1, -2, 0], np.int32), "every owner must be a number from 0. Received: -2 at position 2"),
+    ],
+)
 def test_owners_that_do_not_fit_are_refused(owners, told):
     with pytest.raises(BadInput, match=told):
         Dataset(Split(images().x, images().y, owners), images(2), 2, "s")
@@ -65,8 +76,18 @@ def test_owners_belong_to_the_digest():
 
     assert digest() == Dataset(images(), images(), 2, "s").sha256
     assert digest([5, 5, 0, 7]) == digest([5, 5, 0, 7])
-    assert len({digest(), digest([5, 5, 0, 7]), digest([5, 0, 5, 7]), digest(None, [5, 5, 0, 7]),
-                digest([5, 5, 0, 7], [5, 5, 0, 7])}) == 5
+    assert (
+        len(
+            {
+                digest(),
+                digest([5, 5, 0, 7]),
+                digest([5, 0, 5, 7]),
+                digest(None, [5, 5, 0, 7]),
+                digest([5, 5, 0, 7], [5, 5, 0, 7]),
+            }
+        )
+        == 5
+    )
 
 
 def test_labels_are_what_is_predicted():
@@ -85,10 +106,14 @@ def test_the_digest_is_of_the_content_only():
     assert one.sha256 == Dataset(images(), images(2), 2, "there", stand_in_for="x").sha256
     changed = images()
     changed.x[3, 2, 2, 0] = 1
-    others = [Dataset(changed, images(2), 2, "s"), Dataset(images(), changed, 2, "s"),
-              Dataset(images(), images(2), 3, "s"),
-              Dataset(Split(images().x, images().y[::-1].copy()), images(2), 2, "s"),
-              Dataset(text(), text(), 5, "s"), Dataset(text(), text(), 5, "s", vocabulary=tuple("abcde"))]
+    others = [
+        Dataset(changed, images(2), 2, "s"),
+        Dataset(images(), changed, 2, "s"),
+        Dataset(images(), images(2), 3, "s"),
+        Dataset(Split(images().x, images().y[::-1].copy()), images(2), 2, "s"),
+        Dataset(text(), text(), 5, "s"),
+        Dataset(text(), text(), 5, "s", vocabulary=tuple("abcde")),
+    ]
     assert len({one.sha256, *(other.sha256 for other in others)}) == 7
 
 
@@ -102,8 +127,9 @@ def test_load_passes_the_options_and_the_folder(tmp_path):
 def test_unknown_loaders_and_fallbacks_are_named():
     with pytest.raises(BadInput, match="no 'digitz' in data; did you mean 'digits'?"):
         data.load(Plugin("digitz"))
-    with pytest.raises(BadInput, match="`fallback` must be an embedded data set. Received: fallback='pydocs'; "
-                                       "did you mean 'pydoc'?"):
+    with pytest.raises(
+        BadInput, match="`fallback` must be an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"
+    ):
         data.load(Plugin("digits"), "pydocs")
 
 
@@ -113,11 +139,18 @@ def test_the_data_folder_must_be_a_folder(tmp_path):
         data.load(Plugin("digits"), None, tmp_path / "file")
 
 
-@pytest.mark.parametrize(("dataset", "options", "shape"), [
-    ("mnist", {}, (28, 28, 1)), ("cifar10", {}, (32, 32, 3)), ("emnist/balanced", {}, (28, 28, 1)),
-    ("cifar10", {"size": 16}, (16, 16, 3)), ("mnist", {"size": None}, (28, 28, 1)), ("beans", {}, (8, 8, 1)),
-    ("beans", {"size": None}, (8, 8, 1)),
-])
+@pytest.mark.parametrize(
+    ("dataset", "options", "shape"),
+    [
+        ("mnist", {}, (28, 28, 1)),
+        ("cifar10", {}, (32, 32, 3)),
+        ("emnist/balanced", {}, (28, 28, 1)),
+        ("cifar10", {"size": 16}, (16, 16, 3)),
+        ("mnist", {"size": None}, (28, 28, 1)),
+        ("beans", {}, (8, 8, 1)),
+        ("beans", {"size": None}, (8, 8, 1)),
+    ],
+)
 def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, options, shape, monkeypatch):
     def missing(data_dir, **options):
         raise NotAvailable("not there; put it there")
@@ -126,8 +159,9 @@ def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, op
     found = data.load(Plugin("tfds", {"dataset": dataset, **options}), "digits", tmp_path)
     assert found.train.x.shape[1:] == shape
     assert found.stand_in_for == dataset
-    assert found.source == (f"UCI handwritten digits (embedded, {shape[0]} x {shape[1]} x {shape[2]}), "
-                            f"standing in for {dataset}: not there")
+    assert found.source == (
+        f"UCI handwritten digits (embedded, {shape[0]} x {shape[1]} x {shape[2]}), standing in for {dataset}: not there"
+    )
     assert found.name == f"UCI handwritten digits, standing in for {dataset}"
 
 

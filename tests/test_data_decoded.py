@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from hetero_tf import npzfile
+from hetero_tf.base import npz
 from hetero_tf.data import decoded
 
 NAMES = ("x", "y")
@@ -26,6 +26,7 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture
 def ask(place):
     """`(name, about) -> (arrays, whether they were read)`."""
+
     def start(name="set/1.0", about=("train", None)):
         reads = []
 
@@ -88,7 +89,7 @@ def test_every_flip_and_cut_is_noticed(ask):
 
 def test_arrays_of_another_key_under_the_same_name_are_not_believed(ask):
     ask()
-    found = npzfile.read(decoded.FOLDER / "set-1.0.npz", [*NAMES, "seal"])
+    found = npz.read(decoded.FOLDER / "set-1.0.npz", [*NAMES, "seal"])
     np.savez(decoded.FOLDER / "set-1.0.npz", **{**found, "y": found["y"] + 1})
     arrays, read = ask()
     assert read and arrays["y"].tolist() == [5, 6]

@@ -6,8 +6,8 @@ import hashlib
 import numpy as np
 import pytest
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data import digits, pydoc, synthetic
-from hetero_tf.errors import BadInput
 
 
 def nearest_mean(found):
@@ -34,18 +34,22 @@ def test_digits_grow_by_repeated_pixels_on_black():
     small, large = digits.load(None), digits.load(None, size=28, channels=3)
     assert large.train.x.shape == (1500, 28, 28, 3)
     np.testing.assert_array_equal(large.train.x[:, 3:26:3, 3:26:3, 2], small.train.x[..., 0])
-    np.testing.assert_array_equal(large.train.x[:, 2:26, 2:26], large.train.x[:, 2:26, 2:26].max(-1, keepdims=True)
-                                  .repeat(3, -1))
+    np.testing.assert_array_equal(
+        large.train.x[:, 2:26, 2:26], large.train.x[:, 2:26, 2:26].max(-1, keepdims=True).repeat(3, -1)
+    )
     assert int(large.train.x.sum()) == 27 * int(small.train.x.sum())
     np.testing.assert_array_equal(digits.load(None, size=32).test.x[:, ::4, 3::4], small.test.x)
     assert digits.load(None, size=9).test.x[:, 8:].max() == 0
 
 
-@pytest.mark.parametrize(("options", "told"), [
-    ({"size": 7}, "`size` must be in 8..256. Received: size=7"),
-    ({"size": 257}, "`size` must be in 8..256. Received: size=257"),
-    ({"channels": 2}, "`channels` must be 1 or 3. Received: channels=2"),
-])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"size": 7}, "`size` must be in 8..256. Received: size=7"),
+        ({"size": 257}, "`size` must be in 8..256. Received: size=257"),
+        ({"channels": 2}, "`channels` must be 1 or 3. Received: channels=2"),
+    ],
+)
 def test_impossible_digits_are_refused(options, told):
     with pytest.raises(BadInput, match=told):
         digits.load(None, **options)
@@ -99,14 +103,17 @@ def test_synthetic_text_can_be_learnt_from_the_word_before():
     assert len(np.unique(found.train.x)) > 40
 
 
-@pytest.mark.parametrize(("options", "told"), [
-    ({"kind": "sound"}, "`kind` must be 'images' or 'text'. Received: kind='sound'"),
-    ({"classes": 201}, "`classes` must be in 1..200. Received: classes=201"),
-    ({"size": 0}, "`size` must be in 1..512. Received: size=0"),
-    ({"test_examples": 0}, "`test_examples` must be at least 1. Received: test_examples=0"),
-    ({"kind": "text", "vocabulary": 3}, "`vocabulary` must be at least 4. Received: vocabulary=3"),
-    ({"kind": "text", "length": 0}, "`length` must be at least 1. Received: length=0"),
-])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kind": "sound"}, "`kind` must be 'images' or 'text'. Received: kind='sound'"),
+        ({"classes": 201}, "`classes` must be in 1..200. Received: classes=201"),
+        ({"size": 0}, "`size` must be in 1..512. Received: size=0"),
+        ({"test_examples": 0}, "`test_examples` must be at least 1. Received: test_examples=0"),
+        ({"kind": "text", "vocabulary": 3}, "`vocabulary` must be at least 4. Received: vocabulary=3"),
+        ({"kind": "text", "length": 0}, "`length` must be at least 1. Received: length=0"),
+    ],
+)
 def test_impossible_synthetic_data_are_refused(options, told):
     with pytest.raises(BadInput, match=told):
         synthetic.load(None, **options)

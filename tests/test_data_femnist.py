@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hetero_tf import data
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data import decoded, femnist
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput
 from hetero_tf.recipe.schema import Plugin
 
 
@@ -30,6 +30,7 @@ def changed(folder, change, part="train", number=0):
 
 def writer(**values):
     """A change of what the first writer of a file holds."""
+
     def change(document):
         document["user_data"][document["users"][0]].update(values)
 
@@ -76,26 +77,38 @@ def test_a_writer_of_the_test_split_alone_is_refused(folder):
         document["user_data"]["stranger"] = document["user_data"].pop(name)
 
     changed(folder, rename, "test")
-    with pytest.raises(BadInput, match=r"every writer of test/ must be one of train/, so let LEAF cut by sample "
-                                       r"\(-t sample\). Received: 'stranger' in test/ alone"):
+    with pytest.raises(
+        BadInput,
+        match=r"every writer of test/ must be one of train/, so let LEAF cut by sample "
+        r"\(-t sample\). Received: 'stranger' in test/ alone",
+    ):
         femnist.load(folder)
 
 
-@pytest.mark.parametrize(("change", "told"), [
-    (lambda document: [1], r"expected LEAF's keys users and user_data. Received: list"),
-    (lambda document: {"users": []}, r"expected LEAF's keys users and user_data. Received: \['users'\]"),
-    (lambda document: document["users"].append("more"), "users must list exactly the keys of user_data. Received: "),
-    (lambda document: document | {"users": [1, 2]}, r"users must list .* Received: users \[1, 2\], user_data {'f0000"),
-    (writer(x=[[0.5] * 783] * 4), r"x must hold 784 numbers for each image. Received: \(4, 783\)"),
-    (writer(x=[[0.5] * 784, [0.5]]), "x must hold 784 numbers for each image. Received: None"),
-    (writer(x="much"), "writer 'f0000_00': x must hold 784 numbers for each image. Received: None"),
-    (writer(x=[[1.5] * 784] * 4), r"pixels must be in 0..1. Received: 1.5 to 1.5"),
-    (writer(x=[[float("nan")] * 784] * 4), r"pixels must be in 0..1. Received: nan to nan"),
-    (writer(y=[1, 2, 3]), r"y must hold one whole number for each of 4 images. Received: int64 \(3,\)"),
-    (writer(y=[1, 2, 3, 0.5]), r"y must hold one whole number .* Received: float64 \(4,\)"),
-    (writer(y=[1, 2, 3, [4]]), "y must hold one whole number .* Received: None"),
-    (writer(y=[1, 2, 3, 62]), r"labels must be in 0..61. Received: 1 to 62"),
-])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document: [1], r"expected LEAF's keys users and user_data. Received: list"),
+        (lambda document: {"users": []}, r"expected LEAF's keys users and user_data. Received: \['users'\]"),
+        (
+            lambda document: document["users"].append("more"),
+            "users must list exactly the keys of user_data. Received: ",
+        ),
+        (
+            lambda document: document | {"users": [1, 2]},
+            r"users must list .* Received: users \[1, 2\], user_data {'f0000",
+        ),
+        (writer(x=[[0.5] * 783] * 4), r"x must hold 784 numbers for each image. Received: \(4, 783\)"),
+        (writer(x=[[0.5] * 784, [0.5]]), "x must hold 784 numbers for each image. Received: None"),
+        (writer(x="much"), "writer 'f0000_00': x must hold 784 numbers for each image. Received: None"),
+        (writer(x=[[1.5] * 784] * 4), r"pixels must be in 0..1. Received: 1.5 to 1.5"),
+        (writer(x=[[float("nan")] * 784] * 4), r"pixels must be in 0..1. Received: nan to nan"),
+        (writer(y=[1, 2, 3]), r"y must hold one whole number for each of 4 images. Received: int64 \(3,\)"),
+        (writer(y=[1, 2, 3, 0.5]), r"y must hold one whole number .* Received: float64 \(4,\)"),
+        (writer(y=[1, 2, 3, [4]]), "y must hold one whole number .* Received: None"),
+        (writer(y=[1, 2, 3, 62]), r"labels must be in 0..61. Received: 1 to 62"),
+    ],
+)
 def test_what_is_not_leafs_is_refused(folder, change, told):
     file = changed(folder, change)
     with pytest.raises(BadInput, match=told) as refusal:
@@ -121,8 +134,11 @@ def test_an_empty_folder_and_a_missing_one_say_what_belongs_there(folder, tmp_pa
         file.unlink()
     with pytest.raises(BadInput, match="femnist/test: expected LEAF's .json files. Received: none"):
         femnist.load(folder)
-    with pytest.raises(NotAvailable, match="there is no .*/nowhere; LEAF's scripts make train/ and test/ for it: "
-                                           "github.com/TalwalkarLab/leaf, data/femnist, preprocess.sh"):
+    with pytest.raises(
+        NotAvailable,
+        match="there is no .*/nowhere; LEAF's scripts make train/ and test/ for it: "
+        "github.com/TalwalkarLab/leaf, data/femnist, preprocess.sh",
+    ):
         femnist.load(tmp_path, path="nowhere")
 
 

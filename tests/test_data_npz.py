@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data import npz
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput
 
 GOOD = {
     "x_train": np.arange(6 * 4 * 5, dtype=np.uint8).reshape(6, 4, 5),
@@ -41,27 +41,33 @@ def with_pixel(value):
     return x
 
 
-@pytest.mark.parametrize(("changed", "told"), [
-    ({"x_train": with_pixel(np.nan)}, r"x_train as floats must be in \[0, 1\]. Received: nan at \(1, 2, 3, 0\)"),
-    ({"x_train": with_pixel(np.inf)}, r"x_train as floats must be in \[0, 1\]. Received: inf at"),
-    ({"x_train": with_pixel(-0.1)}, r"Received: -0.1 at \(1, 2, 3, 0\); scale the images"),
-    ({"x_train": with_pixel(200.0)}, r"Received: 200.0 at"),
-    ({"x_train": GOOD["x_train"].astype(np.int64)}, r"x_train must be uint8 in 0..255 .* Received: int64; convert it"),
-    ({"x_train": GOOD["x_train"] > 3}, r"Received: bool; convert it"),
-    ({"x_train": GOOD["x_train"].astype("U3")}, r"Received: <U3; convert it"),
-    ({"x_train": GOOD["x_train"][0]}, r"must have shape \[n, height, width\] .* Received: \(4, 5\)"),
-    ({"x_train": GOOD["x_train"][:0]}, r"none of them 0. Received: \(0, 4, 5, 1\)"),
-    ({"x_train": GOOD["x_train"].astype(object)}, r"array 'x_train.npy' holds Python objects"),
-    ({"y_train": np.zeros(6)}, r"y_train must be integers of shape \[n\]. Received: float64 \(6,\)"),
-    ({"y_train": np.zeros((6, 1), int)}, r"y_train must be integers of shape \[n\]. Received: int64 \(6, 1\)"),
-    ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, r"y_train must count from 0. Received: label -1"),
-    ({"y_train": np.array([0, 1, 2, 0, 1, 2**40])}, r"y_train must count from 0. Received: label 1099511627776"),
-    ({"y_train": np.array([0, 1, 2, 0, 1])}, r"one entry per image. Received: 6 images, 5 labels"),
-    ({"y_train": np.array([0, 1, 2, 0, 1, 255])}, r"every label from 0 to its highest, 255, but 3 never occurs"),
-    ({"y_train": np.array([1, 2, 3, 1, 2, 3])}, r"its highest, 3, but 0 never occurs; renumber the labels"),
-    ({"y_test": np.array([0, 3])}, r"test split: every label must be in 0..2. Received: 3 at position 1"),
-    ({"x_test": GOOD["x_test"][:, :3]}, r"must have one shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
-])
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"x_train": with_pixel(np.nan)}, r"x_train as floats must be in \[0, 1\]. Received: nan at \(1, 2, 3, 0\)"),
+        ({"x_train": with_pixel(np.inf)}, r"x_train as floats must be in \[0, 1\]. Received: inf at"),
+        ({"x_train": with_pixel(-0.1)}, r"Received: -0.1 at \(1, 2, 3, 0\); scale the images"),
+        ({"x_train": with_pixel(200.0)}, r"Received: 200.0 at"),
+        (
+            {"x_train": GOOD["x_train"].astype(np.int64)},
+            r"x_train must be uint8 in 0..255 .* Received: int64; convert it",
+        ),
+        ({"x_train": GOOD["x_train"] > 3}, r"Received: bool; convert it"),
+        ({"x_train": GOOD["x_train"].astype("U3")}, r"Received: <U3; convert it"),
+        ({"x_train": GOOD["x_train"][0]}, r"must have shape \[n, height, width\] .* Received: \(4, 5\)"),
+        ({"x_train": GOOD["x_train"][:0]}, r"none of them 0. Received: \(0, 4, 5, 1\)"),
+        ({"x_train": GOOD["x_train"].astype(object)}, r"array 'x_train.npy' holds Python objects"),
+        ({"y_train": np.zeros(6)}, r"y_train must be integers of shape \[n\]. Received: float64 \(6,\)"),
+        ({"y_train": np.zeros((6, 1), int)}, r"y_train must be integers of shape \[n\]. Received: int64 \(6, 1\)"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, r"y_train must count from 0. Received: label -1"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 2**40])}, r"y_train must count from 0. Received: label 1099511627776"),
+        ({"y_train": np.array([0, 1, 2, 0, 1])}, r"one entry per image. Received: 6 images, 5 labels"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 255])}, r"every label from 0 to its highest, 255, but 3 never occurs"),
+        ({"y_train": np.array([1, 2, 3, 1, 2, 3])}, r"its highest, 3, but 0 never occurs; renumber the labels"),
+        ({"y_test": np.array([0, 3])}, r"test split: every label must be in 0..2. Received: 3 at position 1"),
+        ({"x_test": GOOD["x_test"][:, :3]}, r"must have one shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
+    ],
+)
 def test_what_does_not_fit_is_refused(tmp_path, changed, told):
     with pytest.raises(BadInput, match=told) as refusal:
         load(tmp_path, **changed)
@@ -74,8 +80,10 @@ def test_few_classes_are_refused(tmp_path):
 
 
 def test_a_missing_file_names_the_places(tmp_path):
-    with pytest.raises(NotAvailable, match=f"`path` must name an existing file. Received: path='no.npz'; there is no "
-                                           f"{tmp_path}/no.npz or "):
+    with pytest.raises(
+        NotAvailable,
+        match=f"`path` must name an existing file. Received: path='no.npz'; there is no {tmp_path}/no.npz or ",
+    ):
         npz.load(tmp_path, path="no.npz")
 
 
@@ -87,11 +95,14 @@ def test_owners_are_taken_where_the_file_has_them(tmp_path):
     assert load(tmp_path, test_owners=np.array([1, 0])).test.owners.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(("owners", "told"), [
-    (np.arange(5), r"expected owners int32 \[6\], one per example. Received: int32 \(5,\)"),
-    (np.zeros(6), r"train_owners must be integers of shape \[n\]. Received: float64 \(6,\)"),
-    (np.array([0, 1, -2, 0, 0, 0]), r"train_owners must count from 0. Received: owner -2"),
-])
+@pytest.mark.parametrize(
+    ("owners", "told"),
+    [
+        (np.arange(5), r"expected owners int32 \[6\], one per example. Received: int32 \(5,\)"),
+        (np.zeros(6), r"train_owners must be integers of shape \[n\]. Received: float64 \(6,\)"),
+        (np.array([0, 1, -2, 0, 0, 0]), r"train_owners must count from 0. Received: owner -2"),
+    ],
+)
 def test_owners_that_do_not_fit_are_refused(tmp_path, owners, told):
     with pytest.raises(BadInput, match=told):
         load(tmp_path, train_owners=owners)

@@ -6,10 +6,10 @@ import os
 import numpy as np
 import pytest
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data import text, wikitext2
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.words import LONGEST_LINE, encode, in_rows, read_words, vocabulary_of
-from hetero_tf.errors import BadInput
 
 
 def written(path, content):
@@ -29,13 +29,16 @@ def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
     assert read_words(written(tmp_path / "a.txt.gz", gzip.compress(content))) == expected
 
 
-@pytest.mark.parametrize(("content", "told"), [
-    (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
-    (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
-    (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
-    (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a zero byte"),
-    (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have up to {LONGEST_LINE} bytes; break it"),
-])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "a.txt: expected text. Received: an empty file or blank lines only"),
+        (b"\n\n \n", "a.txt: expected text. Received: an empty file or blank lines only"),
+        (b"good\nbad \xff byte\n", "a.txt:2: expected UTF-8 text. Received: byte 0xff at byte 5 of the line"),
+        (b"a\nb\0c\n", "a.txt:2: expected UTF-8 text. Received: a zero byte"),
+        (b"a\n" + b"x" * (LONGEST_LINE + 1), f"a.txt:2: a line may have up to {LONGEST_LINE} bytes; break it"),
+    ],
+)
 def test_bad_texts_are_one_sentence(tmp_path, content, told):
     with pytest.raises(BadInput, match=told):
         read_words(written(tmp_path / "a.txt", content))
@@ -111,8 +114,10 @@ def test_without_a_test_text_the_end_is_held_out(tmp_path, monkeypatch):
 
 
 def test_a_missing_text_names_the_places(tmp_path):
-    with pytest.raises(NotAvailable, match=f"`train` must name an existing file. Received: train='a.txt'; there is no "
-                                           f"{tmp_path}/a.txt or /.*a.txt"):
+    with pytest.raises(
+        NotAvailable,
+        match=f"`train` must name an existing file. Received: train='a.txt'; there is no {tmp_path}/a.txt or /.*a.txt",
+    ):
         text.load(tmp_path, train="a.txt")
 
 
@@ -126,14 +131,19 @@ def test_wikitext2_files_are_found_under_their_usual_names(tmp_path, names):
     found = wikitext2.load(tmp_path, rows=1, test_rows=1, verify=False)
     assert found.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
     assert found.test.x.tolist() == [[4, 0, 1]]
-    with pytest.raises(BadInput, match=r"not the published text: expected 2088628 words with sha256 44cf9c78d1150937"
-                                       r"... Received: 5 words with sha256 [0-9a-f]{16}...; fetch"):
+    with pytest.raises(
+        BadInput,
+        match=r"not the published text: expected 2088628 words with sha256 44cf9c78d1150937"
+        r"... Received: 5 words with sha256 [0-9a-f]{16}...; fetch",
+    ):
         wikitext2.load(tmp_path, rows=1, test_rows=1)
 
 
 def test_missing_wikitext2_says_what_to_put_where(tmp_path):
-    with pytest.raises(NotAvailable, match=f"not found in {tmp_path}/wikitext-2; put test.txt or test.txt.gz or "
-                                           "wiki.test.tokens .* fallback: pydoc"):
+    with pytest.raises(
+        NotAvailable,
+        match=f"not found in {tmp_path}/wikitext-2; put test.txt or test.txt.gz or wiki.test.tokens .* fallback: pydoc",
+    ):
         (tmp_path / "wikitext-2").mkdir()
         written(tmp_path / "wikitext-2" / "train.txt", b"a\n")
         wikitext2.load(tmp_path, verify=False)

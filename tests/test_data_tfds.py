@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
+from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.data import decoded
 from hetero_tf.data import tfds as loader
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput, MemoryProblem
 
 TRAIN, TEST = 30, 12
 
@@ -27,9 +27,17 @@ def prepare(folder, name, ragged):
 
         def _info(self):
             shape = (None, None, 3) if ragged else (6, 5, 3)
-            return tfds.core.DatasetInfo(builder=self, disable_shuffling=True, features=tfds.features.FeaturesDict({
-                "image": tfds.features.Image(shape=shape), "note": tfds.features.Text(),
-                "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"])}))
+            return tfds.core.DatasetInfo(
+                builder=self,
+                disable_shuffling=True,
+                features=tfds.features.FeaturesDict(
+                    {
+                        "image": tfds.features.Image(shape=shape),
+                        "note": tfds.features.Text(),
+                        "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"]),
+                    }
+                ),
+            )
 
         def _split_generators(self, _):
             return {"train": self._generate_examples("train", TRAIN), "test": self._generate_examples("test", TEST)}
@@ -108,12 +116,24 @@ def test_images_that_lie_on_their_side_are_turned(prepared):
         np.testing.assert_array_equal(other.y, one.y)
 
 
-@pytest.mark.parametrize(("options", "told"), [
-    ({"image": "picture"}, "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'"),
-    ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
-    ({"image": "label"}, "`image` must be a feature of uint8 images with 3 axes. Received: image='label', ClassLabel"),
-    ({"test": "validation"}, "`train` and `test` must be splits of tiny/1.0.0: test, train. Received: 'validation'"),
-])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"image": "picture"},
+            "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'",
+        ),
+        ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
+        (
+            {"image": "label"},
+            "`image` must be a feature of uint8 images with 3 axes. Received: image='label', ClassLabel",
+        ),
+        (
+            {"test": "validation"},
+            "`train` and `test` must be splits of tiny/1.0.0: test, train. Received: 'validation'",
+        ),
+    ],
+)
 def test_wrong_names_list_the_right_ones(prepared, options, told):
     with pytest.raises(BadInput, match=told):
         loader.load(prepared, dataset="tiny", **options)
@@ -126,8 +146,11 @@ def test_a_file_cut_between_two_records_is_counted(copied):
     first = 16 + int.from_bytes(whole[:8], "little")
     for content, count in ((whole[:first], 1), (b"", 0), (whole + whole[:first], TRAIN + 1)):
         file.write_bytes(content)
-        with pytest.raises(BadInput, match=f"tiny/1.0.0: split train must have {TRAIN} examples. Received: {count}; "
-                                           "the files were cut off or exchanged"):
+        with pytest.raises(
+            BadInput,
+            match=f"tiny/1.0.0: split train must have {TRAIN} examples. Received: {count}; "
+            "the files were cut off or exchanged",
+        ):
             loader.load(folder, dataset="tiny")
 
 
@@ -158,17 +181,23 @@ def test_missing_and_damaged_descriptions_are_one_sentence(copied):
 
 
 def test_unknown_sets_and_configurations_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"`dataset` must name a set that TensorFlow Datasets [\d.]+ has or that is "
-                                       f"prepared in {tmp_path}/tfds. Received: dataset='mnistt'"):
+    with pytest.raises(
+        BadInput,
+        match=r"`dataset` must name a set that TensorFlow Datasets [\d.]+ has or that is "
+        f"prepared in {tmp_path}/tfds. Received: dataset='mnistt'",
+    ):
         loader.load(tmp_path, dataset="mnistt")
     with pytest.raises(BadInput, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
         loader.load(tmp_path, dataset="emnist/none")
 
 
 def test_a_set_that_is_not_there_says_where_to_put_it(tmp_path):
-    with pytest.raises(NotAvailable, match=f"mnist is not prepared in {tmp_path}/tfds/mnist/3.* and could not be "
-                                           r"fetched: fetching is switched off \(download: false\); put the prepared"
-                                           r" set there, .*HETERO_TF_DATA.* dataset: mnist, fallback: digits\}"):
+    with pytest.raises(
+        NotAvailable,
+        match=f"mnist is not prepared in {tmp_path}/tfds/mnist/3.* and could not be "
+        r"fetched: fetching is switched off \(download: false\); put the prepared"
+        r" set there, .*HETERO_TF_DATA.* dataset: mnist, fallback: digits\}",
+    ):
         loader.load(tmp_path, dataset="mnist", download=False)
 
 

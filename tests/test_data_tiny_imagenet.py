@@ -6,9 +6,9 @@ import folders
 import numpy as np
 import pytest
 
+from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.data import decoded, tiny_imagenet
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput, MemoryProblem
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,9 @@ def test_images_are_decoded_once(copied, tmp_path, monkeypatch):
     monkeypatch.setattr(decoded, "SMALLEST", 1)
     first = load(root)
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == [
-        "tiny_imagenet-train.npz", "tiny_imagenet-val.npz"]
+        "tiny_imagenet-train.npz",
+        "tiny_imagenet-val.npz",
+    ]
     with monkeypatch.context() as context:
         context.setattr(tiny_imagenet, "_image", None)
         assert load(root).sha256 == first.sha256
@@ -75,14 +77,29 @@ def test_a_damaged_image_is_named(copied):
             load(root)
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("val_0.JPEG n01\n", r"val_annotations.txt:1: expected an image and its class, a folder of train/, with a tab "
-                         r"between. Received: 'val_0.JPEG n01'"),
-    ("val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n", r"val_annotations.txt:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'"),
-    ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", "val_annotations.txt:2: the image 'val_0.JPEG' has a line before this one"),
-    ("val_9.JPEG\tn01\n", "val_9.JPEG is listed there, but not in images/; unpack the archive again. Received: 1 such"),
-    ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed there; .* Received: 5 such images"),
-])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "val_0.JPEG n01\n",
+            r"val_annotations.txt:1: expected an image and its class, a folder of train/, with a tab "
+            r"between. Received: 'val_0.JPEG n01'",
+        ),
+        (
+            "val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n",
+            r"val_annotations.txt:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'",
+        ),
+        (
+            "val_0.JPEG\tn01\nval_0.JPEG\tn02\n",
+            "val_annotations.txt:2: the image 'val_0.JPEG' has a line before this one",
+        ),
+        (
+            "val_9.JPEG\tn01\n",
+            "val_9.JPEG is listed there, but not in images/; unpack the archive again. Received: 1 such",
+        ),
+        ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed there; .* Received: 5 such images"),
+    ],
+)
 def test_lists_that_do_not_fit_are_refused(copied, text, told):
     root, annotations = copied
     annotations.write_text(text)

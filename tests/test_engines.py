@@ -11,11 +11,13 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
-from hetero_tf import engines, hardware, parts
-from hetero_tf.packing import pack
-from hetero_tf.plans import Plan
-from hetero_tf.rounds import build_round
-from hetero_tf.stacks import CannotStack
+from hetero_tf.base import hardware
+from hetero_tf.planning.packing import pack
+from hetero_tf.planning.plan import Plan
+from hetero_tf.rounds import engine as engines
+from hetero_tf.rounds import parts
+from hetero_tf.rounds.round import build_round
+from hetero_tf.rounds.stack import CannotStack
 
 ENGINES = ("slots", "cohort")
 COHORTS = ("drawn", "everyone")
@@ -37,16 +39,25 @@ CASES = [
 CUT = ("TEXT", "random", "float64", ())
 WHOLE = ("TEXT", "random", "float64", ("client.label_cut=false",))
 # Without a stacked form in the package.
-ODD = tiny.DENSE.replace("GlobalAveragePooling2D,", "Conv2D: {filters: !w 8, kernel_size: 3}, ReLU, DepthwiseConv2D: "
-                         "{kernel_size: 3}, GlobalAveragePooling2D,")
+ODD = tiny.DENSE.replace(
+    "GlobalAveragePooling2D,",
+    "Conv2D: {filters: !w 8, kernel_size: 3}, ReLU, DepthwiseConv2D: {kernel_size: 3}, GlobalAveragePooling2D,",
+)
 
 
 @functools.cache
 def built(case, engine, **options):
     """The process of a case; the fifth client has no examples."""
     base, submodel, precision, overrides = case
-    return tiny.shared(getattr(tiny, base, base), f"round.submodel={submodel}", f"precision={precision}",
-                       f"engine={engine}", *overrides, idle=True, **options)
+    return tiny.shared(
+        getattr(tiny, base, base),
+        f"round.submodel={submodel}",
+        f"precision={precision}",
+        f"engine={engine}",
+        *overrides,
+        idle=True,
+        **options,
+    )
 
 
 def planned(process, cohort):
@@ -97,7 +108,7 @@ def test_compiled_rounds_equal_the_plain_loop(case, engine):
 def test_stacks_of_different_sizes_equal_the_plain_loop():
     case = ("DENSE", "random", "float64", ("levels.mix=a1-c4", "partition.clients=5", "round.clients=5"))
     process = built(case, "cohort", parallel=1)
-    assert hardware.report(process)["clients_at_once"] == {"a": 2, "c": 4}
+    assert process.engine_report()["clients_at_once"] == {"a": 2, "c": 4}
     for cohort in COHORTS:
         check(process, case, cohort)
 
@@ -151,10 +162,12 @@ def test_cutting_the_label_axis_changes_nothing():
 def test_a_model_without_a_stacked_form_runs_in_slots_and_says_why():
     case = (ODD, "random", "float64", ())
     process = built(case, "cohort")
-    assert hardware.report(process)["clients_at_once"] == dict.fromkeys("abc", 1)
+    assert process.engine_report()["clients_at_once"] == dict.fromkeys("abc", 1)
     assert process.parts.engine.reasons == tuple(
         f"level {level} is computed client by client: the variable 0_0_conv2d/kernel has shape (3, 3, 4, {width}), "
-        f"which is not that of 2 clients with (3, 3, 2, {width}) each" for level, width in zip("abc", (8, 4, 2)))
+        f"which is not that of 2 clients with (3, 3, 2, {width}) each"
+        for level, width in zip("abc", (8, 4, 2))
+    )
     check(process, case, "drawn")
 
 
@@ -162,16 +175,19 @@ def test_a_model_without_a_stacked_form_runs_in_slots_and_says_why():
 CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
 
 
-@pytest.mark.parametrize(("engine", "device", "cost", "expected"), [
-    ("slots", "cpu", CHEAP, (1, 1, 1, 1)),
-    ("slots", "gpu", CHEAP, (1, 1, 1, 1)),
-    ("auto", "cpu", CHEAP, (1, 2, 4, 8)),
-    ("auto", "cpu", DEAR, (1, 1, 1, 1)),
-    ("cohort", "cpu", CHEAP, (2, 2, 4, 8)),
-    ("cohort", "cpu", DEAR, (2, 2, 4, 8)),
-    ("auto", "gpu", DEAR, (1, 3, 8, 8)),
-    ("cohort", "gpu", DEAR, (2, 3, 8, 8)),
-])
+@pytest.mark.parametrize(
+    ("engine", "device", "cost", "expected"),
+    [
+        ("slots", "cpu", CHEAP, (1, 1, 1, 1)),
+        ("slots", "gpu", CHEAP, (1, 1, 1, 1)),
+        ("auto", "cpu", CHEAP, (1, 2, 4, 8)),
+        ("auto", "cpu", DEAR, (1, 1, 1, 1)),
+        ("cohort", "cpu", CHEAP, (2, 2, 4, 8)),
+        ("cohort", "cpu", DEAR, (2, 2, 4, 8)),
+        ("auto", "gpu", DEAR, (1, 3, 8, 8)),
+        ("cohort", "gpu", DEAR, (2, 3, 8, 8)),
+    ],
+)
 def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
     chosen = engines.choose(engine, {"a": 1, "b": 3, "c": 8, "d": 88}, so_many, (), device, 2, lambda name: cost)
@@ -228,8 +244,12 @@ def stateful(function):
     graph = function.get_concrete_function().graph.as_graph_def()
     bodies = [("", graph.node), *((own.signature.name, own.node_def) for own in graph.library.function)]
     assert sum(len(nodes) for _, nodes in bodies) > 200
-    return {(name, node.op) for name, nodes in bodies for node in nodes
-            if not op_def_registry.get(node.op) or op_def_registry.get(node.op).is_stateful}
+    return {
+        (name, node.op)
+        for name, nodes in bodies
+        for node in nodes
+        if not op_def_registry.get(node.op) or op_def_registry.get(node.op).is_stateful
+    }
 
 
 @pytest.mark.parametrize("engine", ENGINES)

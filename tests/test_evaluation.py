@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import calibration, evaluation, seeds
+from hetero_tf.base import seeds
+from hetero_tf.evaluation import calibration
+from hetero_tf.evaluation import global_test as evaluation
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models import all_layers
+from hetero_tf.models.variables import all_layers
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
 
@@ -19,13 +21,19 @@ SIZES = (7, 5, 9, 4)
 
 @functools.cache
 def images(*overrides):
-    process = tiny.process(tiny.IMAGES, "precision=float64", "evaluate.batch_size=4", "evaluate.statistics_batch=2",
-                           *overrides)
+    process = tiny.process(
+        tiny.IMAGES, "precision=float64", "evaluate.batch_size=4", "evaluate.statistics_batch=2", *overrides
+    )
     # Not the initial values: scales and offsets of the norms must matter.
     rng = np.random.default_rng(6)
     state = process.initialize()
-    return process, type(state)(3, {path: tf.constant(np.asarray(value) + 0.3 * rng.normal(size=value.shape))
-                                    for path, value in state.weights.items()})
+    return process, type(state)(
+        3,
+        {
+            path: tf.constant(np.asarray(value) + 0.3 * rng.normal(size=value.shape))
+            for path, value in state.weights.items()
+        },
+    )
 
 
 def assigned(process, state, values=()):
@@ -76,7 +84,8 @@ def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
     process, state = images("evaluate.statistics=pooled")
     found = process.statistics(state)
     full, short = calibration.statistics_batches(
-        [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round))
+        [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round)
+    )
     conv = process.build("a").layers[1]
     conv.kernel.assign(state.weights[conv.kernel.path])
     conv.bias.assign(state.weights[conv.bias.path])
@@ -175,7 +184,7 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
     key, losses, rows = seeds.seed32(0, "test masks"), [], []
     for row in (0, 2):  # batches of two rows; the third row is a short one
         for start in (0, 4, 8):  # and the last segment has two positions
-            tokens = x[row:row + 2, start:start + 4]
+            tokens = x[row : row + 2, start : start + 4]
             hidden = oracle.uniform([key, row, start], tokens.shape) < 0.3
             logits = model(np.where(hidden, tiny.WORDS, tokens), training=False).numpy()
             pairs = zip(logits.reshape(-1, tiny.WORDS), tokens.reshape(-1))

@@ -8,10 +8,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import seeds
+from hetero_tf.base import seeds
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models import all_layers
-from hetero_tf.nets import values
+from hetero_tf.models.variables import all_layers, values
 
 BASE = tiny.IMAGES.replace("mix: a-b-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fix")
 OWN = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2", "evaluate.statistics_batch=3")
@@ -41,7 +40,7 @@ def own_model(process, state, client, level):
     rows, sums = process.partition.train[client], {}
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
     # Without such norms nothing is read: a step in training would move running averages.
-    batches = [rows[first:first + 3] for first in range(0, len(rows), 3)] if norms else []
+    batches = [rows[first : first + 3] for first in range(0, len(rows), 3)] if norms else []
     for batch in batches:
         model(inputs(process, process.dataset.train.x[batch]), training=True)
         for statistic in (one for norm in norms for one in (norm.mean, norm.variance)):
@@ -66,10 +65,18 @@ def plain(process, state, levels):
             logits = np.where(process.partition.label_mask[client], logits, 0)
             losses.append(np.log(np.exp(logits).sum()) - logits[test.y[row]])
             hits.append((client, logits.argmax() == test.y[row]))
-    shares = [100 * np.mean([hit for own, hit in hits if own == client])
-              for client, rows in enumerate(process.partition.test) if len(rows)]
-    return {"local_loss": np.mean(losses), "local_accuracy": 100 * np.mean([hit for _, hit in hits]),
-            "local_mean": np.mean(shares), "local_std": np.std(shares), "local_worst_decile": min(shares)}
+    shares = [
+        100 * np.mean([hit for own, hit in hits if own == client])
+        for client, rows in enumerate(process.partition.test)
+        if len(rows)
+    ]
+    return {
+        "local_loss": np.mean(losses),
+        "local_accuracy": 100 * np.mean([hit for _, hit in hits]),
+        "local_mean": np.mean(shares),
+        "local_std": np.std(shares),
+        "local_worst_decile": min(shares),
+    }
 
 
 def compared(process, state, levels):
@@ -94,8 +101,10 @@ def test_every_client_is_tested_with_its_own_model_at_its_own_level(kind):
 def fixed(process, state):
     """The non-trainable values of the global model, made of the clients' mean."""
     statistics = process.statistics(state)
-    return [statistics[v.path] if v.path in statistics else process._value(state, v)
-            for v in process.global_model.non_trainable_variables]
+    return [
+        statistics[v.path] if v.path in statistics else process._value(state, v)
+        for v in process.global_model.non_trainable_variables
+    ]
 
 
 def test_who_draws_its_level_is_tested_at_that_of_the_global_model():
@@ -116,8 +125,9 @@ def test_a_client_without_test_examples_is_left_out():
 def test_all_units_may_stay_with_the_clients_and_training_reaches_their_models():
     dataset, partition = tiny.images()
     data = dataclasses.replace(dataset, test=dataset.train), dataclasses.replace(partition, test=partition.train)
-    process = tiny.process(tiny.DENSE, "round.personal=[all]", "client.epochs=9", "levels.mix=a1", "schedule=constant",
-                           data=data)
+    process = tiny.process(
+        tiny.DENSE, "round.personal=[all]", "client.epochs=9", "levels.mix=a1", "schedule=constant", data=data
+    )
     state = process.initialize()
     before, _ = process.evaluate(state)
     after, _ = process.evaluate(process.next(state, [0, 1, 2, 3])[0])

@@ -8,10 +8,10 @@ import programs
 import pytest
 import runs
 
-from hetero_tf import resume
+from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput, Locked
+from hetero_tf.run import resume
 from hetero_tf.store import sealed
 from hetero_tf.store.run_folder import RunFolder
 
@@ -21,18 +21,43 @@ RECIPE = programs.RECIPE
 def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
     summary, said = train(tmp_path / "run", RECIPE)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "best", "checkpoints", "environment.json", "log.txt", "metrics.jsonl", "partition.npz", "recipe.yaml",
-        "run.lock"]
+        "best",
+        "checkpoints",
+        "environment.json",
+        "log.txt",
+        "metrics.jsonl",
+        "partition.npz",
+        "recipe.yaml",
+        "run.lock",
+    ]
     found = runs.rows(tmp_path / "run")
     assert [row["round"] for row in found] == [1, 2, 3, 4]
-    assert set(found[0]) == {"round", "loss", "gradient_norm", "lost", "levels", "learning_rate", "bytes_down",
-                             "bytes_up", "bytes", "flops", "global_loss", "global_accuracy", "local_loss",
-                             "local_accuracy", "local_mean", "local_worst_decile", "local_std", "local_std_noise"}
+    assert set(found[0]) == {
+        "round",
+        "loss",
+        "gradient_norm",
+        "lost",
+        "levels",
+        "learning_rate",
+        "bytes_down",
+        "bytes_up",
+        "bytes",
+        "flops",
+        "global_loss",
+        "global_accuracy",
+        "local_loss",
+        "local_accuracy",
+        "local_mean",
+        "local_worst_decile",
+        "local_std",
+        "local_std_noise",
+    }
     assert summary["rounds"] == 4 and summary["data"] == "synthetic images (seed 0)" and summary["stand_in_for"] is None
     assert {name: found[3][name] for name in summary["last"]} == summary["last"]
     assert said.startswith(
         "data: synthetic images (seed 0)\nclients: 6, 2 active a round, 20 to 20 examples each\n"
-        "engine: one by one at levels a, b; 2 in flight, 1 thread each; float32, cpu\nfirst round after ")
+        "engine: one by one at levels a, b; 2 in flight, 1 thread each; float32, cpu\nfirst round after "
+    )
     assert json.loads(json.dumps(summary)) == summary
 
 
@@ -44,7 +69,8 @@ def test_another_recipe_is_refused_with_both_values(train, tmp_path):
         train(tmp_path, RECIPE, *other)
     assert str(refusal.value) == (
         f"{tmp_path}: holds a run of another recipe (round.clients: 2 -> 3; optimizer.learning_rate: 0.05 -> 0.1); "
-        "choose another folder by --run_dir, or give the recipe that the run began with")
+        "choose another folder by --run_dir, or give the recipe that the run began with"
+    )
     assert programs.contents(tmp_path) == before
 
 
@@ -73,11 +99,16 @@ def test_the_first_call_is_timed_and_only_that(train, tmp_path):
 def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_path):
     train(tmp_path, RECIPE, "rounds=1")
     facts = json.loads((tmp_path / "environment.json").read_text())
-    assert facts["settings"].items() >= {"clients_at_once": {"a": 1, "b": 1}, "compiled": False, "device": "cpu",
-                                         "precision": "float32"}.items()
+    assert (
+        facts["settings"].items()
+        >= {"clients_at_once": {"a": 1, "b": 1}, "compiled": False, "device": "cpu", "precision": "float32"}.items()
+    )
     assert facts["threads"] == {"inter_op": 2, "intra_op": 1}
-    with pytest.raises(BadInput, match=r"begun under other conditions \(settings.clients_at_once was {'a': 1, 'b': 1}, "
-                                       r"is {'a': 2, 'b': 2}\), so its numbers .* with --allow_other_machine$"):
+    with pytest.raises(
+        BadInput,
+        match=r"begun under other conditions \(settings.clients_at_once was {'a': 1, 'b': 1}, "
+        r"is {'a': 2, 'b': 2}\), so its numbers .* with --allow_other_machine$",
+    ):
         train(tmp_path, RECIPE, "rounds=2", "engine=cohort")
     with pytest.raises(BadInput, match=r"under other conditions \(threads.inter_op was 2, is 1\)"):
         train(tmp_path, RECIPE, "rounds=2", threads=1)
@@ -169,8 +200,12 @@ def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):
 
 
 def test_a_run_with_dropouts_and_partial_work_resumes_bit_by_bit(train, tmp_path):
-    more = ("rounds=6", "client.epochs=3", "round.clients=4", "availability={dropout: 0.3, deadline: 0.5, "
-            "late: partial, seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}")
+    more = (
+        "rounds=6",
+        "client.epochs=3",
+        "round.clients=4",
+        "availability={dropout: 0.3, deadline: 0.5, late: partial, seconds_per_step: {a: 0.1, b: 0.1}, spread: 0.5}",
+    )
     train(tmp_path / "whole", RECIPE, *more)
     found = runs.rows(tmp_path / "whole")
     assert sum(row["dropped"] for row in found) > 0 and sum(row["partial"] for row in found) > 0

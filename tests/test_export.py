@@ -14,9 +14,10 @@ import pytest
 import tensorflow as tf
 
 import hetero_tf
-from hetero_tf import export, recipe as recipes
-from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf import export
+from hetero_tf.base.errors import BadInput, DiskProblem
 from hetero_tf.export import images, text
+from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {place}" for place in range(10))
 SENTENCES = ["word3 <mask> word4", "word7 nonsense <mask> word2 <eos> word9", ""]
@@ -48,14 +49,14 @@ np.savez(out, **{name: value.astype("S") if value.dtype == object else value for
 
 @pytest.fixture(scope="module")
 def image_process():
-    process = hetero_tf.learning_process(recipes.load("tiny/mnist"))
+    process = hetero_tf.learning_process(load("tiny/mnist"))
     dataset = dataclasses.replace(process.dataset, class_names=NAMES, stand_in_for="mnist")
     return hetero_tf.learning_process(process.recipe, dataset=dataset, partition=process.partition)
 
 
 @pytest.fixture(scope="module")
 def text_process():
-    return hetero_tf.learning_process(recipes.load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
+    return hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +75,18 @@ def answers(exported, image_process, tmp_path_factory):
     """What a process without the package gets from both."""
     here = tmp_path_factory.mktemp("stranger")
     raw = image_process.dataset.test.x[:7]
-    np.savez(here / "given.npz", raw=raw, pixels=raw.astype(np.float32) / 255, ids=token_ids(),
-             sentences=np.array(SENTENCES))
-    command = [sys.executable, "-I", "-c", STRANGER, *(str(folder / "1") for folder in exported),
-               str(here / "given.npz"), str(here / "out.npz")]
+    np.savez(
+        here / "given.npz", raw=raw, pixels=raw.astype(np.float32) / 255, ids=token_ids(), sentences=np.array(SENTENCES)
+    )
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        STRANGER,
+        *(str(folder / "1") for folder in exported),
+        str(here / "given.npz"),
+        str(here / "out.npz"),
+    ]
     run(command, here)
     with np.load(here / "out.npz") as found:
         return dict(found)
@@ -93,9 +102,14 @@ def moved(process):
     """A state whose biases and offsets differ from zero too."""
     rng = np.random.default_rng(3)
     state = process.initialize()
-    return dataclasses.replace(state, round=4, weights={
-        path: value + 0.05 * rng.standard_normal(value.shape).astype(np.float32)
-        for path, value in state.weights.items()})
+    return dataclasses.replace(
+        state,
+        round=4,
+        weights={
+            path: value + 0.05 * rng.standard_normal(value.shape).astype(np.float32)
+            for path, value in state.weights.items()
+        },
+    )
 
 
 def token_ids():
@@ -108,7 +122,7 @@ def direct(process, ids):
     """Logits [n, length, words] by the Keras model, segment by segment."""
     model = process.model(moved(process), statistics={})
     size = process.recipe.input.options["segment"]
-    pieces = [model(ids[:, start:start + size], training=False) for start in range(0, ids.shape[1], size)]
+    pieces = [model(ids[:, start : start + size], training=False) for start in range(0, ids.shape[1], size)]
     return np.concatenate(pieces, 1)
 
 
@@ -136,14 +150,14 @@ def test_token_ids_are_answered_segment_by_segment(answers, text_process):
 def test_sentences_do_not_see_their_padding(answers, text_process):
     words = text_process.dataset.vocabulary
     assert list(answers["text/lengths"]) == [3, 6, 0]
-    assert answers["text/token_ids"].tolist() == [
-        [3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
+    assert answers["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
     assert np.argwhere(answers["text/is_mask"]).tolist() == [[0, 1], [1, 2]]
     for row, length in enumerate(answers["text/lengths"][:2]):
-        logits = direct(text_process, answers["text/token_ids"][row:row + 1, :length])[0]
+        logits = direct(text_process, answers["text/token_ids"][row : row + 1, :length])[0]
         best = np.argsort(-logits, 1)[:, :5]
         assert [[word.decode() for word in place] for place in answers["text/topk_tokens"][row, :length]] == [
-            [words[k] for k in place] for place in best]
+            [words[k] for k in place] for place in best
+        ]
         chances = np.take_along_axis(tf.nn.softmax(logits).numpy(), best, 1)
         np.testing.assert_allclose(answers["text/topk_probabilities"][row, :length], chances, atol=1e-5)
     assert set(answers["text/topk_tokens"][0, 3:].ravel()) == {b""}
@@ -157,28 +171,42 @@ def test_signatures_have_the_stated_names_and_types(exported):
     assert specs["serve_bytes"]["image_bytes"] == tf.TensorSpec((None,), tf.string, "image_bytes")
     assert specs["serve_text"]["text"] == tf.TensorSpec((None,), tf.string, "text")
     assert tokens["serving_default"].structured_input_signature[1]["token_ids"] == tf.TensorSpec(
-        (None, None), tf.int32, "token_ids")
+        (None, None), tf.int32, "token_ids"
+    )
     outputs = {"logits", "probabilities", "class"}
     assert set(pixels["serving_default"].structured_outputs) == outputs
     assert set(pixels["serve_bytes"].structured_outputs) == outputs | {"class_name"}
     assert set(tokens["serving_default"].structured_outputs) == {"logits"}
     assert set(tokens["serve_text"].structured_outputs) == {
-        "token_ids", "is_mask", "lengths", "topk_tokens", "topk_probabilities"}
+        "token_ids",
+        "is_mask",
+        "lengths",
+        "topk_tokens",
+        "topk_probabilities",
+    }
 
 
 def test_json_tells_what_was_exported(exported, image_process):
     folder = exported[0]
     about = json.loads((folder / "export.json").read_text())
     assert about["warning"] == "NOT THE REAL DATA: trained on a stand-in for mnist"
-    assert about["data"] == {"name": "synthetic images, standing in for mnist", "stand_in_for": "mnist",
-                             "sha256": image_process.dataset.sha256}
+    assert about["data"] == {
+        "name": "synthetic images, standing in for mnist",
+        "stand_in_for": "mnist",
+        "sha256": image_process.dataset.sha256,
+    }
     assert (about["recipe"], about["level"], about["round"], about["classes"]) == ("tiny_mnist", "a", 4, 10)
     assert about["class_names"] == list(NAMES)
     assert about["metrics"] == {"last": {"round": 0, "global_loss": None}}
     assert about["signatures"]["serve_bytes"] == {
-        "inputs": ["image_bytes"], "outputs": ["class", "class_name", "logits", "probabilities"]}
-    there = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-             for path in folder.rglob("*") if path.is_file() and path.name != "export.json"}
+        "inputs": ["image_bytes"],
+        "outputs": ["class", "class_name", "logits", "probabilities"],
+    }
+    there = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "export.json"
+    }
     assert about["files"] == there and "1/saved_model.pb" in there
     assert "warning" not in json.loads((exported[1] / "export.json").read_text())
     assert os.listdir(folder.parent) and not [name for name in os.listdir(folder.parent) if name.startswith(".")]
@@ -230,10 +258,12 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
         return str(error.value)
 
     assert refused(statistics, tmp_path / "x", level="z") == (
-        "`level` must be one of the recipe's levels. Received: level='z'; known: a, b, c, d, e")
+        "`level` must be one of the recipe's levels. Received: level='z'; known: a, b, c, d, e"
+    )
     assert refused({}, tmp_path / "x") == (
         "`statistics` must be those of static batch normalisation at level 'a', as `process.statistics(state, 'a')` "
-        "gives them: 0_2_norm/sbn/mean has shape (8,). Received: nothing")
+        "gives them: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
+    )
     assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
     assert refused(statistics, Path(".")) == ".: must be a new folder with a name, such as export"
     assert os.listdir(tmp_path) == []
@@ -245,6 +275,7 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Writes a file instead of a SavedModel, for what is only about folders."""
+
     def write(process, model, folder):
         folder.mkdir()
         (folder / "saved_model.pb").write_bytes(b"model")
@@ -265,7 +296,8 @@ def test_only_exports_are_replaced_and_only_on_request(text_process, tmp_path, q
     with pytest.raises(BadInput) as error:
         write(folder)
     assert str(error.value) == (
-        f"{folder}: holds an export already; add --overwrite to replace it, or choose another folder")
+        f"{folder}: holds an export already; add --overwrite to replace it, or choose another folder"
+    )
     (folder / "1" / "stale").touch()
     write(folder, overwrite=True)
     assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 1}
@@ -347,24 +379,33 @@ def test_pictures_of_all_kinds_are_decoded():
     grey, grey_alpha = colour[..., :1], alpha[..., :2]
     weights = np.array([0.299, 0.587, 0.114])
     cases = [
-        (tf.io.encode_png(colour), 3, colour), (bmp(colour), 3, colour), (tf.io.encode_png(alpha), 3, alpha[..., :3]),
-        (tf.io.encode_png(grey), 1, grey), (tf.io.encode_png(grey_alpha), 1, alpha[..., :1]),
-        (tf.io.encode_png(grey), 3, np.repeat(grey, 3, 2)), (tf.io.encode_png(colour), 1, colour @ weights[:, None]),
-        (bmp(colour), 1, colour @ weights[:, None])]
+        (tf.io.encode_png(colour), 3, colour),
+        (bmp(colour), 3, colour),
+        (tf.io.encode_png(alpha), 3, alpha[..., :3]),
+        (tf.io.encode_png(grey), 1, grey),
+        (tf.io.encode_png(grey_alpha), 1, alpha[..., :1]),
+        (tf.io.encode_png(grey), 3, np.repeat(grey, 3, 2)),
+        (tf.io.encode_png(colour), 1, colour @ weights[:, None]),
+        (bmp(colour), 1, colour @ weights[:, None]),
+    ]
     for data, depth, expected in cases:
         found = images.decode(tf.constant(data), (4, 4, depth))
         np.testing.assert_allclose(found, expected / 255, atol=1e-6)
     # A GIF of one red pixel, and a JPEG of another size: resized.
-    gif = bytes.fromhex("47494638396101000100800000ff0000000000" "2c00000000010001000002024401003b")
+    gif = bytes.fromhex("47494638396101000100800000ff00000000002c00000000010001000002024401003b")
     np.testing.assert_allclose(images.decode(tf.constant(gif), (2, 2, 3)), np.tile([1.0, 0, 0], (2, 2, 1)), atol=1e-6)
     jpeg = tf.io.encode_jpeg(np.full((30, 20, 3), 100, np.uint8))
     np.testing.assert_allclose(images.decode(jpeg, (4, 4, 1)), np.full((4, 4, 1), 100 / 255), atol=0.01)
 
 
 def test_images_of_two_channels_have_no_bytes(image_process):
-    two = dataclasses.replace(image_process.dataset, **{
-        part: dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for part, split in
-        (("train", image_process.dataset.train), ("test", image_process.dataset.test))})
+    two = dataclasses.replace(
+        image_process.dataset,
+        **{
+            part: dataclasses.replace(split, x=np.repeat(split.x, 2, 3))
+            for part, split in (("train", image_process.dataset.train), ("test", image_process.dataset.test))
+        },
+    )
     process = dataclasses.replace(image_process, dataset=two)
     made = images.endpoints(process, None, None, None)
     assert set(made) == {"serving_default"}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import evaluation, fairness
+from hetero_tf.evaluation import fairness
+from hetero_tf.evaluation.global_test import local_test
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
 
@@ -90,7 +91,7 @@ def test_nobody_is_no_error():
 def test_a_local_test_knows_its_clients_and_their_levels():
     test = Shares.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
     partition = Partition(Shares.empty(3), test, np.ones((3, 2), bool))
-    found = evaluation.local_test(partition, np.array([1, 1, 0]), ("a", "b"))
+    found = local_test(partition, np.array([1, 1, 0]), ("a", "b"))
     assert found.clients.owners.tolist() == [0, 1, 1]
     assert {name: places.tolist() for name, places in found.clients.levels.items()} == {"a": [1], "b": [0]}
-    assert evaluation.local_test(partition).clients.levels == {}
+    assert local_test(partition).clients.levels == {}

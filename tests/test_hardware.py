@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import programs
 import pytest
 
-from hetero_tf import hardware
-from hetero_tf.engines import Engine
+from hetero_tf.base import hardware
+from hetero_tf.rounds.engine import Engine
 
 # It writes to the descriptor itself, as a library in C does, and counts as TensorFlow from its name.
 TENSORFLOW = """
@@ -30,8 +30,13 @@ def run(tmp_path):
 
     def start(*lines):
         script = "\n".join(["import gc, os, sys", "from hetero_tf import hardware", *lines])
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
-                              env=programs.environment(PYTHONPATH=path))
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=programs.environment(PYTHONPATH=path),
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.split(), done.stderr
 
@@ -43,9 +48,13 @@ def test_the_import_is_quiet_and_standard_error_works_again(run):
 
 
 def test_nothing_is_collected_during_the_import_and_what_it_made_is_left_alone(run):
-    found, _ = run("hardware.import_quietly()", "import tensorflow", "first = gc.get_freeze_count()",
-                   "hardware.import_quietly()", "print(tensorflow.collected, gc.isenabled(), first > 0, "
-                   "gc.get_freeze_count() == first)")
+    found, _ = run(
+        "hardware.import_quietly()",
+        "import tensorflow",
+        "first = gc.get_freeze_count()",
+        "hardware.import_quietly()",
+        "print(tensorflow.collected, gc.isenabled(), first > 0, gc.get_freeze_count() == first)",
+    )
     assert found == ["False", "True", "True", "True"]
 
 
@@ -56,17 +65,31 @@ def test_a_collector_that_was_off_stays_off(run):
 
 def test_an_import_that_fails_leaves_everything_as_it_was(run, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('no such processor')")
-    found, err = run("try:", "    hardware.import_quietly()", "except ImportError as error:",
-                     "    print(str(error).replace(' ', '_'), gc.isenabled(), gc.get_freeze_count())",
-                     "os.write(2, b'mine')")
+    found, err = run(
+        "try:",
+        "    hardware.import_quietly()",
+        "except ImportError as error:",
+        "    print(str(error).replace(' ', '_'), gc.isenabled(), gc.get_freeze_count())",
+        "os.write(2, b'mine')",
+    )
     assert found == ["no_such_processor", "True", "0"] and err == "mine"
 
 
 def test_the_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
-    process = SimpleNamespace(parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",))), recipe=recipe,
-                              networks=SimpleNamespace(submodel_of=(0, 1, 1)), parallel=3)
-    assert hardware.report(process) == {
-        "clients_at_once": {"a": 1, "e": 5, "f": 5}, "reasons": ["level a: why"], "compiled": False, "parallel": 3,
-        "threads": 1, "precision": "float64", "device": hardware.devices()}
+    process = SimpleNamespace(
+        parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",))),
+        recipe=recipe,
+        networks=SimpleNamespace(submodel_of=(0, 1, 1)),
+        parallel=3,
+    )
+    assert process.engine_report() == {
+        "clients_at_once": {"a": 1, "e": 5, "f": 5},
+        "reasons": ["level a: why"],
+        "compiled": False,
+        "parallel": 3,
+        "threads": 1,
+        "precision": "float64",
+        "device": hardware.devices(),
+    }

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from hetero_tf import initial
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
+from hetero_tf.models import initial_weights as initial
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,19 @@ class Variable:
     dtype: str = "float32"
 
 
-VARIABLES = (Variable("1_1/kernel", (2, 3)), Variable("1_10/kernel", (2,)), Variable("2_0_dense/kernel", (3, 4)),
-             Variable("2_0_dense/bias", (4,)))
+VARIABLES = (
+    Variable("1_1/kernel", (2, 3)),
+    Variable("1_10/kernel", (2,)),
+    Variable("2_0_dense/kernel", (3, 4)),
+    Variable("2_0_dense/bias", (4,)),
+)
 ARRAYS = {variable.path: np.random.default_rng(0).normal(size=variable.shape) for variable in VARIABLES}
 
 
 @pytest.fixture
 def read(tmp_path):
     """`(changes of the arrays; None drops one) -> what is read`."""
+
     def start(changes=None, fresh=(), variables=VARIABLES):
         arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         np.savez(tmp_path / "weights.npz", **arrays)
@@ -52,18 +57,33 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
     assert "1_10/kernel" in read(fresh=("1_1",))
 
 
-@pytest.mark.parametrize(("changes", "told"), [
-    ({"2_0_dense/bias": None}, "expected an array for every variable; 2_0_dense/bias is missing. Received: 3 arrays; "
-                               "did you mean '2_0_dense/kernel'?"),
-    (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing. Received: 2 arrays"),
-    (dict.fromkeys(ARRAYS), "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing. Received: 0 arrays$"),
-    ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown; did"),
-    ({"1_1/kernel": np.ones((3, 2))}, r"1_1/kernel must have shape \(2, 3\), that of the model at its full width. "
-                                      r"Received: \(3, 2\)"),
-    ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
-    ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
-    ({"1_10/kernel": np.ones(2, object)}, "holds Python objects, which could run code when read"),
-])
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"2_0_dense/bias": None},
+            "expected an array for every variable; 2_0_dense/bias is missing. Received: 3 arrays; "
+            "did you mean '2_0_dense/kernel'?",
+        ),
+        (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing. Received: 2 arrays"),
+        (
+            dict.fromkeys(ARRAYS),
+            "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing. Received: 0 arrays$",
+        ),
+        (
+            {"2_0_dense/scale": np.ones(3)},
+            "every array must be a variable of the model; 2_0_dense/scale is unknown; did",
+        ),
+        (
+            {"1_1/kernel": np.ones((3, 2))},
+            r"1_1/kernel must have shape \(2, 3\), that of the model at its full width. "
+            r"Received: \(3, 2\)",
+        ),
+        ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
+        ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
+        ({"1_10/kernel": np.ones(2, object)}, "holds Python objects, which could run code when read"),
+    ],
+)
 def test_what_does_not_fit_is_refused(read, changes, told):
     with pytest.raises(BadInput, match=told) as refusal:
         read(changes)
@@ -71,8 +91,10 @@ def test_what_does_not_fit_is_refused(read, changes, told):
 
 
 def test_a_fresh_name_that_is_no_variable_is_refused(read):
-    with pytest.raises(BadInput, match="`fresh` must name variables or layers of the model. Received: '2_0_dens'; did "
-                                       "you mean '2_0_dense'?"):
+    with pytest.raises(
+        BadInput,
+        match="`fresh` must name variables or layers of the model. Received: '2_0_dens'; did you mean '2_0_dense'?",
+    ):
         read(fresh=("2_0_dens",))
 
 

@@ -9,7 +9,7 @@ import time
 import programs
 import pytest
 
-from hetero_tf import interrupts
+from hetero_tf.cli import interrupts
 
 # The worker sits in one call into C that no signal interrupts, like a compiled round does.
 BUSY = """
@@ -41,6 +41,7 @@ def test_a_long_call_does_not_delay_the_answer(name):
 
 def test_what_is_ignored_from_the_start_stays_ignored():
     """nohup: the terminal goes, the run goes on."""
+
     def hang_up():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -55,8 +56,9 @@ def test_what_is_ignored_from_the_start_stays_ignored():
 
 def test_a_pipe_that_nobody_reads_does_not_hold_the_end():
     """Standard output and error are full and the worker is stuck in writing to them."""
-    script = BUSY.replace('hashlib.pbkdf2_hmac("sha256", b"x", b"y", 10**9)',
-                          'sys.stdout.write("x" * 10**7); sys.stdout.flush()')
+    script = BUSY.replace(
+        'hashlib.pbkdf2_hmac("sha256", b"x", b"y", 10**9)', 'sys.stdout.write("x" * 10**7); sys.stdout.flush()'
+    )
     with begin(script, stderr=subprocess.STDOUT) as process:
         assert b"".join(os.read(process.stdout.fileno(), 1) for _ in range(5)) == b"busy\n"
         time.sleep(0.5)

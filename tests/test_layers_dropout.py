@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.spatial_dropout2d import SpatialDropout2D
-from hetero_tf.models import is_seed
+from hetero_tf.models.variables import is_seed
 
 
 def masks(rate, keys, shape=(40, 8, 16), kind=Dropout):
@@ -38,10 +38,11 @@ def test_neighbours_and_consecutive_keys_are_unrelated():
     kept = masks(0.3, [(start, step) for start in (0, 1) for step in range(20)]) > 0
     centred = (kept - 0.7) / 0.21**0.5
     for axis in range(4):
-        ahead, behind = (np.take(centred, range(*ends), axis) for ends in ((1, kept.shape[axis]),
-                                                                            (0, kept.shape[axis] - 1)))
+        ahead, behind = (
+            np.take(centred, range(*ends), axis) for ends in ((1, kept.shape[axis]), (0, kept.shape[axis] - 1))
+        )
         assert abs((ahead * behind).mean()) < 5 * ahead.size**-0.5
-    assert abs((centred[:20] * centred[20:]).mean()) < 5 * centred[:20].size**-0.5
+    assert abs((centred[:20] * centred[20:]).mean()) < 5 * centred[:20].size ** -0.5
 
 
 def test_nothing_is_drawn_without_training_or_rate():
@@ -84,6 +85,7 @@ def test_native_and_xla_draw_the_same_and_gradients_pass_the_mask(channels):
     layer.build((None, channels))
     values, found = tf.random.normal((6, channels)), []
     for compiled in (False, True):
+
         @tf.function(jit_compile=compiled)
         def graph(values):
             with tf.GradientTape() as tape:

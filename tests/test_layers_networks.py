@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.attention_gate import AttentionGate, doubling
 from hetero_tf.layers.class_token_readout import ClassTokenReadout
 from hetero_tf.layers.norm import Norm
@@ -170,11 +170,14 @@ def test_tracked_and_static_normalisation_train_alike():
     assert isinstance(Norm("bn").norm, TrackedBatchNormalization)
 
 
-@pytest.mark.parametrize(("arguments", "told"), [
-    ({"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
-    ({"momentum": 0}, r"`momentum` must be in \(0, 1\]. Received: momentum=0"),
-    ({"momentum": 1.5}, r"`momentum` must be in \(0, 1\]. Received: momentum=1.5"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"epsilon": 0}, "`epsilon` must be positive. Received: epsilon=0"),
+        ({"momentum": 0}, r"`momentum` must be in \(0, 1\]. Received: momentum=0"),
+        ({"momentum": 1.5}, r"`momentum` must be in \(0, 1\]. Received: momentum=1.5"),
+    ],
+)
 def test_tracked_normalisation_refuses_impossible_arguments(arguments, told):
     with pytest.raises(ValueError, match=told):
         TrackedBatchNormalization(**arguments)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf import levels
+from hetero_tf.planning import levels
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.schema import Levels
 
@@ -14,15 +14,18 @@ def mixed(assignment="fix", **shares):
     return Levels(widths=WIDTHS, mix=tuple(shares.items()), assignment=assignment)
 
 
-@pytest.mark.parametrize(("shares", "clients", "counts"), [
-    # The authors' rule: quotient times share for each level, those left over get the last one.
-    ({"a": 1, "b": 1, "c": 1}, 100, (33, 33, 34)),
-    ({"a": 1, "e": 9}, 100, (10, 90)),
-    ({"a": 2, "b": 8}, 25, (4, 21)),
-    ({"a": 2, "b": 1, "c": 1}, 7, (2, 1, 4)),
-    ({"e": 1}, 3, (3,)),
-    ({"a": 0.5, "b": 0.5}, 5, (2, 3)),
-])
+@pytest.mark.parametrize(
+    ("shares", "clients", "counts"),
+    [
+        # The authors' rule: quotient times share for each level, those left over get the last one.
+        ({"a": 1, "b": 1, "c": 1}, 100, (33, 33, 34)),
+        ({"a": 1, "e": 9}, 100, (10, 90)),
+        ({"a": 2, "b": 8}, 25, (4, 21)),
+        ({"a": 2, "b": 1, "c": 1}, 7, (2, 1, 4)),
+        ({"e": 1}, 3, (3,)),
+        ({"a": 0.5, "b": 0.5}, 5, (2, 3)),
+    ],
+)
 def test_fixed_levels_follow_the_order_of_the_mix(shares, clients, counts):
     everyone = np.arange(clients)
     found = levels.assign(mixed(**shares), clients, 0, 0, everyone)

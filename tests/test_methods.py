@@ -9,7 +9,7 @@ import pytest
 import tiny
 from test_engines import stateful
 
-from hetero_tf import plans
+from hetero_tf.planning import plan as plans
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 # What is computed in another way in slots, or has small numbers under a root.
@@ -48,10 +48,16 @@ def moved(old, new):
 
 def expect(state, rows, wanted, metrics, tolerance):
     """A compiled state and its metrics beside those of the plain loop."""
-    kept = {name: {path: slots[place] for path, slots in wanted["server"].items()}
-            for place, name in enumerate(state.server)}
-    given = {(name, path): value for name, table in {**wanted, **kept}.items() for path, value in table.items()
-             if name != "server"}
+    kept = {
+        name: {path: slots[place] for path, slots in wanted["server"].items()}
+        for place, name in enumerate(state.server)
+    }
+    given = {
+        (name, path): value
+        for name, table in {**wanted, **kept}.items()
+        for path, value in table.items()
+        if name != "server"
+    }
     found = tables(state)
     assert tiny.gap(found, {name: given[name] for name in found}) < tolerance
     told = [(row["loss"], row["gradient_norm"]) for row in rows]
@@ -78,8 +84,9 @@ def test_clients_are_stacked_wherever_no_step_draws_its_stage_or_reads_a_buffer(
         process = methods.built(name, engine, precision)
         one = engine == "slots" or name.startswith("fjord")
         apart = "bc" if name == "fedepth_buffered" else process.recipe.levels.names if one else ""
-        assert {level for level, stack in zip(process.networks.submodels, process.parts.engine.stacks)
-                if stack.clients == 1} == {level for level in process.networks.submodels if level in apart}, name
+        assert {
+            level for level, stack in zip(process.networks.submodels, process.parts.engine.stacks) if stack.clients == 1
+        } == {level for level in process.networks.submodels if level in apart}, name
         assert process.parts.engine.reasons == ()
 
 
@@ -104,7 +111,7 @@ def test_the_comparison_meets_every_level_stage_and_member():
         process = methods.built(name)
         for level, own in enumerate(process.recipe.levels.names):
             active = [(plan, slot) for plan in planned(process, 12) for slot in np.flatnonzero(plan.levels == level)]
-            seen = {stage for plan, slot in active for stage in plan.stages[slot, :plan.steps[slot]]}
+            seen = {stage for plan, slot in active for stage in plan.stages[slot, : plan.steps[slot]]}
             assert seen == set(range(len(process.networks.stages[own]))), name
     seen = {member for plan in planned(methods.built("splitmix")) for member in plan.members}
     assert seen == {0, 1, 2, 3}
@@ -150,8 +157,9 @@ def test_networks_of_an_ensemble_that_nobody_trains_keep_every_bit():
     few = dataclasses.replace(few, members=np.asarray([3, 1], np.int32), levels=np.ones(2, np.int32))
     state = process.initialize()
     after, _ = run(process, state, few)
-    changed = np.stack([(np.asarray(state.weights[path]) != value).reshape(4, -1).any(1)
-                        for path, value in tiny.arrays(after).items()])
+    changed = np.stack(
+        [(np.asarray(state.weights[path]) != value).reshape(4, -1).any(1) for path, value in tiny.arrays(after).items()]
+    )
     assert changed.any(0).tolist() == [False, True, False, True]
 
 
@@ -159,9 +167,14 @@ def stage_plan(process, stages):
     """A client of level c whose steps go through these stages."""
     plan, many = process.plan(0, [0]), len(stages)
     assert plan.rows.shape[1] >= many
-    return dataclasses.replace(plan, levels=np.full(1, 2, np.int32), steps=np.full(1, many, np.int32),
-                               rows=plan.rows[:, :many], starts=plan.starts[:, :many],
-                               stages=np.asarray([stages], np.int32))
+    return dataclasses.replace(
+        plan,
+        levels=np.full(1, 2, np.int32),
+        steps=np.full(1, many, np.int32),
+        rows=plan.rows[:, :many],
+        starts=plan.starts[:, :many],
+        stages=np.asarray([stages], np.int32),
+    )
 
 
 def test_frozen_units_stand_still_under_momentum_and_weight_decay():

@@ -27,16 +27,29 @@ def weights(process, rounds=2, state=None):
     return tiny.arrays(state)
 
 
-@pytest.mark.parametrize("settings", [
-    ("round.submodel=rolling", "levels.mix=a-b", "levels.widths={a: 1, b: 1}"),
-    ("round.submodel=random", methods.server("sgd", learning_rate=1.0)),
-    ("client.stages=nested", methods.server("momentum", momentum=0.0, learning_rate=1.0)),
-    ("client.stages=blockwise", "levels.budgets={a: 1}", "client.correction={name: proximal, mu: 0.0}"),
-    ("client.stages={name: blockwise, peers: true}", "levels.budgets={a: 2}",
-     "client.coupling={name: mutual, ramp: null}"),
-    ("round.weighting=samples", "client.stages={name: nested, distill: false}"),
-], ids=["FedRolex-of-one-width", "dropout-of-one-width-and-server-sgd", "one-nested-width-and-no-momentum",
-        "one-block-and-no-spring", "peers-that-start-alike", "equally-many-samples"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("round.submodel=rolling", "levels.mix=a-b", "levels.widths={a: 1, b: 1}"),
+        ("round.submodel=random", methods.server("sgd", learning_rate=1.0)),
+        ("client.stages=nested", methods.server("momentum", momentum=0.0, learning_rate=1.0)),
+        ("client.stages=blockwise", "levels.budgets={a: 1}", "client.correction={name: proximal, mu: 0.0}"),
+        (
+            "client.stages={name: blockwise, peers: true}",
+            "levels.budgets={a: 2}",
+            "client.coupling={name: mutual, ramp: null}",
+        ),
+        ("round.weighting=samples", "client.stages={name: nested, distill: false}"),
+    ],
+    ids=[
+        "FedRolex-of-one-width",
+        "dropout-of-one-width-and-server-sgd",
+        "one-nested-width-and-no-momentum",
+        "one-block-and-no-spring",
+        "peers-that-start-alike",
+        "equally-many-samples",
+    ],
+)
 def test_is_federated_averaging(settings):
     found, wanted = weights(built(*settings)), weights(built())
     assert tiny.gap(found, wanted) < EXACT
@@ -76,8 +89,10 @@ def test_random_sub_models_are_the_first_channels_of_a_permuted_model():
     start = process.initialize()
     turned = {path: np.take(v, order, axes[path]) if path in axes else v for path, v in start.weights.items()}
     wanted, _ = narrow("prefix").run(dataclasses.replace(start, weights=turned), [plan])
-    back = {path: np.take(v, np.argsort(order), axes[path]) if path in axes else np.asarray(v)
-            for path, v in wanted.weights.items()}
+    back = {
+        path: np.take(v, np.argsort(order), axes[path]) if path in axes else np.asarray(v)
+        for path, v in wanted.weights.items()
+    }
     found = tiny.arrays(process.run(start, [plan])[0])
     assert own.tolist() != [0, 1] and tiny.gap(found, back) < EXACT
     assert not tiny.same(found, tiny.arrays(start))
@@ -88,16 +103,23 @@ def test_clients_of_one_depth_train_the_model_that_ends_there():
     shallow = tiny.process(methods.DEEP, *exits, "levels.depths={a: 2, b: 2}")
     lines = methods.DEEP.splitlines(keepends=True)
     at = [place for place, line in enumerate(lines) if "Exit" in line]
-    lines[at[1]:at[1] + 3] = [lines[at[1]].replace("Exit: ", "")]
+    lines[at[1] : at[1] + 3] = [lines[at[1]].replace("Exit: ", "")]
     short = tiny.process("".join(lines), *exits)
     assert list(short.initialize().weights) == list(shallow.initialize().weights)
     assert tiny.gap(weights(shallow), weights(short)) < EXACT
 
 
 def test_lost_clients_keep_what_they_had_bit_by_bit():
-    process = tiny.process(methods.DENSE, "levels.mix=b1", 'round.personal=["0"]', *methods.PLAIN,
-                           "client.correction={name: dynamic, alpha: 0.3}", methods.server("dynamic", alpha=0.3),
-                           "engine=cohort", data=tiny.images(kind=np.float32))
+    process = tiny.process(
+        methods.DENSE,
+        "levels.mix=b1",
+        'round.personal=["0"]',
+        *methods.PLAIN,
+        "client.correction={name: dynamic, alpha: 0.3}",
+        methods.server("dynamic", alpha=0.3),
+        "engine=cohort",
+        data=tiny.images(kind=np.float32),
+    )
     state, _ = process.run(process.initialize(), [process.plan(0, [0, 1, 2, 3])])
     x = process.dataset.train.x.copy()
     x[process.partition.train[1][0]] = np.nan
@@ -109,8 +131,11 @@ def test_lost_clients_keep_what_they_had_bit_by_bit():
             changed = (np.asarray(old) != np.asarray(found.clients[kind][path])).reshape(4, -1).any(1)
             assert changed.tolist() == [True, False, True, False], (kind, path)
     alone, _ = broken.run(state, [process.plan(1, [1])])
-    for one, other in ((alone.weights, state.weights), *((alone.clients[kind], state.clients[kind])
-                       for kind in state.clients), (alone.server["drift"], state.server["drift"])):
+    for one, other in (
+        (alone.weights, state.weights),
+        *((alone.clients[kind], state.clients[kind]) for kind in state.clients),
+        (alone.server["drift"], state.server["drift"]),
+    ):
         assert tiny.same(one, other)
 
 
@@ -123,8 +148,10 @@ def test_an_ensemble_predicts_the_mean_of_as_many_networks_as_a_level_has():
     settings = ("levels.mix=a1-c1", "levels.widths={a: 1, c: 1}", "levels.members={a: 3, c: 2}")
     ensemble, alone = tiny.process(THREE, *ONE, *settings), built()
     state, inputs = ensemble.initialize(), example(ensemble)
-    own = [dataclasses.replace(alone.initialize(), weights={path: v[member] for path, v in state.weights.items()})
-           for member in range(3)]
+    own = [
+        dataclasses.replace(alone.initialize(), weights={path: v[member] for path, v in state.weights.items()})
+        for member in range(3)
+    ]
     logits = [alone.model(one)(inputs).numpy() for one in own]
     for level, members in (("a", 3), ("c", 2)):
         np.testing.assert_allclose(ensemble.model(state, level)(inputs), np.mean(logits[:members], 0), rtol=EXACT)

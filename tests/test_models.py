@@ -12,7 +12,8 @@ from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
-from hetero_tf.models import all_layers, build_model
+from hetero_tf.models.build import build_model
+from hetero_tf.models.variables import all_layers
 
 MNIST, CIFAR, TOKENS = (28, 28, 1), (32, 32, 3), (None,)
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
@@ -147,6 +148,7 @@ def test_initial_values_depend_on_the_seed_and_leave_pythons_generator_alone():
 
 def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other():
     """Initialisers draw their seeds when they are made or when they are built: another order would give others."""
+
     def head():
         return keras.layers.Dense(9, kernel_initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"))
 
@@ -154,8 +156,15 @@ def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other(
     try:
         random.seed(3)
         value = inputs = keras.Input((5, 5, 2))
-        for make in (lambda: PaddedConv2D(8), Scaler, Norm, keras.layers.ReLU, lambda: PreActivationBlock(12, stride=2),
-                     keras.layers.GlobalAveragePooling2D, head):
+        for make in (
+            lambda: PaddedConv2D(8),
+            Scaler,
+            Norm,
+            keras.layers.ReLU,
+            lambda: PreActivationBlock(12, stride=2),
+            keras.layers.GlobalAveragePooling2D,
+            head,
+        ):
             value = make()(value)
     finally:
         random.setstate(state)

@@ -5,13 +5,13 @@ import oracle
 import pytest
 import tensorflow as tf
 
-from hetero_tf import noise
+from hetero_tf.base.graph_random import bits16, uniform
 
 KEYS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (7, 3, 2, 1), (7, 3, 2, 2), (2**31 - 1, 5), (-1, 5)]
 
 
 def draw(key, shape=(4000,)):
-    return noise.uniform(tf.constant(key, tf.int32), shape).numpy()
+    return uniform(tf.constant(key, tf.int32), shape).numpy()
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -49,21 +49,21 @@ def test_numbers_are_a_pure_function_of_the_key_and_equal_numpy():
 
 
 def test_each_row_of_a_stacked_key_gives_what_it_gives_alone():
-    keys = np.random.default_rng(0).integers(-2**31, 2**31, (2, 3, 4)).astype(np.int32)
+    keys = np.random.default_rng(0).integers(-(2**31), 2**31, (2, 3, 4)).astype(np.int32)
     found = draw(keys, (5, 7))
     assert found.shape == (2, 3, 5, 7)
     for place in np.ndindex(2, 3):
         assert found[place].tobytes() == draw(keys[place], (5, 7)).tobytes()
-    bits = noise.bits16(tf.constant(keys[..., :2]), 5, 7).numpy()
+    bits = bits16(tf.constant(keys[..., :2]), 5, 7).numpy()
     assert bits.shape == (2, 3, 5, 7)
     for place in np.ndindex(2, 3):
-        assert bits[place].tobytes() == noise.bits16(tf.constant(keys[place][:2]), 5, 7).numpy().tobytes()
+        assert bits[place].tobytes() == bits16(tf.constant(keys[place][:2]), 5, 7).numpy().tobytes()
 
 
 def test_bits_are_splitmix64_started_at_the_key():
     """The first two numbers of the generator started at 0: its step is the start of our counter."""
     golden = np.frombuffer(np.uint64(0x9E3779B97F4A7C15).tobytes(), np.int32)
-    found = noise.bits16(tf.constant(golden), 2, 4).numpy().view(np.uint64)
+    found = bits16(tf.constant(golden), 2, 4).numpy().view(np.uint64)
     # Published with Vigna's splitmix64.c and used by its ports as test vectors.
     assert [int(word) for word in found.ravel()] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
 
@@ -71,13 +71,13 @@ def test_bits_are_splitmix64_started_at_the_key():
 @pytest.mark.parametrize("columns", [8, 7])
 def test_bits_of_consecutive_keys_rows_and_columns_are_unrelated(columns):
     keys = tf.constant([(start, word) for start in (0, 5, 2**30) for word in range(40)], tf.int32)
-    bits = noise.bits16(keys, 50, columns).numpy().astype(np.float64) / 2**16
+    bits = bits16(keys, 50, columns).numpy().astype(np.float64) / 2**16
     few = 5 * bits.size**-0.5
     assert abs(bits.mean() - 1 / 2) < few * (1 / 12) ** 0.5
     assert abs(bits.var() - 1 / 12) < few * (1 / 180) ** 0.5
     centred = (bits - 0.5) * 12**0.5
     for key, row, column in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 4), (1, 1, 1)):
-        ahead, behind = centred[key:, row:, column:], centred[:120 - key, :50 - row, :columns - column]
+        ahead, behind = centred[key:, row:, column:], centred[: 120 - key, : 50 - row, : columns - column]
         assert abs((ahead * behind).mean()) < few * 1.5
     kept = bits < 0.2
     assert abs(kept.mean() - 0.2) < few * 0.4
@@ -90,14 +90,14 @@ def test_bits_of_consecutive_keys_rows_and_columns_are_unrelated(columns):
 def test_graph_and_xla_give_the_same_bits(compiled):
     @tf.function(jit_compile=compiled)
     def graph(key):
-        return noise.uniform(key, [33])
+        return uniform(key, [33])
 
     for key in KEYS[5:]:
         assert graph(tf.constant(key, tf.int32)).numpy().tobytes() == draw(key, (33,)).tobytes()
 
     @tf.function(jit_compile=compiled)
     def bits(key):
-        return noise.bits16(key, 5, 6)
+        return bits16(key, 5, 6)
 
     key = tf.constant([(3, -4), (5, 6)], tf.int32)
-    assert bits(key).numpy().tobytes() == noise.bits16(key, 5, 6).numpy().tobytes()
+    assert bits(key).numpy().tobytes() == bits16(key, 5, 6).numpy().tobytes()

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from hetero_tf import npzfile
-from hetero_tf.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.npz import array_names, check_memory, read
 
 
 def header(shape, descr="|u1"):
@@ -27,7 +27,7 @@ def zipped(path, content):
 def test_reads_what_numpy_wrote(tmp_path):
     arrays = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.asfortranarray(np.eye(3)), "z": np.zeros((0, 4))}
     np.savez_compressed(tmp_path / "a.npz", other=np.ones(1), **arrays)
-    found = npzfile.read(tmp_path / "a.npz", ("x", "y", "z"))
+    found = read(tmp_path / "a.npz", ("x", "y", "z"))
     assert set(found) == {"x", "y", "z"}
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype
@@ -36,58 +36,63 @@ def test_reads_what_numpy_wrote(tmp_path):
 
 def test_names_are_listed_without_reading_the_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", **{"b/kernel": np.ones(2), "a": np.zeros(1, object)})
-    assert npzfile.array_names(tmp_path / "a.npz") == ["a", "b/kernel"]
+    assert array_names(tmp_path / "a.npz") == ["a", "b/kernel"]
     (tmp_path / "b.npz").write_bytes(b"no archive")
     with pytest.raises(BadInput, match="b.npz: cannot be read as an .npz file, it is damaged or something else"):
-        npzfile.array_names(tmp_path / "b.npz")
+        array_names(tmp_path / "b.npz")
 
 
-@pytest.mark.parametrize(("shape", "claim"), [((2**40,), str(2**40)), ((2**35, 2**35), str(2**70)), ((3,), "3"), ((1,), "1")])
+@pytest.mark.parametrize(
+    ("shape", "claim"), [((2**40,), str(2**40)), ((2**35, 2**35), str(2**70)), ((3,), "3"), ((1,), "1")]
+)
 def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
     path = zipped(tmp_path / "a.npz", header(shape) + b"12")
-    with pytest.raises(BadInput, match=rf"array 'x.npy' must have the size that its header claims, {claim} bytes for "
-                                       rf"uint8 .*\. Received: 2 bytes"):
-        npzfile.read(path, ["x"])
+    with pytest.raises(
+        BadInput,
+        match=rf"array 'x.npy' must have the size that its header claims, {claim} bytes for "
+        rf"uint8 .*\. Received: 2 bytes",
+    ):
+        read(path, ["x"])
 
 
 def test_objects_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
     with pytest.raises(BadInput, match="array 'x.npy' holds Python objects, which could run code when read"):
-        npzfile.read(tmp_path / "a.npz", ["x"])
+        read(tmp_path / "a.npz", ["x"])
 
 
 def test_what_does_not_fit_into_memory_is_refused(tmp_path):
     with pytest.raises(MemoryProblem, match=r"a.npz: needs 1048576.0 GiB, but half .* memory is [\d.]+ GiB"):
-        npzfile.check_memory("a.npz", 2**50)
-    npzfile.check_memory("a.npz", 2**20)
+        check_memory("a.npz", 2**50)
+    check_memory("a.npz", 2**20)
 
 
 def test_a_missing_array_is_named_with_those_there(tmp_path):
     np.savez(tmp_path / "a.npz", b=np.ones(1), a=np.ones(1))
     with pytest.raises(BadInput, match=r"a.npz: expected an array 'x'. Received: a, b$"):
-        npzfile.read(tmp_path / "a.npz", ["x"])
+        read(tmp_path / "a.npz", ["x"])
 
 
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe", "a pipe"), ("/dev/zero", "a pipe, device")):
         with pytest.raises(BadInput, match=f"expected a file. Received: {what}"):
-            npzfile.read(path, ["x"])
+            read(path, ["x"])
     with pytest.raises(BadInput, match="none: cannot be opened: No such file"):
-        npzfile.read(tmp_path / "none", ["x"])
+        read(tmp_path / "none", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x93NUMPY\x01\x00"])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(BadInput, match="a.npz: cannot be read as an .npz file"):
-        npzfile.read(tmp_path / "a.npz", ["x"])
+        read(tmp_path / "a.npz", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", header((2,))[:20], header((2,), "|zz") + b"12"])
 def test_damaged_members_are_refused(tmp_path, content):
     with pytest.raises(BadInput, match="a.npz: cannot be read as an .npz file"):
-        npzfile.read(zipped(tmp_path / "a.npz", content), ["x"])
+        read(zipped(tmp_path / "a.npz", content), ["x"])
 
 
 def test_no_flip_or_cut_is_silent(tmp_path):
@@ -102,7 +107,7 @@ def test_no_flip_or_cut_is_silent(tmp_path):
             broken[place] ^= 1 << int(rng.integers(8))
         (tmp_path / "b.npz").write_bytes(broken)
         try:
-            found = npzfile.read(tmp_path / "b.npz", ["x"])["x"]
+            found = read(tmp_path / "b.npz", ["x"])["x"]
         except BadInput as error:
             assert "b.npz: " in str(error)
             assert "\n" not in str(error)

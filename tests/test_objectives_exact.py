@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.objectives import batch_masked_cross_entropy, cross_entropy, masked_cross_entropy, softmax_twice
-from hetero_tf.objectives.masked_cross_entropy import masked
+from hetero_tf.methods.losses import batch_masked_cross_entropy, cross_entropy, masked_cross_entropy, softmax_twice
+from hetero_tf.methods.losses.masked_cross_entropy import masked
 
 CLASSES, OUTSIDE = 7, 4
 PRESENT = np.asarray([True, False, True, True, False, True, True])
@@ -146,8 +146,10 @@ def test_what_no_target_of_a_clients_batch_is_counts_as_logit_0(positions):
 def test_a_batch_with_all_labels_of_the_client_has_the_masked_loss():
     logits, _ = examples(2.0, shape=(6,))
     targets = tf.constant([0, 2, 3, 5, 6, 0])
-    both_losses = [module.loss(logits, targets, PRESENT, OUTSIDE).numpy()
-                   for module in (batch_masked_cross_entropy, masked_cross_entropy)]
+    both_losses = [
+        module.loss(logits, targets, PRESENT, OUTSIDE).numpy()
+        for module in (batch_masked_cross_entropy, masked_cross_entropy)
+    ]
     assert both_losses[0].tobytes() == both_losses[1].tobytes()
 
 

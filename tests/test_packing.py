@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hetero_tf.packing import align, pack
-from hetero_tf.plans import Plan
+from hetero_tf.planning.packing import align, pack
+from hetero_tf.planning.plan import Plan
 
 BATCH = 4
 
@@ -67,8 +67,12 @@ def test_the_client_that_is_furthest_behind_goes_first():
 
 
 def test_clients_without_work_give_stacks_without_ticks():
-    nothing = (np.zeros(2, np.int32), np.full((2, 1, BATCH), -1, np.int32), np.zeros((2, 1), np.int32),
-               np.zeros((2, 1), np.int32))
+    nothing = (
+        np.zeros(2, np.int32),
+        np.full((2, 1, BATCH), -1, np.int32),
+        np.zeros((2, 1), np.int32),
+        np.zeros((2, 1), np.int32),
+    )
     rows, starts, _ = align(*nothing)
     assert rows.shape == (2, 0, BATCH) and starts.shape == (0,)
     packed = pack([plan([0, 0], nothing)], [2], range(1))
@@ -96,8 +100,8 @@ def test_every_client_stands_at_its_place_with_its_work():
                 assert packed.members[number, stack, place] == planned.members[slot]
                 assert packed.submodels[number, stack] == planned.levels[slot]
                 assert place < sizes[planned.levels[slot]]
-                assert own[(own >= 0).any(-1)].tolist() == planned.rows[slot, :planned.steps[slot]].tolist()
-                assert (own[packed.ticks[number, stack]:] == -1).all()
+                assert own[(own >= 0).any(-1)].tolist() == planned.rows[slot, : planned.steps[slot]].tolist()
+                assert (own[packed.ticks[number, stack] :] == -1).all()
 
 
 def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
@@ -127,8 +131,12 @@ def test_the_order_of_a_plan_is_kept_so_that_the_most_work_starts_first():
 
 def test_a_round_with_short_work_is_padded_to_the_longest_round():
     short = (np.ones(1, np.int32), np.zeros((1, 1, BATCH), np.int32), *np.zeros((2, 1, 1), np.int32))
-    long = (np.full(1, 3, np.int32), np.zeros((1, 3, BATCH), np.int32), np.asarray([[0, 64, 128]], np.int32),
-            np.asarray([[0, 1, 1]], np.int32))
+    long = (
+        np.full(1, 3, np.int32),
+        np.zeros((1, 3, BATCH), np.int32),
+        np.asarray([[0, 64, 128]], np.int32),
+        np.asarray([[0, 1, 1]], np.int32),
+    )
     packed = pack([plan([0], short), plan([0], long)], [2], range(1))
     assert packed.ticks.tolist() == [[1], [3]]
     assert packed.rows.shape == (2, 1, 2, 3, BATCH) and (packed.rows[0, :, :, 1:] == -1).all()

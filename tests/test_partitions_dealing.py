@@ -5,13 +5,15 @@ import time
 import numpy as np
 import pytest
 
-from hetero_tf import parts, recipe, registry
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.errors import BadInput
 from hetero_tf.partitions import class_deck, dealing, labels, natural, quantity
 from hetero_tf.partitions.partition import label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_counts, label_distances
+from hetero_tf.rounds import parts
 
 TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
 TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)
@@ -87,8 +89,9 @@ def test_label_statistics_against_loops():
 
 
 def test_shards_of_a_label_dealt_twice_are_both_kept():
-    dropped, kept = (labels.split(TRAIN, TEST, 10, rng(2), clients=50, per_client=3, keep_duplicates=keep)
-                     for keep in (False, True))
+    dropped, kept = (
+        labels.split(TRAIN, TEST, 10, rng(2), clients=50, per_client=3, keep_duplicates=keep) for keep in (False, True)
+    )
     np.testing.assert_array_equal(dropped.label_mask, kept.label_mask)
     assert dropped.label_mask.sum() < 150
     assert sorted(kept.train.ids.tolist()) == list(range(2000)) and sorted(kept.test.ids.tolist()) == list(range(600))
@@ -134,8 +137,10 @@ def test_labels_that_do_not_occur_are_not_dealt():
     assert set(TEST[found.test.ids]) == set(range(4, 10))
 
 
-@pytest.mark.parametrize(("sizes", "spread", "low", "high"), [
-    ("equal", 1.0, 0, 1), ("dirichlet", 10.0, 20, 45), ("dirichlet", 1.0, 75, 130), ("lognormal", 0.3, 20, 45)])
+@pytest.mark.parametrize(
+    ("sizes", "spread", "low", "high"),
+    [("equal", 1.0, 0, 1), ("dirichlet", 10.0, 20, 45), ("dirichlet", 1.0, 75, 130), ("lognormal", 0.3, 20, 45)],
+)
 def test_quantities_spread_as_asked(sizes, spread, low, high):
     found = quantity.split(CIFAR, TEST, 10, rng(), clients=500, sizes=sizes, spread=spread)
     assert sorted(found.train.ids.tolist()) == list(range(50000))
@@ -164,8 +169,9 @@ TEST_OWNERS = np.array([3, 7, 5, 40, 7], np.int32)
 
 
 def owned(clients, train=TRAIN[:8], test=TEST[:5], train_owners=OWNERS, test_owners=TEST_OWNERS, seed=0, **options):
-    return natural.split(train, test, 10, rng(seed), clients=clients, train_owners=train_owners,
-                         test_owners=test_owners, **options)
+    return natural.split(
+        train, test, 10, rng(seed), clients=clients, train_owners=train_owners, test_owners=test_owners, **options
+    )
 
 
 def test_natural_clients_are_the_owners():
@@ -201,8 +207,11 @@ def test_many_clients_are_a_matter_of_moments():
     for way in ("class_deck", "labels", "quantity", "natural"):
         options = {"sizes": "equal"} if way == "quantity" else {}
         if way == "natural":
-            options = {"train_owners": rng().permutation(600_000).astype(np.int32) % 150_000, "test_owners": None,
-                       "test": "equal"}
+            options = {
+                "train_owners": rng().permutation(600_000).astype(np.int32) % 150_000,
+                "test_owners": None,
+                "test": "equal",
+            }
         found = registry.find("partitions", way).split(train, train[:1000], 10, rng(), clients=150_000, **options)
         assert found.train.sizes.min() >= 1 and found.summary(train)["train_used"] > 550_000
     # Together they take about three seconds; the bound only catches what grows faster than the data.
@@ -212,36 +221,67 @@ def test_many_clients_are_a_matter_of_moments():
 FEW = np.arange(20, dtype=np.int32) % 10
 
 
-@pytest.mark.parametrize(("way", "options", "told"), [
-    (class_deck, {"clients": 5}, r"`per_client` must be in 1..10, and `clients` times `per_client` more than the 10 "
-                                 "labels, so that each is dealt. Received: clients=5, per_client=2"),
-    (class_deck, {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
-    (class_deck, {"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
-    (class_deck, {"clients": 10, "least": 2}, r"`least` must be in 0..1: 2 examples of label 0 are cut into 2 shares. "
-                                              "Received: least=2"),
-    (class_deck, {"clients": 10, "test_least": 2}, "`test_least` must be in 0..1: 2 examples of label 0"),
-    (class_deck, {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"},
-     r"\d of 20 clients got no training example, the first of them client \d+; use fewer clients or a larger least"),
-    (quantity, {"clients": 21}, "`clients` must be in 1..20, .* Received: clients=21"),
-    (quantity, {"clients": 4, "least": 6}, "`least` must be in 0..5: 20 training examples are cut into 4 shares. "
-                                           "Received: least=6"),
-    (quantity, {"clients": 4, "spread": 0.0}, "`spread` must be above 0. Received: spread=0.0"),
-    (quantity, {"clients": 19, "least": 0}, r"\d+ of 19 clients got no training example, the first of them client \d+; "
-                                            "use a larger least or fewer clients. Received: clients=19, least=0"),
-])
+@pytest.mark.parametrize(
+    ("way", "options", "told"),
+    [
+        (
+            class_deck,
+            {"clients": 5},
+            r"`per_client` must be in 1..10, and `clients` times `per_client` more than the 10 "
+            "labels, so that each is dealt. Received: clients=5, per_client=2",
+        ),
+        (class_deck, {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
+        (class_deck, {"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
+        (
+            class_deck,
+            {"clients": 10, "least": 2},
+            r"`least` must be in 0..1: 2 examples of label 0 are cut into 2 shares. "
+            "Received: least=2",
+        ),
+        (class_deck, {"clients": 10, "test_least": 2}, "`test_least` must be in 0..1: 2 examples of label 0"),
+        (
+            class_deck,
+            {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"},
+            r"\d of 20 clients got no training example, the first of them client \d+; use fewer clients or a larger least",
+        ),
+        (quantity, {"clients": 21}, "`clients` must be in 1..20, .* Received: clients=21"),
+        (
+            quantity,
+            {"clients": 4, "least": 6},
+            "`least` must be in 0..5: 20 training examples are cut into 4 shares. Received: least=6",
+        ),
+        (quantity, {"clients": 4, "spread": 0.0}, "`spread` must be above 0. Received: spread=0.0"),
+        (
+            quantity,
+            {"clients": 19, "least": 0},
+            r"\d+ of 19 clients got no training example, the first of them client \d+; "
+            "use a larger least or fewer clients. Received: clients=19, least=0",
+        ),
+    ],
+)
 def test_impossible_splits_are_refused(way, options, told):
     with pytest.raises(BadInput, match=told):
         way.split(FEW, FEW, 10, rng(), **options)
 
 
-@pytest.mark.parametrize(("clients", "options", "told"), [
-    (5, {}, "`clients` must be in 1..4, the number of owners with at least 1 training examples. Received: clients=5"),
-    (2, {"least": 3}, "in 1..1, the number of owners with at least 3 training examples. Received: clients=2"),
-    (0, {}, "`clients` must be in 1..4"),
-    (2, {"train_owners": None}, "the partition `natural` needs data that name the owner of each example"),
-    (2, {"test_owners": None}, "`test` must be equal or contiguous: the data name no owners of test examples. "
-                               "Received: test='own'"),
-])
+@pytest.mark.parametrize(
+    ("clients", "options", "told"),
+    [
+        (
+            5,
+            {},
+            "`clients` must be in 1..4, the number of owners with at least 1 training examples. Received: clients=5",
+        ),
+        (2, {"least": 3}, "in 1..1, the number of owners with at least 3 training examples. Received: clients=2"),
+        (0, {}, "`clients` must be in 1..4"),
+        (2, {"train_owners": None}, "the partition `natural` needs data that name the owner of each example"),
+        (
+            2,
+            {"test_owners": None},
+            "`test` must be equal or contiguous: the data name no owners of test examples. Received: test='own'",
+        ),
+    ],
+)
 def test_impossible_owners_are_refused(clients, options, told):
     with pytest.raises(BadInput, match=told):
         owned(clients, **options)

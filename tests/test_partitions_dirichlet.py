@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dirichlet, dirichlet_equal, dirichlet_turns
 from hetero_tf.partitions.statistics import label_distances
 
@@ -23,8 +23,10 @@ def split(way, alpha, seed=0, clients=20, train=TRAIN, test=TEST, **options):
 def test_the_cap_gives_the_spread_of_the_papers(alpha, low, high):
     # CIFAR-10, 100 clients, a fifth held out: FeDepth prints standard deviations of 150.6 and 77.4, an independent
     # simulation of 12 draws gave 140..188 and 76..101, and about 232 for alpha 0.3 without the cap.
-    found = [split(dirichlet, alpha, seed, 100, CIFAR, least=50, held_out=0.2).summary()["train_examples"]
-             for seed in range(8)]
+    found = [
+        split(dirichlet, alpha, seed, 100, CIFAR, least=50, held_out=0.2).summary()["train_examples"]
+        for seed in range(8)
+    ]
     assert all(low < one["std"] < high and one["min"] >= 40 and 400 <= one["mean"] < 401 for one in found)
 
 
@@ -67,8 +69,9 @@ def test_arrivals_are_drawn_by_weight_times_what_is_left():
 
 
 def test_a_label_of_no_weight_is_taken_when_nothing_else_is_left():
-    taken = dirichlet_equal._arrivals(np.array([1.0, dirichlet_equal.SMALLEST, 1.0]), np.array([2, 9, 1]), 5,
-                                      np.random.default_rng(0))
+    taken = dirichlet_equal._arrivals(
+        np.array([1.0, dirichlet_equal.SMALLEST, 1.0]), np.array([2, 9, 1]), 5, np.random.default_rng(0)
+    )
     assert taken.tolist() == [2, 2, 1]
     found = split(dirichlet_equal, 1e-6)
     assert found.train.sizes.tolist() == [100] * 20
@@ -129,19 +132,28 @@ def test_impossible_requests_are_refused(way):
 
 
 def test_a_draw_that_never_comes_is_refused(monkeypatch):
-    with pytest.raises(BadInput, match=r"`least` must be in 0..100: 2000 training examples are cut into 20 shares. "
-                                       "Received: least=101"):
+    with pytest.raises(
+        BadInput,
+        match=r"`least` must be in 0..100: 2000 training examples are cut into 20 shares. "
+        "Received: least=101",
+    ):
         split(dirichlet, 1.0, least=101)
     monkeypatch.setattr(dirichlet, "ATTEMPTS", 5)
-    with pytest.raises(BadInput, match=r"none of 5 Dirichlet draws gave every client 99 training examples, at best "
-                                       r"\d+; use a larger alpha, fewer clients or a smaller least. Received: "
-                                       r"clients=20, alpha=0.1, least=99"):
+    with pytest.raises(
+        BadInput,
+        match=r"none of 5 Dirichlet draws gave every client 99 training examples, at best "
+        r"\d+; use a larger alpha, fewer clients or a smaller least. Received: "
+        r"clients=20, alpha=0.1, least=99",
+    ):
         split(dirichlet, 0.1, least=99)
 
 
 def test_sizes_that_leave_clients_empty_are_refused():
     with pytest.raises(BadInput, match="`sigma` must be at least 0. Received: sigma=-1"):
         split(dirichlet_turns, 1.0, sigma=-1)
-    with pytest.raises(BadInput, match=r"\d+ of 1000 clients got no training example, the first of them client \d+; "
-                                       "lower sigma or use fewer clients. Received: clients=1000, sigma=2.0"):
+    with pytest.raises(
+        BadInput,
+        match=r"\d+ of 1000 clients got no training example, the first of them client \d+; "
+        "lower sigma or use fewer clients. Received: clients=1000, sigma=2.0",
+    ):
         split(dirichlet_turns, 1.0, clients=1000, sigma=2.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.errors import DiskProblem
+from hetero_tf.base.errors import DiskProblem
 from hetero_tf.partitions import picture
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import Shares
@@ -35,7 +35,7 @@ def test_cells_are_as_dark_as_the_root_of_the_share():
 def test_bars_are_as_high_as_the_sizes():
     pixels = picture.paint(partition([[0], [1, 2, 3, 4], [5, 6], [7]]), LABELS)
     middle = picture.MARGIN + picture.WIDTH // 4 * np.arange(4) + picture.WIDTH // 8
-    bars = (pixels[picture.GAP:picture.GAP + picture.BARS, middle] == FULL).all(axis=2).sum(axis=0)
+    bars = (pixels[picture.GAP : picture.GAP + picture.BARS, middle] == FULL).all(axis=2).sum(axis=0)
     assert bars.tolist() == [25, 100, 50, 25]
 
 
@@ -45,7 +45,7 @@ def test_neighbours_share_columns_and_rows_where_there_are_too_many():
     train = Shares.from_sizes(np.arange(2 * many, dtype=np.int32), np.full(many, 2))
     pixels = picture.paint(Partition(train, Shares.empty(many), np.ones((many, 1000), bool)), labels)
     assert pixels.shape == (picture.BARS + picture.HEIGHT + 4 * picture.GAP, picture.WIDTH + 2 * picture.MARGIN, 3)
-    bars = pixels[picture.GAP + 1:picture.GAP + picture.BARS, picture.MARGIN:-picture.MARGIN]
+    bars = pixels[picture.GAP + 1 : picture.GAP + picture.BARS, picture.MARGIN : -picture.MARGIN]
     assert (bars == FULL).all()
 
 
@@ -54,7 +54,12 @@ def test_numbers_are_written_with_their_digits():
     picture._number(canvas, 17, 1, 36, right=True)
     dark = (canvas != 255).all(axis=2)[1:11:2, 20:36:2]
     assert ["".join(" #"[int(on)] for on in line) for line in dark] == [
-        " #  ### ", "##    # ", " #    # ", " #    # ", "###   # "]
+        " #  ### ",
+        "##    # ",
+        " #    # ",
+        " #    # ",
+        "###   # ",
+    ]
     picture._number(canvas, 10**9, 1, 20, right=True)
     picture._number(canvas, 8, 1, 38)
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import BadInput, DiskProblem
 from hetero_tf.partitions import file, iid, labels
 from hetero_tf.partitions import partition as partitions
 from hetero_tf.partitions.partition import Partition, label_mask
@@ -75,8 +75,9 @@ def test_mnist_split_by_labels_has_the_published_spread():
     assert 2 <= min(single) < max(single) <= 20
 
 
-@pytest.mark.parametrize(("clients", "per_client", "classes"),
-                         [(100, 2, 10), (10, 3, 5), (6, 4, 4), (7, 1, 7), (5, 1, 1)])
+@pytest.mark.parametrize(
+    ("clients", "per_client", "classes"), [(100, 2, 10), (10, 3, 5), (6, 4, 4), (7, 1, 7), (5, 1, 1)]
+)
 def test_shards_are_contiguous_and_used_once(clients, per_client, classes):
     rng = np.random.default_rng(clients)
     train, test = (rng.permutation(np.arange(count, dtype=np.int32) % classes) for count in (2011, 997))
@@ -172,15 +173,18 @@ def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
 SHORT = np.arange(20, dtype=np.int32) % 10
 
 
-@pytest.mark.parametrize(("way", "options", "told"), [
-    (iid, {"clients": 21}, r"`clients` must be in 1..20, the number of training examples .* Received: clients=21"),
-    (iid, {"clients": 0}, r"`clients` must be in 1..20.* Received: clients=0"),
-    (labels, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
-    (labels, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
-    (labels, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
-    (labels, {"clients": 7, "per_client": 2}, r"a multiple of the 10 labels. Received: clients=7, per_client=2"),
-    (labels, {"clients": 15, "per_client": 2}, r"an example for each of its 3 shards; label 0 has 2; use fewer"),
-])
+@pytest.mark.parametrize(
+    ("way", "options", "told"),
+    [
+        (iid, {"clients": 21}, r"`clients` must be in 1..20, the number of training examples .* Received: clients=21"),
+        (iid, {"clients": 0}, r"`clients` must be in 1..20.* Received: clients=0"),
+        (labels, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
+        (labels, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
+        (labels, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
+        (labels, {"clients": 7, "per_client": 2}, r"a multiple of the 10 labels. Received: clients=7, per_client=2"),
+        (labels, {"clients": 15, "per_client": 2}, r"an example for each of its 3 shards; label 0 has 2; use fewer"),
+    ],
+)
 def test_impossible_splits_are_refused(way, options, told):
     with pytest.raises(BadInput, match=told):
         way.split(SHORT, SHORT, 10, np.random.default_rng(0), **options)
@@ -198,12 +202,20 @@ def ids(*lists):
 MASK = np.array([[1, 0], [1, 1]], bool)
 
 
-@pytest.mark.parametrize(("train", "test", "mask", "told"), [
-    (ids([0]), ids([], []), MASK, r"`train` must have one share for each of the 2 clients .* Received: 1"),
-    (ids([0], [1]), ids([]), MASK, r"`test` must have one share for each of the 2 clients"),
-    ((np.zeros(1, np.int32),) * 2, ids([], []), MASK, r"`train` must be `Shares`; .* of arrays. Received: tuple"),
-    (ids([0], [1]), ids([], []), MASK.astype(int), r"`label_mask` must be bool \[clients, classes\]. Received: int64"),
-])
+@pytest.mark.parametrize(
+    ("train", "test", "mask", "told"),
+    [
+        (ids([0]), ids([], []), MASK, r"`train` must have one share for each of the 2 clients .* Received: 1"),
+        (ids([0], [1]), ids([]), MASK, r"`test` must have one share for each of the 2 clients"),
+        ((np.zeros(1, np.int32),) * 2, ids([], []), MASK, r"`train` must be `Shares`; .* of arrays. Received: tuple"),
+        (
+            ids([0], [1]),
+            ids([], []),
+            MASK.astype(int),
+            r"`label_mask` must be bool \[clients, classes\]. Received: int64",
+        ),
+    ],
+)
 def test_partitions_are_checked_when_made(train, test, mask, told):
     with pytest.raises(BadInput, match=told):
         Partition(train, test, mask)
@@ -212,18 +224,26 @@ def test_partitions_are_checked_when_made(train, test, mask, told):
 def test_summary_in_numbers():
     found = Partition(ids([4, 5, 6], [1]), ids([], [2, 3]), MASK)
     assert json.loads(json.dumps(found.summary())) == {
-        "clients": 2, "train_examples": {"min": 1, "mean": 2.0, "std": 1.0, "max": 3},
+        "clients": 2,
+        "train_examples": {"min": 1, "mean": 2.0, "std": 1.0, "max": 3},
         "test_examples": {"min": 0, "mean": 1.0, "std": 1.0, "max": 2},
         "labels": {"min": 1, "mean": 1.5, "std": 0.5, "max": 2},
-        "one_label_clients": 1, "train_used": 4, "test_used": 2}
+        "one_label_clients": 1,
+        "train_used": 4,
+        "test_used": 2,
+    }
     # All together have label 0 in 1 of 4 examples; client 0 in 1 of 3, client 1 in none.
     distance = found.summary(np.array([9, 1, 9, 9, 0, 1, 1]))["label_distance"]
     assert distance == pytest.approx({"min": 1 / 12, "mean": 1 / 6, "std": 1 / 12, "max": 1 / 4})
 
 
 def test_digest_tells_partitions_apart():
-    others = [Partition(ids([4, 5], [6]), ids([], []), MASK), Partition(ids([4], [5, 6]), ids([], []), MASK),
-              Partition(ids([4, 5], []), ids([], [6]), MASK), Partition(ids([4, 5], [6]), ids([], []), ~MASK)]
+    others = [
+        Partition(ids([4, 5], [6]), ids([], []), MASK),
+        Partition(ids([4], [5, 6]), ids([], []), MASK),
+        Partition(ids([4, 5], []), ids([], [6]), MASK),
+        Partition(ids([4, 5], [6]), ids([], []), ~MASK),
+    ]
     assert len({one.sha256 for one in others}) == 4
 
 
@@ -269,13 +289,14 @@ def test_changed_files_are_refused(saved):
     _, path, _, _ = saved
     whole = dict(np.load(path, allow_pickle=False))
     for changes, told in (
-            ({"train_ids": whole["train_ids"][::-1]}, "the content differs from its sha256"),
-            ({"label_mask": ~whole["label_mask"]}, "the content differs from its sha256"),
-            ({"train_sizes": whole["train_sizes"] + 1}, "train_sizes must add up to the"),
-            ({"test_sizes": -whole["test_sizes"]}, "test_sizes must add up to the"),
-            ({"train_ids": whole["train_ids"].astype(float)}, r"train_ids must be int32 with 1 axes. Received: float"),
-            ({"label_mask": whole["label_mask"][0]}, r"label_mask must be bool with 2 axes. Received: bool \(10,\)"),
-            ({"train_ids": np.array([None])}, "array 'train_ids.npy' holds Python objects")):
+        ({"train_ids": whole["train_ids"][::-1]}, "the content differs from its sha256"),
+        ({"label_mask": ~whole["label_mask"]}, "the content differs from its sha256"),
+        ({"train_sizes": whole["train_sizes"] + 1}, "train_sizes must add up to the"),
+        ({"test_sizes": -whole["test_sizes"]}, "test_sizes must add up to the"),
+        ({"train_ids": whole["train_ids"].astype(float)}, r"train_ids must be int32 with 1 axes. Received: float"),
+        ({"label_mask": whole["label_mask"][0]}, r"label_mask must be bool with 2 axes. Received: bool \(10,\)"),
+        ({"train_ids": np.array([None])}, "array 'train_ids.npy' holds Python objects"),
+    ):
         np.savez(path, **(whole | changes))
         with pytest.raises(BadInput, match=told):
             Partition.load(path)

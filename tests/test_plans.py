@@ -5,22 +5,23 @@ import dataclasses
 import numpy as np
 import tiny
 
-from hetero_tf import plans, recipe
+from hetero_tf import recipe
+from hetero_tf.planning.plan import Division, deal_members, draw_cohort, local_batches, plan_round
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
 RECIPE = recipe.loads(tiny.IMAGES)
-JOINT = plans.Division((1,) * len(RECIPE.levels.names), drawn=False)
+JOINT = Division((1,) * len(RECIPE.levels.names), drawn=False)
 
 
 def plan(round=0, shuffle=True, starts=(0,), given=RECIPE, **options):
-    return plans.plan_round(given, PARTITION, starts, shuffle, JOINT, round, **options)
+    return plan_round(given, PARTITION, starts, shuffle, JOINT, round, **options)
 
 
 def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
     rng = np.random.default_rng(0)
     for count in range(11):
         examples = np.arange(100, 100 + count, dtype=np.int32)
-        rows, starts = plans.local_batches(examples, (0,), epochs=3, batch_size=4, rng=rng)
+        rows, starts = local_batches(examples, (0,), epochs=3, batch_size=4, rng=rng)
         each = -(-count // 4)
         assert rows.shape == (3 * each, 4)
         assert starts.tolist() == [0] * 3 * each
@@ -32,15 +33,15 @@ def test_every_epoch_holds_every_example_once_and_the_last_batch_is_short():
 
 def test_epochs_are_shuffled_apart_and_without_generator_not_at_all():
     examples = np.arange(30, dtype=np.int32)
-    first, second = np.split(plans.local_batches(examples, (0,), 2, 10, np.random.default_rng(0))[0], 2)
+    first, second = np.split(local_batches(examples, (0,), 2, 10, np.random.default_rng(0))[0], 2)
     assert first.tolist() != second.tolist()
     assert first.reshape(-1).tolist() != examples.tolist()
-    rows, _ = plans.local_batches(examples, (0,), 2, 10)
+    rows, _ = local_batches(examples, (0,), 2, 10)
     assert rows.reshape(2, 30).tolist() == [examples.tolist()] * 2
 
 
 def test_text_reads_every_segment_of_a_batch_before_the_next():
-    rows, starts = plans.local_batches(np.asarray([3, 5, 8], np.int32), (0, 64, 128), epochs=1, batch_size=2)
+    rows, starts = local_batches(np.asarray([3, 5, 8], np.int32), (0, 64, 128), epochs=1, batch_size=2)
     assert rows.tolist() == [[3, 5]] * 3 + [[8, -1]] * 3
     assert starts.tolist() == [0, 64, 128, 0, 64, 128]
 
@@ -51,7 +52,7 @@ def test_a_plan_is_a_pure_function_of_seed_round_and_client():
     assert plan(4, given=other_seed).rows.tolist() != plan(4).rows.tolist()
     everyone, alone = plan(2, cohort=[0, 1, 2, 3]), plan(2, cohort=[1])
     slot = everyone.clients.tolist().index(1)
-    assert everyone.rows[slot, :everyone.steps[slot]].tolist() == alone.rows[0].tolist()
+    assert everyone.rows[slot, : everyone.steps[slot]].tolist() == alone.rows[0].tolist()
     assert everyone.levels[slot] == alone.levels[0]
     assert plan(3, cohort=[1]).rows.tolist() != alone.rows.tolist()
 
@@ -59,21 +60,22 @@ def test_a_plan_is_a_pure_function_of_seed_round_and_client():
 def test_cohorts_have_no_client_twice_and_another_attempt_draws_another():
     seen = set()
     for round in range(40):
-        cohort = plans.draw_cohort(20, 5, seed=0, round=round)
+        cohort = draw_cohort(20, 5, seed=0, round=round)
         assert cohort.dtype == np.int32
         assert len(set(cohort.tolist())) == 5
         seen |= set(cohort.tolist())
-        assert cohort.tolist() != plans.draw_cohort(20, 5, seed=0, round=round, attempt=1).tolist()
+        assert cohort.tolist() != draw_cohort(20, 5, seed=0, round=round, attempt=1).tolist()
     assert seen == set(range(20))
-    assert sorted(plans.draw_cohort(4, 4, 0, 0)) == [0, 1, 2, 3]
+    assert sorted(draw_cohort(4, 4, 0, 0)) == [0, 1, 2, 3]
 
 
 def test_the_most_work_stands_first():
     widths = list(RECIPE.levels.widths.values())
     for round in range(20):
         found = plan(round, cohort=[3, 2, 1, 0])
-        cost = [(-widths[level], -steps, client)
-                for level, steps, client in zip(found.levels, found.steps, found.clients)]
+        cost = [
+            (-widths[level], -steps, client) for level, steps, client in zip(found.levels, found.steps, found.clients)
+        ]
         assert cost == sorted(cost)
 
 
@@ -89,8 +91,8 @@ def test_clients_have_their_own_examples_and_padding_behind_their_steps():
 
 
 def test_stages_follow_one_another_each_with_all_epochs():
-    both = plans.Division((3,) * len(RECIPE.levels.names), drawn=False)
-    found = plans.plan_round(RECIPE, PARTITION, (0,), True, both, 0, [1, 2])
+    both = Division((3,) * len(RECIPE.levels.names), drawn=False)
+    found = plan_round(RECIPE, PARTITION, (0,), True, both, 0, [1, 2])
     for client, steps, rows, stages in zip(found.clients, found.steps, found.rows, found.stages):
         own = PARTITION.train[client]
         each = 2 * -(-len(own) // 3)
@@ -102,29 +104,30 @@ def test_stages_follow_one_another_each_with_all_epochs():
 
 
 def test_drawn_stages_cost_no_further_steps_and_are_all_drawn():
-    drawn = plans.Division((3,) * len(RECIPE.levels.names), drawn=True)
+    drawn = Division((3,) * len(RECIPE.levels.names), drawn=True)
     joint, seen = plan(cohort=[0, 1, 2, 3]), set()
     for round in range(20):
-        found = plans.plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        found = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
         assert sorted(found.steps) == sorted(joint.steps)
-        again = plans.plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
+        again = plan_round(RECIPE, PARTITION, (0,), True, drawn, round, [0, 1, 2, 3])
         assert found.stages.tolist() == again.stages.tolist()
         seen |= set(found.stages.reshape(-1).tolist())
     assert seen == {0, 1, 2}
 
 
 def test_an_ensembles_networks_are_dealt_equally_often_and_no_client_gets_one_twice():
-    levels = recipe.loads(tiny.IMAGES, overrides=["levels.mix=a-b", "levels.widths={a: 0.5, b: 0.5}",
-                                                  "levels.members={a: 4, b: 2}"]).levels
+    levels = recipe.loads(
+        tiny.IMAGES, overrides=["levels.mix=a-b", "levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 4, b: 2}"]
+    ).levels
     firsts = np.zeros(4, int)
     for round in range(8):
-        dealt = plans.deal_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
+        dealt = deal_members(levels, [0, 1, 1], [5, 6, 7], seed=0, round=round)
         assert [len(set(own)) for own in dealt] == [4, 2, 2]
         assert all(0 <= member < 4 for own in dealt for member in own)
         for own in dealt:
             firsts[own[0]] += 1
     assert firsts.tolist() == [6, 6, 6, 6]
-    assert plans.deal_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
+    assert deal_members(RECIPE.levels, [0, 0], [5, 6], 0, 0) == [[0], [0]]
 
 
 WAITING = {"deadline": "1.0", "seconds_per_step": "{a: 0.3, b: 0.2, c: 0.1}", "spread": "0.4"}
@@ -173,11 +176,11 @@ def test_late_clients_return_their_first_steps_or_nothing():
 def test_of_stages_in_sequence_only_whole_ones_return():
     given, counts = limited(**WAITING, late="partial"), set()
     for drawn in (False, True):
-        division = plans.Division((3,) * len(RECIPE.levels.names), drawn)
+        division = Division((3,) * len(RECIPE.levels.names), drawn)
         for round in range(20):
-            whole = plans.plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            whole = plan_round(RECIPE, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
             each = dict(zip(whole.clients.tolist(), whole.steps // (1 if drawn else 3)))
-            found = plans.plan_round(given, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
+            found = plan_round(given, PARTITION, (0,), True, division, round, [0, 1, 2, 3])
             for client, steps in zip(found.clients.tolist(), found.steps):
                 assert drawn or steps % each[client] == 0
                 counts.add((drawn, steps / each[client]))

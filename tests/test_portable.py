@@ -7,7 +7,7 @@ import tensorflow as tf
 import tiny
 from tensorflow.compiler.tf2xla.python import xla
 
-from hetero_tf.portable import portable_round
+from hetero_tf.export.stablehlo import portable_round
 
 # Few shapes of batches: each of them is compiled at each level.
 EVEN = tiny.images(sizes=(6, 3, 6, 6))
@@ -48,17 +48,24 @@ def test_kinds_are_the_shapes_that_clients_really_read():
 
 
 def test_the_exported_round_gives_the_result_of_the_native_one():
-    process, native = compiled(tiny.DENSE, EVEN), tiny.process(
-        tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN)
+    process, native = (
+        compiled(tiny.DENSE, EVEN),
+        tiny.process(tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN),
+    )
     state, planned = native.initialize(), tiny.plans(native, 2)
     module, arguments = portable_round(process, state, planned)
     expected, rows = native.run(state, planned)
     shapes = [list(value.shape) for value in state.weights.values()]
     found = xla.call_module(
-        arguments, version=9, module=module, platforms=["CPU"], Sout=[*shapes, *[[2, 4]] * 3],
-        Tout=[tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32])
+        arguments,
+        version=9,
+        module=module,
+        platforms=["CPU"],
+        Sout=[*shapes, *[[2, 4]] * 3],
+        Tout=[tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32],
+    )
     assert tiny.gap(tiny.arrays(expected), dict(zip(state.weights, found))) < 1e-6
-    finite, _, losses = found[len(shapes):]
+    finite, _, losses = found[len(shapes) :]
     assert np.all(finite)
     np.testing.assert_allclose(np.mean(losses, axis=1), [row["loss"] for row in rows], rtol=1e-5)
 

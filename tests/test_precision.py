@@ -10,10 +10,14 @@ import runs
 import tensorflow as tf
 import tiny
 
-from hetero_tf import accounting, recipe, registry, stacks
-from hetero_tf.errors import BadInput
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
+from hetero_tf.describe import describe_recipe
 from hetero_tf.layers.stacked import MIXED
-from hetero_tf.models import all_layers, build_model, layer_class
+from hetero_tf.models.build import build_model, layer_class
+from hetero_tf.models.variables import all_layers
+from hetero_tf.rounds.stack import CannotStack, build_stack
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT, "dense": tiny.DENSE}
 PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
@@ -124,7 +128,8 @@ def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not(engine):
         found = nodes(built("images", engine, precision)._round)
         assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in PRODUCTS} == types
         assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("BiasAddGrad", "Rsqrt", "Sqrt")} == {
-            tf.float32}
+            tf.float32
+        }
     found = nodes(built("text", engine, "mixed_bfloat16")._round)
     assert any(node.op == "BatchMatMulV2" and node.attr["T"].type == tf.bfloat16 for node in found)
     assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("Softmax", "Erf")} == {tf.float32}
@@ -166,8 +171,10 @@ def test_what_is_measured_and_served_is_the_float32_model(base):
 
 
 def test_costs_count_float32_weights():
-    levels = [accounting.describe_recipe(recipe.loads(tiny.IMAGES, "tiny", [f"precision={name}"]), (5, 5, 2), 9).levels
-              for name in ("float32", "mixed_bfloat16")]
+    levels = [
+        describe_recipe(recipe.loads(tiny.IMAGES, "tiny", [f"precision={name}"]), (5, 5, 2), 9).levels
+        for name in ("float32", "mixed_bfloat16")
+    ]
     assert levels[0] == levels[1]
 
 
@@ -191,7 +198,7 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
     model = recipe.loads(tiny.TEXT).model
     make = functools.partial(build_model, model, (None,), 0.5, 0.5, 13, "mixed_bfloat16")
     build = tiny.stacks(lambda clients: make(clients=clients))
-    assert stacks.build_stack(build(1), build, 2).clients == 2
+    assert build_stack(build(1), build, 2).clients == 2
 
     def wrong(clients):
         twin = make(clients=clients)
@@ -200,15 +207,17 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
         next(layer for layer in all_layers(twin) if layer.name == "norm1").epsilon = 0.5
         return twin
 
-    with pytest.raises(stacks.CannotStack, match="several clients at once give other numbers than one by one"):
-        stacks.build_stack(build(1), tiny.stacks(wrong), 2)
+    with pytest.raises(CannotStack, match="several clients at once give other numbers than one by one"):
+        build_stack(build(1), tiny.stacks(wrong), 2)
 
 
 def test_other_names_are_refused():
     with pytest.raises(BadInput) as refusal:
         recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
-    assert str(refusal.value) == ("--set precision=bfloat16: precision: unknown value; must be one of float32, "
-                                  "float64, mixed_bfloat16. Received: 'bfloat16'")
+    assert str(refusal.value) == (
+        "--set precision=bfloat16: precision: unknown value; must be one of float32, "
+        "float64, mixed_bfloat16. Received: 'bfloat16'"
+    )
     assert recipe.loads(tiny.DENSE).float_type == "float32"
     assert recipe.loads(tiny.DENSE, "tiny", ["precision=float64"]).float_type == "float64"
 

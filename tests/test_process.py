@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf import accounting, parts, recipe
-from hetero_tf.errors import BadInput
+from hetero_tf import describe as accounting
+from hetero_tf import recipe
+from hetero_tf.base.errors import BadInput
 from hetero_tf.process import learning_process
+from hetero_tf.rounds import parts
 
 
 @functools.cache
@@ -43,8 +45,16 @@ def test_a_round_is_a_pure_step():
 
 def test_metrics_of_a_round():
     _, metrics = dense().next(dense().initialize(), [0, 1, 3])
-    assert set(metrics) == {"loss", "gradient_norm", "lost", "levels", "learning_rate", "bytes_down", "bytes_up",
-                            "flops"}
+    assert set(metrics) == {
+        "loss",
+        "gradient_norm",
+        "lost",
+        "levels",
+        "learning_rate",
+        "bytes_down",
+        "bytes_up",
+        "flops",
+    }
     assert metrics["loss"] > 0
     assert metrics["gradient_norm"] > 0
     assert metrics["lost"] == 0
@@ -137,8 +147,9 @@ def test_bytes_and_operations_of_a_round_are_counted():
     per_level = [work for work in accounting.works(process)]
     assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
     assert process.step_examples(plan).sum(axis=1).tolist() == process.examples(plan).tolist()
-    assert row["flops"] == sum(per_level[level].flops[0] * count
-                               for level, count in zip(plan.levels, process.examples(plan)))
+    assert row["flops"] == sum(
+        per_level[level].flops[0] * count for level, count in zip(plan.levels, process.examples(plan))
+    )
 
 
 def test_clients_that_drop_out_cost_the_way_down_and_no_more():

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf import learning_process, load_recipe, registry
-from hetero_tf.flags import COMMANDS, definitions
+from hetero_tf import learning_process, load_recipe
+from hetero_tf.base import registry
+from hetero_tf.cli.flags import COMMANDS, definitions
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TEXT = (CHECKOUT / "README.md").read_text()

@@ -6,8 +6,9 @@ import os
 import pytest
 from bad_recipes import BASE, TEXT
 
-from hetero_tf import recipe, registry
-from hetero_tf.errors import BadInput
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import overrides
 from hetero_tf.recipe.files import LARGEST_FILE, shipped
 from hetero_tf.recipe.model import Classes, Width
@@ -32,16 +33,25 @@ def test_values_of_a_recipe():
     assert got.model.layers[-1].args == {"units": Classes()}
 
 
-@pytest.mark.parametrize("text, value", [
-    ("5e-4", 0.0005), ("1e-3", 0.001), ("1.E+2", 100.0), (".5", 0.5), ("2", 2.0), ("+0.25", 0.25)])
+@pytest.mark.parametrize(
+    "text, value", [("5e-4", 0.0005), ("1e-3", 0.001), ("1.E+2", 100.0), (".5", 0.5), ("2", 2.0), ("+0.25", 0.25)]
+)
 def test_floats_as_people_write_them(text, value):
     got = recipe.loads(BASE.replace("learning_rate: 0.1", f"learning_rate: {text}")).optimizer.learning_rate
     assert got == value and isinstance(got, float)
 
 
-@pytest.mark.parametrize("mix, pairs", [
-    ("a1-e9", (("a", 1), ("e", 9))), ("a", (("a", 1),)), ("a-c-e", (("a", 1), ("c", 1), ("e", 1))),
-    ("{c: 0.5, e: 2}", (("c", 0.5), ("e", 2))), ("e1", (("e", 1),)), ("a10-e30", (("a", 10), ("e", 30)))])
+@pytest.mark.parametrize(
+    "mix, pairs",
+    [
+        ("a1-e9", (("a", 1), ("e", 9))),
+        ("a", (("a", 1),)),
+        ("a-c-e", (("a", 1), ("c", 1), ("e", 1))),
+        ("{c: 0.5, e: 2}", (("c", 0.5), ("e", 2))),
+        ("e1", (("e", 1),)),
+        ("a10-e30", (("a", 10), ("e", 30))),
+    ],
+)
 def test_mixes(mix, pairs):
     assert recipe.loads(BASE.replace("a1-e9", mix)).levels.mix == pairs
 
@@ -52,25 +62,28 @@ def test_words_of_old_yaml_are_text():
     assert recipe.loads(BASE.replace("name: base", "name: on")).name == "on"
 
 
-@pytest.mark.parametrize("override, read, value", [
-    ("levels.mix=a1-c9", lambda r: r.levels.mix, (("a", 1), ("c", 9))),
-    ("client.epochs=3", lambda r: r.client.epochs, 3),
-    ("checkpoint.every=7", lambda r: r.checkpoint.every, 7),
-    ("model.layers.0.0.PaddedConv2D.filters=!w 32", lambda r: r.model.layers[0].args["filters"], Width(32)),
-    ("model.layers[0][0].PaddedConv2D.kernel_size=5", lambda r: r.model.layers[0].args.get("kernel_size"), 5),
-    ("model.layers[0][1].Scaler.enabled=false", lambda r: r.model.layers[1].args, {"enabled": False}),
-    ("model.layers[2]=GlobalMaxPooling2D", lambda r: r.model.layers[-2].kind, "GlobalMaxPooling2D"),
-    ("model.settings.blocks=[1, 3]", lambda r: len(r.model.layers), 10),
-    ("model.settings.blocks.1=0", lambda r: len(r.model.layers), 7),
-    ("round.server.name=sgd", lambda r: r.round.server, Plugin("sgd", {"learning_rate": 1.0})),
-    ("round.submodel={name: rolling}", lambda r: r.round.submodel, Plugin("rolling")),
-    ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
-    ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
-    ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
-    ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
-    ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
-    ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
-])
+@pytest.mark.parametrize(
+    "override, read, value",
+    [
+        ("levels.mix=a1-c9", lambda r: r.levels.mix, (("a", 1), ("c", 9))),
+        ("client.epochs=3", lambda r: r.client.epochs, 3),
+        ("checkpoint.every=7", lambda r: r.checkpoint.every, 7),
+        ("model.layers.0.0.PaddedConv2D.filters=!w 32", lambda r: r.model.layers[0].args["filters"], Width(32)),
+        ("model.layers[0][0].PaddedConv2D.kernel_size=5", lambda r: r.model.layers[0].args.get("kernel_size"), 5),
+        ("model.layers[0][1].Scaler.enabled=false", lambda r: r.model.layers[1].args, {"enabled": False}),
+        ("model.layers[2]=GlobalMaxPooling2D", lambda r: r.model.layers[-2].kind, "GlobalMaxPooling2D"),
+        ("model.settings.blocks=[1, 3]", lambda r: len(r.model.layers), 10),
+        ("model.settings.blocks.1=0", lambda r: len(r.model.layers), 7),
+        ("round.server.name=sgd", lambda r: r.round.server, Plugin("sgd", {"learning_rate": 1.0})),
+        ("round.submodel={name: rolling}", lambda r: r.round.submodel, Plugin("rolling")),
+        ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
+        ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
+        ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
+        ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
+        ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
+        ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
+    ],
+)
 def test_overrides(override, read, value):
     got = recipe.loads(BASE, overrides=[override])
     assert read(got) == value
@@ -84,8 +97,14 @@ def test_overrides_apply_in_order_and_reach_into_plain_names():
     assert got.round.server.options == {"learning_rate": 0.5} and got.rounds == 4
 
 
-WITH_OPTIONS = {path: [(name, next(iter(registry.options(kind, name)))) for name in registry.names(kind)
-                       if registry.options(kind, name)] for path, kind in overrides.PLUGINS.items()}
+WITH_OPTIONS = {
+    path: [
+        (name, next(iter(registry.options(kind, name))))
+        for name in registry.names(kind)
+        if registry.options(kind, name)
+    ]
+    for path, kind in overrides.PLUGINS.items()
+}
 
 
 @pytest.mark.parametrize("path", [path for path, found in WITH_OPTIONS.items() if found], ids=".".join)
@@ -139,8 +158,7 @@ def test_text_that_looks_like_something_else_reads_back_as_text(name):
     assert recipe.loads(got.source) == got
 
 
-@pytest.mark.parametrize("path", [
-    "a b, {c}: #d", "naïve — 数据/x.npz", "C:\\\\data", "it''s", "- x", "!w 3", "😀"])
+@pytest.mark.parametrize("path", ["a b, {c}: #d", "naïve — 数据/x.npz", "C:\\\\data", "it''s", "- x", "!w 3", "😀"])
 def test_odd_text_reads_back(path):
     text = BASE.replace("data: {name: synthetic, kind: images}", f"data: {{name: npz, path: '{path}'}}")
     got = recipe.loads(text)
@@ -149,9 +167,18 @@ def test_odd_text_reads_back(path):
 
 
 def test_difference_names_keys_and_both_values():
-    old, new = (recipe.loads(BASE, overrides=overrides).source
-                for overrides in ([], ["round.clients=6", "schedule=constant", "model.layers[3].Dense.use_bias=false",
-                                       "optimizer.clip_norm=null"]))
+    old, new = (
+        recipe.loads(BASE, overrides=overrides).source
+        for overrides in (
+            [],
+            [
+                "round.clients=6",
+                "schedule=constant",
+                "model.layers[3].Dense.use_bias=false",
+                "optimizer.clip_norm=null",
+            ],
+        )
+    )
     assert recipe.difference(old, new) == [
         "round.clients: 5 -> 6",
         "optimizer.clip_norm: 1.0 -> null",
@@ -191,15 +218,21 @@ def test_files_that_are_no_recipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("folder")
     os.mkfifo("pipe")
-    for name, content in {"utf16": BASE.encode("utf-16"), "latin": b"name: caf\xe9\n", "binary": bytes(range(256)),
-                          "large": b"#" * (LARGEST_FILE + 1), "nul": b"name: a\0b\n", "empty": b"", "comment": b"# x\n"
-                          }.items():
+    for name, content in {
+        "utf16": BASE.encode("utf-16"),
+        "latin": b"name: caf\xe9\n",
+        "binary": bytes(range(256)),
+        "large": b"#" * (LARGEST_FILE + 1),
+        "nul": b"name: a\0b\n",
+        "empty": b"",
+        "comment": b"# x\n",
+    }.items():
         (tmp_path / name).write_bytes(content)
     assert refusal("folder") == "folder: is a folder; give a recipe file"
     assert refusal("pipe") == "pipe: is not an ordinary file; give a recipe file"
     assert refusal("/dev/zero") == "/dev/zero: is not an ordinary file; give a recipe file"
     assert refusal("mnits") == "mnits: no such recipe; did you mean 'mnist'?"
-    assert refusal("mnist/x") .startswith("mnist/x: no such recipe")
+    assert refusal("mnist/x").startswith("mnist/x: no such recipe")
     assert refusal("a\0b") == "'a\\x00b': cannot be read; embedded null byte"
     assert refusal("x" * 5000).endswith("cannot be read; File name too long")
     assert refusal("utf16") == "utf16: is UTF-16 text; save it as UTF-8"
@@ -207,7 +240,7 @@ def test_files_that_are_no_recipes(tmp_path, monkeypatch):
     assert refusal("binary").startswith("binary: is not UTF-8 text")
     assert refusal("large") == f"large: too large for a recipe; at most {LARGEST_FILE} bytes are allowed"
     assert refusal("nul").startswith("nul:1:8: unreadable character U+0000; a recipe is plain text\n")
-    assert refusal("empty") .startswith("empty:1:1: empty; expected keys and values")
+    assert refusal("empty").startswith("empty:1:1: empty; expected keys and values")
     assert refusal("comment").startswith("comment:1:1: empty; expected keys and values")
 
 

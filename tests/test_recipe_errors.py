@@ -7,11 +7,12 @@ import time
 import pytest
 from bad_recipes import BASE, EDITS, OVERRIDES, TEXT, TEXT_EDITS
 
-from hetero_tf import recipe, registry
-from hetero_tf.errors import BadInput
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.check import keys
 from hetero_tf.recipe.files import shipped
-from hetero_tf.recipe.schema import Client, Checkpoint, Evaluate, Optimizer, Recipe, Round
+from hetero_tf.recipe.schema import Checkpoint, Client, Evaluate, Optimizer, Recipe, Round
 
 FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}
 
@@ -22,8 +23,10 @@ def refusal(text, overrides=()):
     return str(error.value)
 
 
-@pytest.mark.parametrize("base, row", [pytest.param(base, row, id=row[0])
-                                       for base, rows in ((BASE, EDITS), (TEXT, TEXT_EDITS)) for row in rows])
+@pytest.mark.parametrize(
+    "base, row",
+    [pytest.param(base, row, id=row[0]) for base, rows in ((BASE, EDITS), (TEXT, TEXT_EDITS)) for row in rows],
+)
 def test_wrong_recipe(base, row):
     _, piece, replacement, expected = row
     assert piece in base
@@ -47,7 +50,7 @@ def test_frame_of_a_long_line_stays_short_and_points_right():
     text = BASE.replace("kind: images}", f"kind: {padding}, exampels: 3, test_examples: 5}}")
     sentence, line, caret = refusal(text).split("\n")
     assert sentence.endswith("data.exampels: unknown key 'exampels'; did you mean 'examples'?")
-    assert len(line) <= 110 and line[caret.index("^"):].startswith("exampels")
+    assert len(line) <= 110 and line[caret.index("^") :].startswith("exampels")
 
 
 BOMBS = {
@@ -114,7 +117,7 @@ def mutated(generator, text):
         elif edit == 5:
             lines[at] = re.sub(r"\d+", generator.choice(NUMBERS), lines[at])
         elif edit == 6:
-            lines[at] = lines[at][:column] + lines[at][column + generator.randint(1, 9):]
+            lines[at] = lines[at][:column] + lines[at][column + generator.randint(1, 9) :]
         else:
             lines[at] = " " * generator.randint(1, 3) + lines[at]
     return "\n".join(lines) + "\n"
@@ -138,21 +141,52 @@ def test_mutated_recipes_load_or_are_refused_with_their_line():
 
 def number_paths():
     """Every key and plug-in option that holds a number, as an override path, with its recipe."""
-    sections = {"": Recipe, "round.": Round, "client.": Client, "optimizer.": Optimizer, "evaluate.": Evaluate,
-                "checkpoint.": Checkpoint}
+    sections = {
+        "": Recipe,
+        "round.": Round,
+        "client.": Client,
+        "optimizer.": Optimizer,
+        "evaluate.": Evaluate,
+        "checkpoint.": Checkpoint,
+    }
     for prefix, cls in sections.items():
         for name, field in keys(cls).items():
             if field.type in (int, float, float | None):
                 yield f"{prefix}{name}"
-    yield from ("levels.widths.e", "levels.mix", "partition.clients", "schedule.at", "schedule.factor",
-                "model.layers[0][0].PaddedConv2D.filters", "model.layers[3].Dense.units", "input.std",
-                "model.layers[1].Repeat.times")
+    yield from (
+        "levels.widths.e",
+        "levels.mix",
+        "partition.clients",
+        "schedule.at",
+        "schedule.factor",
+        "model.layers[0][0].PaddedConv2D.filters",
+        "model.layers[3].Dense.units",
+        "input.std",
+        "model.layers[1].Repeat.times",
+    )
     options = registry.options("data", "synthetic").values()
     yield from (f"data.{option.name}" for option in options if option.type == "int")
 
 
-WRONG = ("-1", "0", "1e-9", "1000000000000", "18446744073709551616", ".nan", "-.inf", "true", '"5e-4"', "null", "[1]",
-         "{a: 1}", "!w 3", "!classes", "''", "text", "2026-01-01")
+WRONG = (
+    "-1",
+    "0",
+    "1e-9",
+    "1000000000000",
+    "18446744073709551616",
+    ".nan",
+    "-.inf",
+    "true",
+    '"5e-4"',
+    "null",
+    "[1]",
+    "{a: 1}",
+    "!w 3",
+    "!classes",
+    "''",
+    "text",
+    "2026-01-01",
+)
 # Always wrong for a number, whatever its range.
 NEVER = (".nan", "-.inf", "true", '"5e-4"', "18446744073709551616", "1000000000000", "''", "text", "2026-01-01")
 
@@ -169,16 +203,38 @@ def test_wrong_numbers_are_refused_by_name(path):
             assert value not in NEVER, f"{override} was taken as {got}"
 
 
-@pytest.mark.parametrize("value", [
-    "", "x" * 300, "a\\nb", "\u202eabc", "😀", "../x", "/etc/passwd", "a/b", ".", "-x"])
+@pytest.mark.parametrize("value", ["", "x" * 300, "a\\nb", "\u202eabc", "😀", "../x", "/etc/passwd", "a/b", ".", "-x"])
 def test_names_of_runs_stay_inside_the_run_folder(value):
     assert "name: not allowed; must be text like" in refusal(BASE.replace("name: base", f'name: "{value}"'))
 
 
-@pytest.mark.parametrize("kind", [
-    "os.system", "keras.layers.Dense", "builtins:eval", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer",
-    "__import__", "Layer", "Model", "Sequential", "InputLayer", "dense", "hetero_tf.layers.scaler.Scaler", "1", "",
-    "RNN", "Bidirectional", "TimeDistributed", "Embedding", "Functional", "subprocess.Popen"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "os.system",
+        "keras.layers.Dense",
+        "builtins:eval",
+        "Lambda",
+        "TFSMLayer",
+        "TorchModuleWrapper",
+        "JaxLayer",
+        "__import__",
+        "Layer",
+        "Model",
+        "Sequential",
+        "InputLayer",
+        "dense",
+        "hetero_tf.layers.scaler.Scaler",
+        "1",
+        "",
+        "RNN",
+        "Bidirectional",
+        "TimeDistributed",
+        "Embedding",
+        "Functional",
+        "subprocess.Popen",
+    ],
+)
 def test_hostile_layers_are_refused_with_their_line(kind):
     for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
         assert refusal(BASE.replace("- GlobalAveragePooling2D", f"- {written}")).startswith("r.yaml:11:")

@@ -8,7 +8,7 @@ import pytest
 from bad_recipes import BASE, TEXT
 
 from hetero_tf import recipe
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.shapes import needs_map, needs_tokens
@@ -24,8 +24,16 @@ def layers(*items, base=BASE):
 
 def test_names_are_unit_position_class():
     assert [spec.name for spec in recipe.loads(BASE).model.layers] == [
-        "0_0_padded_conv2d", "0_1_scaler", "0_2_norm", "0_3_re_lu", "0_4_max_pooling2d",
-        "1_0_0_pre_activation_block", "1_1_0_pre_activation_block", "2_0_global_average_pooling2d", "3_0_dense"]
+        "0_0_padded_conv2d",
+        "0_1_scaler",
+        "0_2_norm",
+        "0_3_re_lu",
+        "0_4_max_pooling2d",
+        "1_0_0_pre_activation_block",
+        "1_1_0_pre_activation_block",
+        "2_0_global_average_pooling2d",
+        "3_0_dense",
+    ]
 
 
 def test_units_are_nested_lists_and_copies():
@@ -56,7 +64,7 @@ def test_repeat_gives_as_many_copies(times):
 
 
 def test_first_may_give_what_a_single_copy_needs():
-    single, = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
+    (single,) = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
     assert single.args == {"filters": Width(8)}
     with pytest.raises(BadInput, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
         layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
@@ -142,6 +150,9 @@ def test_layers_that_need_a_map():
 
 def test_sizes_that_only_together_are_too_large():
     text = BASE.replace("    - Dense", "    - Dense: {units: 1000000}\n    - Dense: {units: !w 1000000}\n    - Dense")
-    with pytest.raises(BadInput, match=r"1000000000000 weights in one layer; at most 2147483648 are allowed. "
-                                       r"Received: !w 1000000 behind 1000000"):
+    with pytest.raises(
+        BadInput,
+        match=r"1000000000000 weights in one layer; at most 2147483648 are allowed. "
+        r"Received: !w 1000000 behind 1000000",
+    ):
         recipe.loads(text)

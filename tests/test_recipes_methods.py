@@ -7,11 +7,18 @@ from hetero_tf import learning_process, recipe
 from hetero_tf.recipe.files import shipped
 
 METHODS = sorted(name for name in shipped() if name.startswith("methods/"))
-SMALL = ("data={name: synthetic, kind: images, examples: 120, test_examples: 40, size: 8, channels: 3}",
-         "partition={name: dirichlet, clients: 4, alpha: 1.0, least: 5}", "model.settings.channels=[!w 2, !w 3, !w 4]",
-         # Without statistics to query, which would take most of the time.
-         "model.settings.norm=in",
-         "round.clients=2", "client.epochs=1", "client.batch_size=10", "evaluate.statistics_batch=20", "rounds=1")
+SMALL = (
+    "data={name: synthetic, kind: images, examples: 120, test_examples: 40, size: 8, channels: 3}",
+    "partition={name: dirichlet, clients: 4, alpha: 1.0, least: 5}",
+    "model.settings.channels=[!w 2, !w 3, !w 4]",
+    # Without statistics to query, which would take most of the time.
+    "model.settings.norm=in",
+    "round.clients=2",
+    "client.epochs=1",
+    "client.batch_size=10",
+    "evaluate.statistics_batch=20",
+    "rounds=1",
+)
 MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 
@@ -46,7 +53,16 @@ def test_the_methods_differ_in_nothing_but_the_method():
     for name in METHODS:
         given = recipe.load(name)
         assert given.name == name.removeprefix("methods/")
-        same[name] = (given.data, given.input, given.partition, given.schedule, given.rounds, given.round.clients,
-                      given.client.epochs, given.client.batch_size, given.optimizer.learning_rate,
-                      given.model.settings["channels"])
+        same[name] = (
+            given.data,
+            given.input,
+            given.partition,
+            given.schedule,
+            given.rounds,
+            given.round.clients,
+            given.client.epochs,
+            given.client.batch_size,
+            given.optimizer.learning_rate,
+            given.model.settings["channels"],
+        )
     assert len({repr(values) for values in same.values()}) == 1

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hetero_tf import recipe, registry
-from hetero_tf.errors import BadInput
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.files import shipped
 from hetero_tf.recipe.reader import parse
 
@@ -29,8 +30,19 @@ def test_generated_part_is_current():
 
 def test_every_key_plugin_and_layer_is_in_the_tables():
     tables = recipe.documentation()
-    for key in ("seed", "data.name", "data.fallback", "model.layers", "levels.mix", "round.lost_share",
-                "client.label_cut", "optimizer.clip_norm", "evaluate.best", "checkpoint.keep", "precision"):
+    for key in (
+        "seed",
+        "data.name",
+        "data.fallback",
+        "model.layers",
+        "levels.mix",
+        "round.lost_share",
+        "client.label_cut",
+        "optimizer.clip_norm",
+        "evaluate.best",
+        "checkpoint.keep",
+        "precision",
+    ):
         assert f"| `{key}` |" in tables
     for kind in registry.EXPORTS:
         for name in registry.names(kind):
@@ -76,7 +88,7 @@ def test_overrides_of_the_readme_load(line):
 @pytest.mark.parametrize("name", NAMES)
 def test_comment_states_source_cost_expectation_command_and_override(name):
     text = shipped()[name].read_text("utf-8")
-    comment = text[:text.index("\nname:")]
+    comment = text[: text.index("\nname:")]
     assert all(line.startswith("# ") for line in comment.splitlines())
     run = f"Run: bin/hetero_tf --recipe recipes/{name}.yaml"
     for word in ("Source: ", "Cost: ", "Expect: ", run, "Useful: --set "):
@@ -93,7 +105,11 @@ def test_every_recipe_has_a_tiny_twin_of_the_same_structure(name):
     for part in ("submodel", "merge", "server"):
         assert getattr(tiny.round, part).name == getattr(big.round, part).name
     assert (tiny.partition.name, tiny.input.name, tiny.levels.widths, tiny.levels.mix) == (
-        big.partition.name, big.input.name, big.levels.widths, big.levels.mix)
+        big.partition.name,
+        big.input.name,
+        big.levels.widths,
+        big.levels.mix,
+    )
     assert tiny.rounds == 2 and tiny.data.loader.name in ("synthetic", "digits", "pydoc")
     assert tiny.name == f"tiny_{big.name}"
 
@@ -111,8 +127,14 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_hyper_parameters_are_the_published_ones(name):
     got = recipe.load(name)
-    assert (got.rounds, got.client.epochs, got.client.batch_size, got.evaluate.batch_size, got.optimizer.learning_rate,
-            got.schedule.options["at"]) == PUBLISHED[name]
+    assert (
+        got.rounds,
+        got.client.epochs,
+        got.client.batch_size,
+        got.evaluate.batch_size,
+        got.optimizer.learning_rate,
+        got.schedule.options["at"],
+    ) == PUBLISHED[name]
     assert (got.optimizer.momentum, got.optimizer.weight_decay, got.optimizer.clip_norm) == (0.9, 5.0e-4, 1.0)
     assert got.schedule.options["factor"] == 0.1
     assert (got.partition.options["clients"], got.round.clients) == (100, 10)

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import runs
 
-from hetero_tf import data, experiment, parts, recipe, registry
-from hetero_tf.console import Console
+from hetero_tf import data, recipe
+from hetero_tf.base import registry
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput
 from hetero_tf.recipe.files import shipped
+from hetero_tf.rounds import parts
+from hetero_tf.run import experiment
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -41,6 +44,7 @@ def test_tiny_recipe_runs(path, tmp_path):
 
 def stand_in(given, monkeypatch):
     """What takes the place of a recipe's data where they are not to be had."""
+
     def absent(folder, **options):
         raise NotAvailable("not found in any folder; put it there")
 
@@ -57,6 +61,9 @@ def test_the_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
 
 def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
     given = recipe.load("methods/heterofl", ["partition.least=10"])
-    with pytest.raises(BadInput, match="none of 1000 .* least=10. These are not the data that the recipe is for: "
-                                       ".*digits.*, standing in for cifar10: not found in any folder$"):
+    with pytest.raises(
+        BadInput,
+        match="none of 1000 .* least=10. These are not the data that the recipe is for: "
+        ".*digits.*, standing in for cifar10: not found in any folder$",
+    ):
         parts.split(given, stand_in(given, monkeypatch))

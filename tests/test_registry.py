@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from hetero_tf import models, registry
-from hetero_tf.errors import BadInput
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
+from hetero_tf.models.build import layer_class
 
 PLUGIN = '''
 """A module of a person's own."""
@@ -78,20 +79,28 @@ def test_arguments_of_layers_leave_out_what_the_level_supplies():
     assert list(registry.options("layers", "GELU")) == []
 
 
-@pytest.mark.parametrize("name, file", [
-    ("PaddedConv2D", "padded_conv2d"), ("GELU", "gelu"), ("ReLU", "re_lu"), ("Norm", "norm"),
-    ("StaticBatchNormalization", "static_batch_normalization"), ("MaxPooling2D", "max_pooling2d")])
+@pytest.mark.parametrize(
+    "name, file",
+    [
+        ("PaddedConv2D", "padded_conv2d"),
+        ("GELU", "gelu"),
+        ("ReLU", "re_lu"),
+        ("Norm", "norm"),
+        ("StaticBatchNormalization", "static_batch_normalization"),
+        ("MaxPooling2D", "max_pooling2d"),
+    ],
+)
 def test_snake_case(name, file):
     assert registry.snake_case(name) == file
 
 
 def test_layer_gives_classes_of_keras_and_refuses_others():
     keras = pytest.importorskip("keras")
-    assert models.layer_class("Dense") is keras.layers.Dense
-    assert models.layer_class("Scaler").__module__ == "hetero_tf.layers.scaler"
+    assert layer_class("Dense") is keras.layers.Dense
+    assert layer_class("Scaler").__module__ == "hetero_tf.layers.scaler"
     for name in ("Lambda", "TFSMLayer", "os.system", "keras.layers.Dense"):
         with pytest.raises(BadInput, match=f"^no layer '{name}'"):
-            models.layer_class(name)
+            layer_class(name)
 
 
 def test_plugin_adds_by_the_function_it_defines(plugged):
@@ -108,24 +117,41 @@ def test_plugin_adds_by_the_function_it_defines(plugged):
 
 def test_plugin_adds_layers_defined_in_it_only(plugged):
     pytest.importorskip("keras")
-    name = plugged("own_layers", "import keras\nfrom keras.layers import Dense\n\n\nclass Twice(keras.layers.Layer):\n"
-                                 "    def __init__(self, units: int, scale: float = 1.0, **kwargs):\n"
-                                 "        super().__init__(**kwargs)\n\n\n"
-                                 "class _Hidden(keras.layers.Layer):\n    pass\n")
+    name = plugged(
+        "own_layers",
+        "import keras\nfrom keras.layers import Dense\n\n\nclass Twice(keras.layers.Layer):\n"
+        "    def __init__(self, units: int, scale: float = 1.0, **kwargs):\n"
+        "        super().__init__(**kwargs)\n\n\n"
+        "class _Hidden(keras.layers.Layer):\n    pass\n",
+    )
     assert registry.register_plugin(name) == [("layers", "Twice")]
     assert list(registry.options("layers", "Twice")) == ["units"]
     assert registry.level_arguments("Twice") == {"scale"}
-    assert models.layer_class("Twice").__name__ == "Twice"
+    assert layer_class("Twice").__name__ == "Twice"
 
 
-@pytest.mark.parametrize("name, text, message", [
-    ("nothing_here", "x = 1\n", "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
-                                "of the functions load, build, split, keep, divide, loss, couple, correct, merge, apply, multiplier"),
-    ("broken", "1 / 0\n", "--plugin broken: cannot be imported; ZeroDivisionError: division by zero"),
-    ("prefix", "def keep(size, kept, round, client, seed):\n    pass\n",
-     "--plugin prefix: 'prefix' already exists in submodels; rename yours"),
-    ("borrowed", "from hetero_tf.schedules.steps import multiplier\n", "--plugin borrowed: defines nothing to add"),
-])
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        (
+            "nothing_here",
+            "x = 1\n",
+            "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
+            "of the functions load, build, split, keep, divide, loss, couple, correct, merge, apply, multiplier",
+        ),
+        ("broken", "1 / 0\n", "--plugin broken: cannot be imported; ZeroDivisionError: division by zero"),
+        (
+            "prefix",
+            "def keep(size, kept, round, client, seed):\n    pass\n",
+            "--plugin prefix: 'prefix' already exists in submodels; rename yours",
+        ),
+        (
+            "borrowed",
+            "from hetero_tf.methods.schedules.steps import multiplier\n",
+            "--plugin borrowed: defines nothing to add",
+        ),
+    ],
+)
 def test_plugin_refusals(plugged, name, text, message):
     with pytest.raises(BadInput) as error:
         registry.register_plugin(plugged(name, text))
@@ -146,7 +172,9 @@ def test_default_that_is_no_plain_value_is_a_sentence(plugged):
 
 
 def test_nothing_imports_tensorflow():
-    code = ("import sys; from hetero_tf import recipe, registry; recipe.load('cifar10'); recipe.documentation(); "
-            "print([name for name in ('tensorflow', 'keras', 'tensorflow_datasets') if name in sys.modules])")
+    code = (
+        "import sys; from hetero_tf import recipe, registry; recipe.load('cifar10'); recipe.documentation(); "
+        "print([name for name in ('tensorflow', 'keras', 'tensorflow_datasets') if name in sys.modules])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import plans
-from hetero_tf.packing import pack
+from hetero_tf.planning.packing import pack
+from hetero_tf.planning.plan import Plan
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", ["slots", "cohort"])
@@ -81,7 +81,7 @@ def test_the_order_of_clients_changes_rounding_only(engine):
     rng = np.random.default_rng(0)
     for _ in range(5):
         order = rng.permutation(4)
-        found = run(process, [plans.Plan(*(array[order] for array in plan.arrays()))])[0]
+        found = run(process, [Plan(*(array[order] for array in plan.arrays()))])[0]
         assert tiny.gap(found, reference) < 1e-14
 
 
@@ -89,7 +89,7 @@ def test_equal_clients_give_the_client():
     process = dense()
     for level in range(3):
         one = dataclasses.replace(process.plan(0, [2]), levels=np.asarray([level], np.int32))
-        four = plans.Plan(*(np.repeat(array, 4, axis=0) for array in one.arrays()))
+        four = Plan(*(np.repeat(array, 4, axis=0) for array in one.arrays()))
         assert tiny.same(run(process, [four])[0], run(process, [one])[0])
 
 
@@ -124,8 +124,7 @@ def test_what_no_client_covers_keeps_every_bit_and_the_rest_moves(base):
     level = process.build(process.recipe.levels.names[1])
     for variable in level.trainable_variables:
         before, after = old[variable.path], new[variable.path]
-        index = [oracle.coordinates(process, size, kept, 0, client)
-                 for size, kept in zip(before.shape, variable.shape)]
+        index = [oracle.coordinates(process, size, kept, 0, client) for size, kept in zip(before.shape, variable.shape)]
         covered = np.zeros(before.shape, bool)
         covered[np.ix_(*[oracle.merged(process, own, client) for own in index])] = True
         assert before[~covered].tobytes() == after[~covered].tobytes()
@@ -173,11 +172,14 @@ def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(b
     plan = dataclasses.replace(process.plan(0, [0, 1, 2]), levels=np.full(3, 1, np.int32))
     for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a stack of two, alone in the next one
         order = [plan.clients.tolist().index(client) for client in cohort]
-        packed = pack([plans.Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
+        packed = pack([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
         lost = packed.clients == 1
-        emptied = dataclasses.replace(packed, clients=np.where(lost, -1, packed.clients),
-                                      rows=np.where(lost[..., None, None], -1, packed.rows),
-                                      ticks=np.where((lost | (packed.clients < 0)).all(-1), 0, packed.ticks))
+        emptied = dataclasses.replace(
+            packed,
+            clients=np.where(lost, -1, packed.clients),
+            rows=np.where(lost[..., None, None], -1, packed.rows),
+            ticks=np.where((lost | (packed.clients < 0)).all(-1), 0, packed.ticks),
+        )
         (found, told), (wanted, others) = run_packed(process, packed), run_packed(process, emptied)
         assert tiny.same(found, wanted) and not tiny.same(found, old)
         assert told["finite"].ravel().tolist() == (~lost).ravel().tolist()
@@ -188,17 +190,24 @@ def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(b
 
 def run_packed(process, packed):
     """One call on a given arrangement."""
-    after, found = process._round(process.in_order(process.initialize()),
-                                    [tf.constant(array, tf.int32) for array in packed.arrays()],
-                                    tf.constant([0.1], process.recipe.precision), 0, process._seed)
-    return ({str(place): value.numpy() for place, value in enumerate(after["weights"])},
-            {name: value.numpy() for name, value in found.items()})
+    after, found = process._round(
+        process.in_order(process.initialize()),
+        [tf.constant(array, tf.int32) for array in packed.arrays()],
+        tf.constant([0.1], process.recipe.precision),
+        0,
+        process._seed,
+    )
+    return (
+        {str(place): value.numpy() for place, value in enumerate(after["weights"])},
+        {name: value.numpy() for name, value in found.items()},
+    )
 
 
 @both_engines
 def test_lost_clients_are_counted_whatever_stack_they_are_in(engine):
-    process = with_nan(tiny.process(tiny.DENSE, f"engine={engine}", "levels.mix=a-c",
-                                    data=tiny.images(kind=np.float32)), client=1)
+    process = with_nan(
+        tiny.process(tiny.DENSE, f"engine={engine}", "levels.mix=a-c", data=tiny.images(kind=np.float32)), client=1
+    )
     x = process.parts.x.numpy()
     x[process.partition.train[3][0]] = np.inf
     process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf import seeds
+from hetero_tf.base import seeds
 
 MANY = 200_000
 MASK = 2**64 - 1
@@ -31,13 +31,13 @@ def splitmix64(state):
 def test_splitmix64_itself_has_the_known_first_outputs():
     # Seed 1234567: the values that the Rosetta Code page on SplitMix64 lists.
     states = [(1234567 + step * 0x9E3779B97F4A7C15) & MASK for step in (1, 2, 3)]
-    assert [splitmix64(state) for state in states] == [
-        6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [splitmix64(state) for state in states] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_uniform_is_splitmix64_at_a_position():
-    first, second = (int(key) for key in
-                     np.random.SeedSequence(seeds.entropy(3, "levels", 8)).generate_state(2, np.uint64))
+    first, second = (
+        int(key) for key in np.random.SeedSequence(seeds.entropy(3, "levels", 8)).generate_state(2, np.uint64)
+    )
     for client in (0, 1, 77, 10**6, 2**31 - 1):
         word = client
         for key in (first, second):

@@ -179,8 +179,9 @@ def test_processes_that_are_no_number_are_refused_instead_of_running_nothing(che
     stub(checkout.parent / "stubs", "python3", complete=0)
     done = start(checkout, "-j", *given, command="test")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == ("bin/test: -j must be followed by a number of processes, such as 2. "
-                           f"Received: {''.join(given[:1])}\n")
+    assert done.stderr == (
+        f"bin/test: -j must be followed by a number of processes, such as 2. Received: {''.join(given[:1])}\n"
+    )
 
 
 def test_processes_with_one_folder_of_claims_run_every_test_once(tmp_path):
@@ -385,4 +386,4 @@ def test_every_required_package_is_looked_for_at_start(metadata):
 def test_recipes_are_packaged_and_the_command_is_declared(metadata):
     assert "hetero_tf.recipes" in metadata["packages"]
     assert metadata["package_dir"] == {"hetero_tf.recipes": "recipes"}
-    assert metadata["entry_points"] == {"console_scripts": ["hetero_tf=hetero_tf.cli:main"]}
+    assert metadata["entry_points"] == {"console_scripts": ["hetero_tf=hetero_tf.cli.commands:main"]}

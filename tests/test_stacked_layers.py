@@ -6,10 +6,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import errors, recipe, registry
+from hetero_tf import recipe
+from hetero_tf.base import errors, registry
 from hetero_tf.layers import padded_conv2d
 from hetero_tf.layers.stacked.forms import leading_shape
-from hetero_tf.models import build_model, is_seed, layer_class
+from hetero_tf.models.build import build_model, layer_class
+from hetero_tf.models.variables import is_seed
 
 K = 3
 IMAGE, VECTOR, ROWS, TOKENS = (5, 6, 6, 8), (5, 8), (4, 5, 8), (4, 5)
@@ -17,14 +19,28 @@ ANY = [(IMAGE, False), (IMAGE, True), (VECTOR, False), (VECTOR, True), (ROWS, Tr
 # (layer, arguments, shape of one client's input, whether the clients lead).
 CASES = [
     *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "bn", "wbn", "in", "gn", "ln", "none")],
-    *[("PaddedConv2D", {"filters": 6, "kernel_size": size, "stride": stride, "use_bias": size == 3}, IMAGE, False)
-      for size in (1, 3) for stride in (1, 2)],
-    *[("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
-      for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))],
-    *[("PreActivationBlock", {"filters": filters, "residual": "activated", "scaler_at": "products", "scale": 0.5},
-       IMAGE, False) for filters in (6, 8)],
-    *[("PostActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
-      for filters, stride, norm in ((8, 1, "bn"), (8, 2, "gn"))],
+    *[
+        ("PaddedConv2D", {"filters": 6, "kernel_size": size, "stride": stride, "use_bias": size == 3}, IMAGE, False)
+        for size in (1, 3)
+        for stride in (1, 2)
+    ],
+    *[
+        ("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
+        for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))
+    ],
+    *[
+        (
+            "PreActivationBlock",
+            {"filters": filters, "residual": "activated", "scaler_at": "products", "scale": 0.5},
+            IMAGE,
+            False,
+        )
+        for filters in (6, 8)
+    ],
+    *[
+        ("PostActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
+        for filters, stride, norm in ((8, 1, "bn"), (8, 2, "gn"))
+    ],
     *[("PaddedDepthwiseConv2D", {"stride": stride}, IMAGE, False) for stride in (1, 2)],
     ("SeparableBlock", {"filters": 6, "norm": "bn", "scale": 0.5}, IMAGE, False),
     ("AttentionGate", {"norm": "in", "scale": 0.5}, IMAGE, False),
@@ -72,17 +88,23 @@ def compare(one, twin, inputs):
     """Runs `one` for every client and `twin` once, on random values and keys; all outputs and gradients must agree."""
     rng = np.random.default_rng(0)
     values = [[rng.normal(size=v.shape) for v in one.trainable_variables] for _ in range(K)]
-    states = [[rng.integers(0, 2**31, v.shape) if is_seed(v) else np.zeros(v.shape)
-               for v in one.non_trainable_variables] for _ in range(K)]
+    states = [
+        [rng.integers(0, 2**31, v.shape) if is_seed(v) else np.zeros(v.shape) for v in one.non_trainable_variables]
+        for _ in range(K)
+    ]
     factors = rng.normal(size=(K, *one.compute_output_shape(inputs[0].shape)))
     apart = [run(one, *given) for given in zip(values, states, inputs, factors)]
 
     def joined(parts, variables):
         return [together([part[place] for part in parts], len(v.shape)) for place, v in enumerate(variables)]
 
-    outputs, gradients = run(twin, joined(values, twin.trainable_variables),
-                             joined(states, twin.non_trainable_variables), together(inputs, len(twin.input_shape)),
-                             together(factors, len(twin.output_shape)))
+    outputs, gradients = run(
+        twin,
+        joined(values, twin.trainable_variables),
+        joined(states, twin.non_trainable_variables),
+        together(inputs, len(twin.input_shape)),
+        together(factors, len(twin.output_shape)),
+    )
     np.testing.assert_allclose(outputs, together([found for found, _ in apart], outputs.ndim), atol=1e-10)
     for place, gradient in enumerate(gradients):
         expected = together([found[place] for _, found in apart], gradient.ndim)
@@ -130,8 +152,10 @@ def test_a_recipes_model_of_k_clients_equals_k_models(name):
 
 
 def test_a_batch_of_as_many_examples_as_clients_is_no_leading_form():
-    one, twin = (build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 0.5, 0.5, 9, "float64", clients=clients)
-                 for clients in (1, K))
+    one, twin = (
+        build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 0.5, 0.5, 9, "float64", clients=clients)
+        for clients in (1, K)
+    )
     compare(one, twin, list(np.random.default_rng(4).normal(size=(K, K, 5, 5, 2))))
 
 
@@ -158,15 +182,20 @@ def test_channels_that_are_not_those_of_all_clients_are_refused():
 def test_a_layer_that_knows_nothing_of_clients_gets_variables_of_another_shape():
     """Nobody can take such a twin for a stack: neither the last axis alone grows nor do the clients lead."""
     for kind, arguments in (("Conv2D", {"filters": 4, "kernel_size": 3}), ("DepthwiseConv2D", {"kernel_size": 3})):
-        one, twin = (keras.Model(inputs, layer_class(kind, K)(**arguments)(inputs))
-                     for inputs in (keras.Input((6, 6, 2)), keras.Input((6, 6, 2 * K))))
+        one, twin = (
+            keras.Model(inputs, layer_class(kind, K)(**arguments)(inputs))
+            for inputs in (keras.Input((6, 6, 2)), keras.Input((6, 6, 2 * K)))
+        )
         assert twin.trainable_variables[0].shape[:-1] != one.trainable_variables[0].shape[:-1]
         assert len(twin.trainable_variables[0].shape) == len(one.trainable_variables[0].shape)
 
 
 def test_stacked_layers_are_made_again_from_their_config():
-    for kind, arguments in (("Dense", {"units": 4, "activation": "relu"}), ("Flatten", {}),
-                            ("LayerNormalization", {"epsilon": 0.1, "center": False})):
+    for kind, arguments in (
+        ("Dense", {"units": 4, "activation": "relu"}),
+        ("Flatten", {}),
+        ("LayerNormalization", {"epsilon": 0.1, "center": False}),
+    ):
         layer = layer_class(kind, K)(**arguments)
         again = type(layer).from_config(layer.get_config())
         assert again.get_config() == layer.get_config()

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf import layout
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
-from hetero_tf.stacks import CannotStack, build_stack
+from hetero_tf.rounds import layout
+from hetero_tf.rounds.stack import CannotStack, build_stack
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
 
@@ -95,6 +95,7 @@ def test_seeds_of_dropout_belong_to_key_and_layer_and_nothing_else_is_kept(both)
 
 def sequential(*make, shape=(6, 6, 4)):
     """`clients -> model` of layers that `make` gives for so many clients."""
+
     def build(clients):
         inputs = outputs = keras.Input((*shape[:-1], clients * shape[-1]))
         for one in make:
@@ -121,12 +122,19 @@ def test_a_model_of_known_layers_is_stacked():
     assert build_stack(build(1), build, 4).clients == 4
 
 
-@pytest.mark.parametrize(("layer", "sentence"), [
-    (lambda clients: keras.layers.Conv2D(8, 3, name="plain"),
-     r"the variable plain/kernel has shape \(3, 3, 8, 8\), which is not that of 2 clients with \(3, 3, 4, 8\) each"),
-    (lambda clients: keras.layers.DepthwiseConv2D(3, name="deep"),
-     r"the variable deep/kernel has shape \(3, 3, 8, 1\), which is not that of 2 clients with \(3, 3, 4, 1\) each"),
-])
+@pytest.mark.parametrize(
+    ("layer", "sentence"),
+    [
+        (
+            lambda clients: keras.layers.Conv2D(8, 3, name="plain"),
+            r"the variable plain/kernel has shape \(3, 3, 8, 8\), which is not that of 2 clients with \(3, 3, 4, 8\) each",
+        ),
+        (
+            lambda clients: keras.layers.DepthwiseConv2D(3, name="deep"),
+            r"the variable deep/kernel has shape \(3, 3, 8, 1\), which is not that of 2 clients with \(3, 3, 4, 1\) each",
+        ),
+    ],
+)
 def test_a_keras_layer_without_a_stacked_form_is_refused_by_its_shapes(layer, sentence):
     build = sequential(layer, pool, head)
     with pytest.raises(CannotStack, match=f"^{sentence}$"):

@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.rounds import reached
+from hetero_tf.rounds.round import reached
 
-BLOCKS = tiny.IMAGES.replace("    - GlobalAveragePooling2D\n    - Dense: {units: !classes, kernel_init",
-                             "    - PreActivationBlock: {filters: !w 12}\n    - PreActivationBlock: {filters: !w 12}\n"
-                             "    - [GlobalAveragePooling2D, Dense: {units: !classes, kernel_init").replace(
-                                 "fan_in_uniform}\n", "fan_in_uniform}]\n", 1)
+BLOCKS = tiny.IMAGES.replace(
+    "    - GlobalAveragePooling2D\n    - Dense: {units: !classes, kernel_init",
+    "    - PreActivationBlock: {filters: !w 12}\n    - PreActivationBlock: {filters: !w 12}\n"
+    "    - [GlobalAveragePooling2D, Dense: {units: !classes, kernel_init",
+).replace("fan_in_uniform}\n", "fan_in_uniform}]\n", 1)
 STAGED = ("levels.widths={a: 1, b: 1}", "levels.mix=a-b", "levels.budgets={a: 1, b: 1/2}", "client.stages=blockwise")
 
 
@@ -22,7 +23,7 @@ def cut(plan, stages, staged):
     for slot, level in enumerate(plan.levels):
         if level == 1:
             steps[slot] = steps[slot] * stages // staged
-            rows[slot, steps[slot]:] = -1
+            rows[slot, steps[slot] :] = -1
     return dataclasses.replace(plan, rows=rows, steps=steps)
 
 
@@ -60,9 +61,14 @@ def test_a_unit_is_the_mean_of_those_who_trained_it(process):
     plan = of_levels(process, [0, 2], [0, 1])
     short = cut(plan, 1, 3)
     (place,) = np.flatnonzero(plan.levels == 0)
-    alone = dataclasses.replace(plan, outcome={}, **{
-        name: getattr(plan, name)[place:place + 1]
-        for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")})
+    alone = dataclasses.replace(
+        plan,
+        outcome={},
+        **{
+            name: getattr(plan, name)[place : place + 1]
+            for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")
+        },
+    )
     _, both, _ = trained(process, short)
     _, full, _ = trained(process, plan)
     _, one, _ = trained(process, alone)
@@ -77,9 +83,13 @@ def test_counted_values_are_merged_whatever_stage_was_reached():
     plan = of_levels(process, [0, 2], [0, 1])
     old, both, _ = trained(process, cut(plan, 1, 3))
     (place,) = np.flatnonzero(plan.levels == 0)
-    alone = dataclasses.replace(plan, **{
-        name: getattr(plan, name)[place:place + 1]
-        for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")})
+    alone = dataclasses.replace(
+        plan,
+        **{
+            name: getattr(plan, name)[place : place + 1]
+            for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")
+        },
+    )
     _, one, _ = trained(process, alone)
     path = "3_0_pre_activation_block/conv1/kernel"
     np.testing.assert_allclose(both[path], (old[path] + one[path]) / 2, atol=1e-6)
@@ -93,8 +103,11 @@ def test_stages_are_reached_by_the_steps_that_are_there():
 
 
 def test_late_clients_of_blockwise_training_return_whole_stages():
-    process = tiny.process(BLOCKS, *STAGED, "availability={deadline: 0.5, seconds_per_step: {a: 0.01, b: 0.03}, "
-                                            "spread: 0.4, late: partial}")
+    process = tiny.process(
+        BLOCKS,
+        *STAGED,
+        "availability={deadline: 0.5, seconds_per_step: {a: 0.01, b: 0.03}, spread: 0.4, late: partial}",
+    )
     state, kept = process.initialize(), set()
     for round in range(8):
         plan = process.plan(round)

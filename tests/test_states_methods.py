@@ -7,15 +7,21 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf import states
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
+from hetero_tf.run.checkpoint import open_newest, packed
 from hetero_tf.store import sealed
 
 
 def keeping():
     """Slots, personal units and memory at once."""
-    return tiny.shared(methods.DENSE, "levels.mix=b1", 'round.personal=["0"]', *methods.PLAIN,
-                       "client.correction={name: dynamic, alpha: 0.3}", methods.server("dynamic", alpha=0.3))
+    return tiny.shared(
+        methods.DENSE,
+        "levels.mix=b1",
+        'round.personal=["0"]',
+        *methods.PLAIN,
+        "client.correction={name: dynamic, alpha: 0.3}",
+        methods.server("dynamic", alpha=0.3),
+    )
 
 
 def ensemble():
@@ -25,7 +31,7 @@ def ensemble():
 
 def everything(state):
     """All arrays of a state, by name."""
-    return {name: np.asarray(value) for name, value in states.packed(state, {}).items()}
+    return {name: np.asarray(value) for name, value in packed(state, {}).items()}
 
 
 def play(process, state, rounds):
@@ -34,14 +40,18 @@ def play(process, state, rounds):
     return state
 
 
-@pytest.mark.parametrize(("build", "kept"), [
-    (keeping, {"server/drift", "clients/personal", "clients/memory"}),
-    (ensemble, {"server/first_moment", "server/second_moment"})])
+@pytest.mark.parametrize(
+    ("build", "kept"),
+    [
+        (keeping, {"server/drift", "clients/personal", "clients/memory"}),
+        (ensemble, {"server/first_moment", "server/second_moment"}),
+    ],
+)
 def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_path):
     process = build()
     state = play(process, process.initialize(), 2)
-    sealed.save(tmp_path / "checkpoints", state.round, states.packed(state, {}), {}, 1)
-    found, statistics, _, skipped = states.open_newest(tmp_path / "checkpoints", process)
+    sealed.save(tmp_path / "checkpoints", state.round, packed(state, {}), {}, 1)
+    found, statistics, _, skipped = open_newest(tmp_path / "checkpoints", process)
     assert (found.round, statistics, skipped) == (2, {}, ())
     assert tiny.same(everything(found), everything(state))
     moved = {name.rsplit("/", 2)[0] for name, value in everything(found).items() if value.any()}
@@ -55,8 +65,9 @@ def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_pa
 def test_every_table_is_sealed_under_its_own_name():
     paths = [f"{unit}_{place}_dense/{name}" for unit, place in ((0, 1), (1, 0)) for name in ("kernel", "bias")]
     tables = {"weights": paths, "server/drift": paths, "clients/personal": paths[:2], "clients/memory": paths}
-    assert set(states.packed(keeping().initialize(), {})) == {
-        f"{table}/{path}" for table, own in tables.items() for path in own}
+    assert set(packed(keeping().initialize(), {})) == {
+        f"{table}/{path}" for table, own in tables.items() for path in own
+    }
     shapes = {name: value.shape for name, value in everything(keeping().initialize()).items()}
     assert all(shape[0] == 4 for name, shape in shapes.items() if name.startswith("clients/"))
     assert shapes["clients/personal/0_1_dense/kernel"] == (4, *shapes["weights/0_1_dense/kernel"])
@@ -65,6 +76,6 @@ def test_every_table_is_sealed_under_its_own_name():
 def test_a_state_of_another_method_is_refused(tmp_path):
     plain = tiny.process(methods.DENSE, "levels.mix=b1")
     state = plain.initialize()
-    sealed.save(tmp_path / "checkpoints", 0, states.packed(state, {}), {}, 1)
+    sealed.save(tmp_path / "checkpoints", 0, packed(state, {}), {}, 1)
     with pytest.raises(BadInput, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
-        states.open_newest(tmp_path / "checkpoints", keeping())
+        open_newest(tmp_path / "checkpoints", keeping())

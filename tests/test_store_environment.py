@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetero_tf.store import environment as module
+from hetero_tf.store.environment import differences, environment, fingerprint, load, processor, save, version
 from hetero_tf.store.files import Damaged
 
 THREADS, EXTRA = {"intra_op": 1, "inter_op": 2}, {"determinism": True}
@@ -21,14 +21,14 @@ THREADS, EXTRA = {"intra_op": 1, "inter_op": 2}, {"determinism": True}
 
 @pytest.fixture
 def facts():
-    return module.environment(THREADS, EXTRA)
+    return environment(THREADS, EXTRA)
 
 
 def test_contents(facts):
     assert facts["versions"]["numpy"] == np.__version__
     assert facts["python"] == platform.python_version()
     assert (facts["threads"], facts["settings"]) == (THREADS, EXTRA)
-    assert module.version("no-such-package-here") is None
+    assert version("no-such-package-here") is None
 
 
 def test_nothing_personal(facts):
@@ -39,70 +39,78 @@ def test_nothing_personal(facts):
 
 
 def test_asks_for_versions_without_importing():
-    code = ("import sys; from hetero_tf.store import environment; environment.environment({}, {}); "
-            "print([name for name in ('tensorflow', 'keras', 'tensorflow_datasets') if name in sys.modules])")
+    code = (
+        "import sys; from hetero_tf.store import environment; environment.environment({}, {}); "
+        "print([name for name in ('tensorflow', 'keras', 'tensorflow_datasets') if name in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert result.stdout == "[]\n", result.stderr
 
 
-@pytest.mark.parametrize("section, name, value, said", [
-    ("versions", "tensorflow", "9.9", "tensorflow was {!r}, is '9.9'"),
-    ("versions", "keras", "9.9", "keras was {!r}, is '9.9'"),
-    ("versions", "numpy", "9.9", "numpy was {!r}, is '9.9'"),
-    ("cpu", "flags", "0", "cpu.flags was {!r}, is '0'"),
-    ("cpu", "model", "Z80", "cpu.model was {!r}, is 'Z80'"),
-    ("threads", "intra_op", 7, "threads.intra_op was {!r}, is 7"),
-    ("settings", "determinism", False, "settings.determinism was {!r}, is False"),
-    ("settings", "device", "gpu", "settings.device was {!r}, is 'gpu'"),
-    ("settings", "clients_at_once", {"a": 1}, "settings.clients_at_once was {!r}, is {{'a': 1}}"),
-    ("settings", "compiled", True, "settings.compiled was {!r}, is True"),
-    ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
-])
+@pytest.mark.parametrize(
+    "section, name, value, said",
+    [
+        ("versions", "tensorflow", "9.9", "tensorflow was {!r}, is '9.9'"),
+        ("versions", "keras", "9.9", "keras was {!r}, is '9.9'"),
+        ("versions", "numpy", "9.9", "numpy was {!r}, is '9.9'"),
+        ("cpu", "flags", "0", "cpu.flags was {!r}, is '0'"),
+        ("cpu", "model", "Z80", "cpu.model was {!r}, is 'Z80'"),
+        ("threads", "intra_op", 7, "threads.intra_op was {!r}, is 7"),
+        ("settings", "determinism", False, "settings.determinism was {!r}, is False"),
+        ("settings", "device", "gpu", "settings.device was {!r}, is 'gpu'"),
+        ("settings", "clients_at_once", {"a": 1}, "settings.clients_at_once was {!r}, is {{'a': 1}}"),
+        ("settings", "compiled", True, "settings.compiled was {!r}, is True"),
+        ("threads", "inter_op", 4, "threads.inter_op was {!r}, is 4"),
+    ],
+)
 def test_what_decides_changes_the_fingerprint(facts, section, name, value, said):
     other = copy.deepcopy(facts)
     other[section][name] = value
-    assert module.fingerprint(other) != module.fingerprint(facts)
-    assert module.differences(facts, other) == [said.format(facts[section].get(name))]
+    assert fingerprint(other) != fingerprint(facts)
+    assert differences(facts, other) == [said.format(facts[section].get(name))]
 
 
 @pytest.mark.parametrize("change", [{"python": "3.99"}, {"platform": "Plan 9"}, {"cores": 999}])
 def test_what_does_not_decide_leaves_it(facts, change):
-    assert module.fingerprint(facts | change) == module.fingerprint(facts)
-    assert module.differences(facts, facts | change) == []
+    assert fingerprint(facts | change) == fingerprint(facts)
+    assert differences(facts, facts | change) == []
 
 
 def test_cores_decide_when_tensorflow_chooses_the_threads():
-    facts = module.environment({"intra_op": 0}, {})
-    assert module.differences(facts, facts | {"cores": 999}) == [f"cores was {facts['cores']}, is 999"]
+    facts = environment({"intra_op": 0}, {})
+    assert differences(facts, facts | {"cores": 999}) == [f"cores was {facts['cores']}, is 999"]
 
 
 def test_fingerprint_ignores_order(facts):
     turned = {name: facts[name] for name in reversed(facts)} | {"threads": {"inter_op": 2, "intra_op": 1}}
-    assert module.fingerprint(turned) == module.fingerprint(facts)
-    assert len(module.fingerprint(facts)) == 64
+    assert fingerprint(turned) == fingerprint(facts)
+    assert len(fingerprint(facts)) == 64
 
 
 def test_processor_file(tmp_path):
     """Only vector flags count; a microcode update that adds `md_clear` must not stop a run."""
+
     def described(flags):
-        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: Chip 5\nflags\t\t: {flags}\n\n"
-                                          "processor\t: 1\nmodel name\t: other\nflags\t\t: none\n")
-        return module.processor(tmp_path / "cpuinfo")
+        (tmp_path / "cpuinfo").write_text(
+            f"processor\t: 0\nmodel name\t: Chip 5\nflags\t\t: {flags}\n\n"
+            "processor\t: 1\nmodel name\t: other\nflags\t\t: none\n"
+        )
+        return processor(tmp_path / "cpuinfo")
 
     expected = hashlib.sha256(b"avx2 fma sse4_2 ssse3").hexdigest()[:16]
     assert described("fpu sse4_2 avx2 fma ssse3") == ("Chip 5", expected)
     assert described("ssse3 sse4_2 avx2 fma md_clear ibrs") == ("Chip 5", expected)
     assert described("sse4_2 avx2 fma ssse3 avx512f")[1] != expected
-    assert module.processor(tmp_path / "missing")[1] is None
+    assert processor(tmp_path / "missing")[1] is None
 
 
 def test_save_and_load(tmp_path, facts):
-    module.save(tmp_path / "e.json", facts)
-    assert module.load(tmp_path / "e.json") == facts
+    save(tmp_path / "e.json", facts)
+    assert load(tmp_path / "e.json") == facts
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"versions": [], "cpu": {}, "threads": {}, "settings": {}}'])
 def test_a_file_that_is_no_environment(tmp_path, text):
     (tmp_path / "e.json").write_text(text)
     with pytest.raises(Damaged, match="e.json: is not an environment, expected a dict with versions, cpu, threads"):
-        module.load(tmp_path / "e.json")
+        load(tmp_path / "e.json")

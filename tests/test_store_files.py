@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import BadInput, DiskProblem
 from hetero_tf.store import files, plain_json
 
 
@@ -62,9 +62,14 @@ def test_read_refuses_too_much(tmp_path):
         files.read(tmp_path / "a", 4)
 
 
-@pytest.mark.parametrize("number, kind, text", [
-    (5, files.Damaged, "could not read: Input/output error"), (24, DiskProblem, "could not read: Too many open files"),
-    (13, DiskProblem, "could not read: Permission denied")])
+@pytest.mark.parametrize(
+    "number, kind, text",
+    [
+        (5, files.Damaged, "could not read: Input/output error"),
+        (24, DiskProblem, "could not read: Too many open files"),
+        (13, DiskProblem, "could not read: Permission denied"),
+    ],
+)
 def test_only_errors_of_the_file_itself_count_as_damage(tmp_path, monkeypatch, number, kind, text):
     def refuse(*args, **options):
         raise OSError(number, os.strerror(number))
@@ -84,11 +89,12 @@ def random_value(rng, depth):
         return [random_value(rng, depth - 1) for _ in range(rng.integers(4))]
     if kind == 6:
         return {f'k"[{i}\\': random_value(rng, depth - 1) for i in range(rng.integers(4))}
-    return [None, bool(rng.integers(2)), int(rng.integers(-2**62, 2**62)), float(rng.normal()), 'a"]}{[\\"é核'][kind]
+    return [None, bool(rng.integers(2)), int(rng.integers(-(2**62), 2**62)), float(rng.normal()), 'a"]}{[\\"é核'][kind]
 
 
 def test_json_round_trip_and_depth():
     """Measured depth against a recursive count, over random values with brackets and quotes in their strings."""
+
     def count(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
         return 0 if inner is None else 1 + max(map(count, inner), default=0)
@@ -101,11 +107,20 @@ def test_json_round_trip_and_depth():
         assert plain_json.depth(data.decode()) == count(value)
 
 
-@pytest.mark.parametrize("text, said", [
-    (b"[1e999]", "1e999 is too large for a number"), (b"[-Infinity]", "-Infinity is not a number"),
-    (b'["\\ud800"]', "surrogates not allowed"), (b'{"a": 1, "a": 1}', "key 'a' appears twice"),
-    (b"[" + b"9" * 5000 + b"]", "4300"), (b"[1] x", "Extra data"), (b"[" * 33 + b"]" * 33, "deeper than 32"),
-    (b'"' + b'\\"' * 10**5, "Unterminated string"), (b"]" * 50 + b"[" * 82, "Expecting value")])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (b"[1e999]", "1e999 is too large for a number"),
+        (b"[-Infinity]", "-Infinity is not a number"),
+        (b'["\\ud800"]', "surrogates not allowed"),
+        (b'{"a": 1, "a": 1}', "key 'a' appears twice"),
+        (b"[" + b"9" * 5000 + b"]", "4300"),
+        (b"[1] x", "Extra data"),
+        (b"[" * 33 + b"]" * 33, "deeper than 32"),
+        (b'"' + b'\\"' * 10**5, "Unterminated string"),
+        (b"]" * 50 + b"[" * 82, "Expecting value"),
+    ],
+)
 def test_json_refusals(text, said):
     with pytest.raises(files.Damaged, match=f"^x.json: is not plain JSON: .*{said}"):
         plain_json.parse(text, "x.json")
@@ -119,14 +134,19 @@ def test_json_depth_limit_is_exact():
     assert plain_json.parse(b"[" * 32 + b"]" * 32, "f") is not None
 
 
-@pytest.mark.parametrize("value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}],
-                                   {"a": nested(40)}])
+@pytest.mark.parametrize(
+    "value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}], {"a": nested(40)}]
+)
 def test_json_that_could_not_be_read_back_is_not_written(value):
     with pytest.raises(BadInput, match="^`v` must hold finite numbers, strings, lists and dicts only. Received: "):
         plain_json.dump(value, "`v`")
 
 
 def test_finite_turns_numpy_into_numbers_and_nan_into_none():
-    row = {"a": np.float32("nan"), "b": [np.int64(3), -math.inf], "c": np.array([1.5, np.inf]),
-           "d": (True, np.bool_(0))}
+    row = {
+        "a": np.float32("nan"),
+        "b": [np.int64(3), -math.inf],
+        "c": np.array([1.5, np.inf]),
+        "d": (True, np.bool_(0)),
+    }
     assert plain_json.finite(row) == {"a": None, "b": [3, None], "c": [1.5, None], "d": [True, False]}

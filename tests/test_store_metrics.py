@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.store import metrics
 from hetero_tf.store.files import Damaged
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hetero_tf.errors import BadInput, DiskProblem, Locked
+from hetero_tf.base.errors import BadInput, DiskProblem, Locked
 from hetero_tf.store.files import Damaged
 from hetero_tf.store.run_folder import RunFolder
 
@@ -15,11 +15,20 @@ def contents(path):
 
 def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
-    names = {name: getattr(run, name).name for name in
-             ("recipe", "checkpoints", "best", "metrics", "environment", "partition", "log", "export")}
-    assert names == {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "metrics": "metrics.jsonl",
-                     "environment": "environment.json", "partition": "partition.npz", "log": "log.txt",
-                     "export": "export"}
+    names = {
+        name: getattr(run, name).name
+        for name in ("recipe", "checkpoints", "best", "metrics", "environment", "partition", "log", "export")
+    }
+    assert names == {
+        "recipe": "recipe.yaml",
+        "checkpoints": "checkpoints",
+        "best": "best",
+        "metrics": "metrics.jsonl",
+        "environment": "environment.json",
+        "partition": "partition.npz",
+        "log": "log.txt",
+        "export": "export",
+    }
     assert run.log.parent == run.path and os.listdir(tmp_path) == []
 
 
@@ -92,16 +101,20 @@ def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, m
 
 def test_a_file_is_refused(tmp_path):
     (tmp_path / "run").write_text("text")
-    with pytest.raises(BadInput, match="run: is a file, not a folder; choose another run folder"), \
-            RunFolder(tmp_path / "run").lock():
+    with (
+        pytest.raises(BadInput, match="run: is a file, not a folder; choose another run folder"),
+        RunFolder(tmp_path / "run").lock(),
+    ):
         pass
     assert (tmp_path / "run").read_text() == "text"
 
 
 def test_a_path_through_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("text")
-    with pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"), \
-            RunFolder(tmp_path / "file" / "run").lock():
+    with (
+        pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"),
+        RunFolder(tmp_path / "file" / "run").lock(),
+    ):
         pass
 
 
@@ -126,8 +139,10 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     (tmp_path / "target").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
-    with pytest.raises(DiskProblem, match="run.lock: could not lock: Too many levels of symbolic links"), \
-            RunFolder(tmp_path / "run").lock():
+    with (
+        pytest.raises(DiskProblem, match="run.lock: could not lock: Too many levels of symbolic links"),
+        RunFolder(tmp_path / "run").lock(),
+    ):
         pass
     assert (tmp_path / "target").read_text() == "mine"
 

@@ -11,9 +11,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from hetero_tf.errors import BadInput
-from hetero_tf.store import arrays as packing
+from hetero_tf.base.errors import BadInput
 from hetero_tf.store import sealed
+from hetero_tf.store.arrays import DTYPES
 from hetero_tf.store.files import Damaged
 
 KERNEL = np.arange(6, dtype="f4").reshape(2, 3)
@@ -28,8 +28,11 @@ def saved(folder, numbers=(5,), keep=2):
 
 def test_all_dtypes_and_shapes_round_trip_bit_for_bit(tmp_path):
     rng = np.random.default_rng(0)
-    arrays = {f"{dtype} {shape}": rng.integers(0, 2, shape).astype(dtype)
-              for dtype in packing.DTYPES for shape in [(), (0,), (3, 0, 2), (1,), (2, 3, 4)]}
+    arrays = {
+        f"{dtype} {shape}": rng.integers(0, 2, shape).astype(dtype)
+        for dtype in DTYPES
+        for shape in [(), (0,), (3, 0, 2), (1,), (2, 3, 4)]
+    }
     arrays["nan"] = np.array([np.nan, -0.0, np.inf, 5e-324])
     arrays["../../etc/passwd"] = KERNEL.T
     arrays["Straße/核 \n"] = KERNEL[::-1, ::2]
@@ -99,8 +102,11 @@ def test_nothing_there_is_none_but_nothing_whole_is_an_error(tmp_path):
     assert sealed.load_newest(tmp_path / "missing") is None
     assert sealed.load_newest(tmp_path) is None
     os.truncate(saved(tmp_path) / "MANIFEST.json", 0)
-    with pytest.raises(BadInput, match=r"none of its 1 rounds is whole .*MANIFEST.json: is not plain JSON.*"
-                                       r"restore one from a copy, or delete the folder to start again"):
+    with pytest.raises(
+        BadInput,
+        match=r"none of its 1 rounds is whole .*MANIFEST.json: is not plain JSON.*"
+        r"restore one from a copy, or delete the folder to start again",
+    ):
         sealed.load_newest(tmp_path)
 
 
@@ -116,19 +122,26 @@ def test_readers_do_not_sweep_and_saving_does(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["notes.txt", "round-000005", "round-000006"]
 
 
-@pytest.mark.parametrize("expect, text", [
-    (SPECS | {"dense/kernel": ((2, 4), "float32")}, "array 'dense/kernel' is float32[2, 3], expected float32[2, 4]"),
-    (SPECS | {"step": ((), "int32")}, "array 'step' is int64[], expected int32[]"),
-    (SPECS | {"bias": ((3,), "float32")}, "array 'bias' is missing, expected float32[3]"),
-    ({"step": ((), "int64")}, "array 'dense/kernel' is not expected"),
-])
+@pytest.mark.parametrize(
+    "expect, text",
+    [
+        (
+            SPECS | {"dense/kernel": ((2, 4), "float32")},
+            "array 'dense/kernel' is float32[2, 3], expected float32[2, 4]",
+        ),
+        (SPECS | {"step": ((), "int32")}, "array 'step' is int64[], expected int32[]"),
+        (SPECS | {"bias": ((3,), "float32")}, "array 'bias' is missing, expected float32[3]"),
+        ({"step": ((), "int64")}, "array 'dense/kernel' is not expected"),
+    ],
+)
 def test_other_arrays_than_expected(tmp_path, expect, text):
     path = saved(tmp_path)
     os.truncate(path / "arrays.npz", 0)  # the comparison comes before the arrays are looked at
     with pytest.raises(BadInput) as refusal:
         sealed.load_newest(tmp_path, expect)
-    assert str(refusal.value) == (f"{path}: {text}; it was saved by another recipe: continue with that one, "
-                                  "or choose a new run folder")
+    assert str(refusal.value) == (
+        f"{path}: {text}; it was saved by another recipe: continue with that one, or choose a new run folder"
+    )
 
 
 def test_expected_arrays_load(tmp_path):
@@ -136,18 +149,21 @@ def test_expected_arrays_load(tmp_path):
     assert sealed.load_newest(tmp_path, SPECS).arrays["step"] == 5
 
 
-@pytest.mark.parametrize("arrays, info, keep, number, text", [
-    ({"x": np.array([{}])}, {}, 1, 0, r"array 'x' must hold numbers or bools. Received: dtype=\|O"),
-    ({"x": np.array(["a"])}, {}, 1, 0, "array 'x' must hold numbers or bools. Received: dtype=<U1"),
-    ({"x": np.zeros(2, ">f4")}, {}, 1, 0, "Received: dtype=>f4"),
-    ({"x": np.zeros(2, "f4,i4")}, {}, 1, 0, r"Received: dtype=\|V8"),
-    ({3: KERNEL}, {}, 1, 0, "array names must be text. Received: name=3"),
-    ({}, {"loss": np.nan}, 1, 0, "`info` must hold finite numbers.*Out of range float"),
-    ({}, {"loss": np.float32(1)}, 1, 0, "`info` must hold finite numbers.*float32"),
-    ({}, {0: "a"}, 1, 0, "keys .0. that are not all text"),
-    ({}, {}, 0, 0, "`keep` must be at least 1.*keep=0, round_number=0"),
-    ({}, {}, 1, -1, "`round_number` at least 0.*round_number=-1"),
-])
+@pytest.mark.parametrize(
+    "arrays, info, keep, number, text",
+    [
+        ({"x": np.array([{}])}, {}, 1, 0, r"array 'x' must hold numbers or bools. Received: dtype=\|O"),
+        ({"x": np.array(["a"])}, {}, 1, 0, "array 'x' must hold numbers or bools. Received: dtype=<U1"),
+        ({"x": np.zeros(2, ">f4")}, {}, 1, 0, "Received: dtype=>f4"),
+        ({"x": np.zeros(2, "f4,i4")}, {}, 1, 0, r"Received: dtype=\|V8"),
+        ({3: KERNEL}, {}, 1, 0, "array names must be text. Received: name=3"),
+        ({}, {"loss": np.nan}, 1, 0, "`info` must hold finite numbers.*Out of range float"),
+        ({}, {"loss": np.float32(1)}, 1, 0, "`info` must hold finite numbers.*float32"),
+        ({}, {0: "a"}, 1, 0, "keys .0. that are not all text"),
+        ({}, {}, 0, 0, "`keep` must be at least 1.*keep=0, round_number=0"),
+        ({}, {}, 1, -1, "`round_number` at least 0.*round_number=-1"),
+    ],
+)
 def test_what_cannot_be_stored_is_refused_unwritten(tmp_path, arrays, info, keep, number, text):
     with pytest.raises(BadInput, match=text):
         sealed.save(tmp_path / "new", number, arrays, info, keep)
@@ -155,6 +171,7 @@ def test_what_cannot_be_stored_is_refused_unwritten(tmp_path, arrays, info, keep
 
 
 # A stranger's folder: the manifest is consistent, since everybody can compute a checksum.
+
 
 def npz(**members):
     file = io.BytesIO()
@@ -201,50 +218,59 @@ def test_reseal_itself_is_accepted(tmp_path):
     assert sealed.read(path).round == 5
 
 
-@pytest.mark.parametrize("change, text", [
-    (lambda body: body["arrays"][0].update(shape=[2**39, 2**39]), "its arrays take 12089258196.*but its arrays"),
-    (lambda body: body["arrays"][0].update(shape=[2**41]), "impossible shape"),
-    (lambda body: body["arrays"][0].update(shape=[-2, -3]), "impossible shape"),
-    (lambda body: body["arrays"][0].update(shape=[2, 3] + [1] * 31), "impossible shape"),
-    (lambda body: body["arrays"][0].update(shape=[True, 6]), "impossible shape"),
-    (lambda body: body["arrays"][0].update(shape=[2.0, 3]), "impossible shape"),
-    (lambda body: body["arrays"][0].update(shape=[3, 2]), r"is <f4\[2, 3\], the manifest says float32\[3, 2\]"),
-    (lambda body: body["arrays"][0].update(dtype="<i4"), r"'dense/kernel' is <f4\[2, 3\], the manifest says int32"),
-    (lambda body: body["arrays"][0].update(dtype="|O"), r"has dtype '\|O', allowed: \|b1"),
-    (lambda body: body["arrays"][0].update(dtype="O" * 10**6), "has dtype 'O{50}', allowed"),
-    (lambda body: body["arrays"][0].update(name=7), "'name' is missing or not of type str"),
-    (lambda body: body["arrays"][0].update(name="step"), "one array name appears twice"),
-    (lambda body: body["arrays"].append("x"), "'name' is missing or not of type str"),
-    (lambda body: body["arrays"].append({"name": "x", "shape": [0], "dtype": "<f4"}), "other members than the 3"),
-    (lambda body: body.update(arrays={}), "'arrays' is missing or not of type list"),
-    (lambda body: body.update(round=6), "its manifest is that of round 6"),
-    (lambda body: body.update(round="5"), "'round' is missing or not of type int"),
-    (lambda body: body.update(format="hetero_tf sealed folder 9"), "unknown format 'hetero_tf sealed folder 9'"),
-    (lambda body: body["files"].update({"../../x": body["files"]["info.json"]}), "lists files .*'../../x'"),
-    (lambda body: body["files"].pop("info.json"), "lists files .*expected"),
-    (lambda body: body["files"]["info.json"].update(bytes=2**50), "its info.json is larger than"),
-    (lambda body: body["files"]["info.json"].update(bytes=-1), "'bytes' is negative"),
-    (lambda body: body["files"]["arrays.npz"].update(bytes=2**50), "its arrays take 32 bytes, but its arrays.npz has"),
-])
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (lambda body: body["arrays"][0].update(shape=[2**39, 2**39]), "its arrays take 12089258196.*but its arrays"),
+        (lambda body: body["arrays"][0].update(shape=[2**41]), "impossible shape"),
+        (lambda body: body["arrays"][0].update(shape=[-2, -3]), "impossible shape"),
+        (lambda body: body["arrays"][0].update(shape=[2, 3] + [1] * 31), "impossible shape"),
+        (lambda body: body["arrays"][0].update(shape=[True, 6]), "impossible shape"),
+        (lambda body: body["arrays"][0].update(shape=[2.0, 3]), "impossible shape"),
+        (lambda body: body["arrays"][0].update(shape=[3, 2]), r"is <f4\[2, 3\], the manifest says float32\[3, 2\]"),
+        (lambda body: body["arrays"][0].update(dtype="<i4"), r"'dense/kernel' is <f4\[2, 3\], the manifest says int32"),
+        (lambda body: body["arrays"][0].update(dtype="|O"), r"has dtype '\|O', allowed: \|b1"),
+        (lambda body: body["arrays"][0].update(dtype="O" * 10**6), "has dtype 'O{50}', allowed"),
+        (lambda body: body["arrays"][0].update(name=7), "'name' is missing or not of type str"),
+        (lambda body: body["arrays"][0].update(name="step"), "one array name appears twice"),
+        (lambda body: body["arrays"].append("x"), "'name' is missing or not of type str"),
+        (lambda body: body["arrays"].append({"name": "x", "shape": [0], "dtype": "<f4"}), "other members than the 3"),
+        (lambda body: body.update(arrays={}), "'arrays' is missing or not of type list"),
+        (lambda body: body.update(round=6), "its manifest is that of round 6"),
+        (lambda body: body.update(round="5"), "'round' is missing or not of type int"),
+        (lambda body: body.update(format="hetero_tf sealed folder 9"), "unknown format 'hetero_tf sealed folder 9'"),
+        (lambda body: body["files"].update({"../../x": body["files"]["info.json"]}), "lists files .*'../../x'"),
+        (lambda body: body["files"].pop("info.json"), "lists files .*expected"),
+        (lambda body: body["files"]["info.json"].update(bytes=2**50), "its info.json is larger than"),
+        (lambda body: body["files"]["info.json"].update(bytes=-1), "'bytes' is negative"),
+        (
+            lambda body: body["files"]["arrays.npz"].update(bytes=2**50),
+            "its arrays take 32 bytes, but its arrays.npz has",
+        ),
+    ],
+)
 def test_hostile_manifest(tmp_path, change, text):
     path = saved(tmp_path)
     reseal(path, change)
     assert_refused(path, text)
 
 
-@pytest.mark.parametrize("text, said", [
-    (b"[" * 10**6, "nested deeper than 32"),
-    (b'{"contents":' * 40 + b"1" + b"}" * 40, "nested deeper than 32"),
-    (b" " * (2**22 + 1), "has 4194305 bytes, at most 4194304 expected"),
-    (b'{"contents": NaN}', "NaN is not a number"),
-    (b'{"contents": {}, "contents": {}}', "key 'contents' appears twice"),
-    (b"[]", "'contents' is missing or not of type dict"),
-    (b"{}", "'contents' is missing or not of type dict"),
-    (b'{"contents": {}}', "'sha256' is missing or not of type str"),
-    (b'{"contents": {}, "sha256": "0"}', "its checksum does not match"),
-    (b"\xff\xfe{}", "is not plain JSON: 'utf-8' codec"),
-    (b"", "is not plain JSON: Expecting value"),
-])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (b"[" * 10**6, "nested deeper than 32"),
+        (b'{"contents":' * 40 + b"1" + b"}" * 40, "nested deeper than 32"),
+        (b" " * (2**22 + 1), "has 4194305 bytes, at most 4194304 expected"),
+        (b'{"contents": NaN}', "NaN is not a number"),
+        (b'{"contents": {}, "contents": {}}', "key 'contents' appears twice"),
+        (b"[]", "'contents' is missing or not of type dict"),
+        (b"{}", "'contents' is missing or not of type dict"),
+        (b'{"contents": {}}', "'sha256' is missing or not of type str"),
+        (b'{"contents": {}, "sha256": "0"}', "its checksum does not match"),
+        (b"\xff\xfe{}", "is not plain JSON: 'utf-8' codec"),
+        (b"", "is not plain JSON: Expecting value"),
+    ],
+)
 def test_hostile_manifest_text(tmp_path, text, said):
     path = saved(tmp_path)
     (path / "MANIFEST.json").write_bytes(text)
@@ -257,17 +283,20 @@ BIG = "{'descr': '<f4', 'fortran_order': False, 'shape': (2199023255552, 2), }"
 FORTRAN = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }"
 
 
-@pytest.mark.parametrize("kernel, text", [
-    (npy(BIG, bytes(24)), r"is <f4\[2199023255552, 2\], the manifest says float32\[2, 3\]"),
-    (npy(FORTRAN, bytes(24)), r"the manifest says float32\[2, 3\]"),
-    (npy(FORTRAN.replace("True", "False"), bytes(20)), "has 20 bytes, expected 24"),
-    (npy(FORTRAN.replace("True", "False"), bytes(28)), "has 28 bytes, expected 24"),
-    (npy(FORTRAN.replace("<f4", "|O"), bytes(24)), r"is \|O\[2, 3\], the manifest says"),
-    (npy("(" * 60, bytes(24)), "arrays.npz: "),
-    (npy("__import__('os').abort()", bytes(24)), "arrays.npz: "),
-    (b"\x93NUMPY\x03\x00" + bytes(40), "has an unknown npy version"),
-    (b"", "arrays.npz: "),
-])
+@pytest.mark.parametrize(
+    "kernel, text",
+    [
+        (npy(BIG, bytes(24)), r"is <f4\[2199023255552, 2\], the manifest says float32\[2, 3\]"),
+        (npy(FORTRAN, bytes(24)), r"the manifest says float32\[2, 3\]"),
+        (npy(FORTRAN.replace("True", "False"), bytes(20)), "has 20 bytes, expected 24"),
+        (npy(FORTRAN.replace("True", "False"), bytes(28)), "has 28 bytes, expected 24"),
+        (npy(FORTRAN.replace("<f4", "|O"), bytes(24)), r"is \|O\[2, 3\], the manifest says"),
+        (npy("(" * 60, bytes(24)), "arrays.npz: "),
+        (npy("__import__('os').abort()", bytes(24)), "arrays.npz: "),
+        (b"\x93NUMPY\x03\x00" + bytes(40), "has an unknown npy version"),
+        (b"", "arrays.npz: "),
+    ],
+)
 def test_hostile_array_header(tmp_path, kernel, text):
     path = saved(tmp_path)
     reseal(path, arrays=npz(arr_0=kernel, arr_1=STEP))

@@ -16,7 +16,8 @@ def test_without_torch_it_says_how_to_install_it():
     assert done.stderr == (
         "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
         "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
-        "torch_env/bin/python benchmarks/torch_loop.py\n")
+        "torch_env/bin/python benchmarks/torch_loop.py\n"
+    )
 
 
 def test_it_compiles_and_nothing_of_the_project_asks_for_torch():

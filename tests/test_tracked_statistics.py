@@ -8,8 +8,13 @@ import tiny
 
 EXIT = "    - Exit: [Norm: {kind: bn}, GlobalAveragePooling2D, Dense: {units: !classes}]\n    - PreAct"
 BASE = tiny.IMAGES.replace("sbn", "bn").replace("stride: 2", "stride: 2, norm: bn").replace("    - PreAct", EXIT)
-PLAIN = ("precision=float64", "levels.widths={a: 1, b: 1, c: 1}", "levels.depths={a: 2, b: 1, c: 1}",
-         "client.loss=cross_entropy", "round.label_rows=all")
+PLAIN = (
+    "precision=float64",
+    "levels.widths={a: 1, b: 1, c: 1}",
+    "levels.depths={a: 2, b: 1, c: 1}",
+    "client.loss=cross_entropy",
+    "round.label_rows=all",
+)
 DYNAMIC = ("round.server={name: dynamic, alpha: 0.1}", "client.correction={name: dynamic, alpha: 0.1}")
 LAST = ("client.stages={name: joint, exits: last}", "client.coupling=last")
 
@@ -59,15 +64,19 @@ def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine)
         same = np.array_equal(value, before.weights[path])
         assert same == (path.startswith("1_") and "moving_" not in path), path
     _, summed = after("client.coupling=last", *levels, cohort=(0, 1))
-    decayed = [path for path, value in summed.weights.items()
-               if path.startswith("1_") and not np.array_equal(value, before.weights[path])]
+    decayed = [
+        path
+        for path, value in summed.weights.items()
+        if path.startswith("1_") and not np.array_equal(value, before.weights[path])
+    ]
     assert any("moving_" not in path for path in decayed)
 
 
 def test_untrained_copies_of_an_exit_count_only_where_the_recipe_says_so():
     _, left_out = after(*LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fix", cohort=(0, 3))
-    _, counted = after(*LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fix", "round.untrained=counted",
-                       cohort=(0, 3))
+    _, counted = after(
+        *LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fix", "round.untrained=counted", cohort=(0, 3)
+    )
     before, _ = after(*LAST)
     head = "1_2_dense/kernel"
     first, alone, damped = (np.asarray(state.weights[head]) for state in (before, left_out, counted))

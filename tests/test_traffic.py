@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.accounting import traffic
-from hetero_tf.stages import Route
+from hetero_tf.methods.stages import Route
 
 COST = SimpleNamespace(bytes_down=400, bytes_up=360, multiply_adds=1000, flops=999)
 WORKS = (traffic.Work(400, 360, (6000,)), traffic.Work(40, 36, (600, 100)))
@@ -36,9 +36,11 @@ def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
 
 def test_a_frozen_part_is_only_run_forward():
     # Three stages of one block each; what stands before is frozen, what would follow is left out.
-    stages = [flops(("stem", "one", "head"), route(("stem", "one", "head"))),
-              flops(("two", "head"), route(("stem", "one", "two", "head"), frozen=2)),
-              flops(("three", "head"), route(UNITS, frozen=3))]
+    stages = [
+        flops(("stem", "one", "head"), route(("stem", "one", "head"))),
+        flops(("two", "head"), route(("stem", "one", "two", "head"), frozen=2)),
+        flops(("three", "head"), route(UNITS, frozen=3)),
+    ]
     assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
     assert traffic.work(COST, stages) == traffic.Work(400, 360, tuple(stages))
 
@@ -60,9 +62,13 @@ def test_exits_and_further_routes_add_up():
 
 
 def test_a_round_costs_what_each_client_receives_sends_and_computes():
-    found = traffic.round_cost(WORKS, levels=[0, 1, 1, 0], steps=[1, 3, 2, 0],
-                               examples=[[5, 0, 0], [4, 4, 2], [4, 1, 0], [0, 0, 0]],
-                               stages=[[0, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]])
+    found = traffic.round_cost(
+        WORKS,
+        levels=[0, 1, 1, 0],
+        steps=[1, 3, 2, 0],
+        examples=[[5, 0, 0], [4, 4, 2], [4, 1, 0], [0, 0, 0]],
+        stages=[[0, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]],
+    )
     assert found.bytes_down.tolist() == [400, 40, 40, 400]
     # The last client returns nothing, but it had to receive the model before it could fail.
     assert found.bytes_up.tolist() == [360, 36, 36, 0]
@@ -73,8 +79,13 @@ def test_a_round_costs_what_each_client_receives_sends_and_computes():
 
 def test_sums_do_not_overflow():
     huge = traffic.Work(2**31, 2**31, (10**12,))
-    found = traffic.round_cost([huge], np.zeros(100, np.int32), np.full(100, 10, np.int32),
-                               np.full((100, 10), 500, np.int32), np.zeros((100, 10), np.int32))
+    found = traffic.round_cost(
+        [huge],
+        np.zeros(100, np.int32),
+        np.full(100, 10, np.int32),
+        np.full((100, 10), 500, np.int32),
+        np.zeros((100, 10), np.int32),
+    )
     assert found.metrics() == {"bytes_down": 100 * 2**31, "bytes_up": 100 * 2**31, "flops": 5 * 10**17}
 
 
@@ -84,8 +95,11 @@ def test_steps_that_do_not_reach_the_server_are_not_counted():
 
 
 def test_arrays_must_be_of_the_same_clients_and_steps():
-    with pytest.raises(ValueError, match=r"`levels` and `steps` must be \[cohort\], `examples` and `stages` "
-                                         r"\[cohort, steps\]. Received: \(2,\), \(1,\), \(2, 3\) and \(2, 3\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"`levels` and `steps` must be \[cohort\], `examples` and `stages` "
+        r"\[cohort, steps\]. Received: \(2,\), \(1,\), \(2, 3\) and \(2, 3\)",
+    ):
         traffic.round_cost(WORKS, [0, 1], [3], np.ones((2, 3)), np.zeros((2, 3), int))
     with pytest.raises(ValueError, match=r"Received: \(2,\), \(2,\), \(2, 3\) and \(2, 1\)"):
         traffic.round_cost(WORKS, [0, 1], [3, 3], np.ones((2, 3)), np.zeros((2, 1), int))

@@ -8,9 +8,12 @@ import pytest
 import runs
 import tiny
 
-from hetero_tf import experiment, recipe, states, training
-from hetero_tf.errors import BadInput, NotFinite
+from hetero_tf import recipe
+from hetero_tf.base.errors import BadInput, NotFinite
 from hetero_tf.process import LearningProcess, State
+from hetero_tf.run import experiment
+from hetero_tf.run import loop as training
+from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE = programs.RECIPE
@@ -37,18 +40,27 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     assert summary["best"] == {name: best[name] for name in summary["best"]}
     settings = experiment.Settings(tmp_path, None, 2, False)
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
-    state, statistics, info, skipped = states.open_newest(tmp_path / "best", process)
+    state, statistics, info, skipped = open_newest(tmp_path / "best", process)
     assert state.round == best["round"] and info["best"]["round"] == best["round"] and skipped == ()
     measured, again = process.evaluate(state)
     assert {name: best[name] for name in measured} == measured
     assert all(np.array_equal(statistics[name], value) for name, value in again.items()) and again
 
 
-@pytest.mark.parametrize(("name", "found", "best", "better"), [
-    ("global_loss", 1.0, 2.0, True), ("global_loss", 2.0, 1.0, False), ("global_perplexity", 1.0, 2.0, True),
-    ("local_loss", 2.0, 1.0, False), ("global_accuracy", 2.0, 1.0, True), ("local_accuracy", 1.0, 2.0, False),
-    ("global_accuracy", 1.0, 1.0, False), ("global_loss", None, 1.0, False), ("global_accuracy", 0.0, None, True),
-])
+@pytest.mark.parametrize(
+    ("name", "found", "best", "better"),
+    [
+        ("global_loss", 1.0, 2.0, True),
+        ("global_loss", 2.0, 1.0, False),
+        ("global_perplexity", 1.0, 2.0, True),
+        ("local_loss", 2.0, 1.0, False),
+        ("global_accuracy", 2.0, 1.0, True),
+        ("local_accuracy", 1.0, 2.0, False),
+        ("global_accuracy", 1.0, 1.0, False),
+        ("global_loss", None, 1.0, False),
+        ("global_accuracy", 0.0, None, True),
+    ],
+)
 def test_better_knows_the_direction_of_each_metric(name, found, best, better):
     assert training.better(name, {name: found}, {} if best is None else {name: best}) == better
 
@@ -59,7 +71,8 @@ def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
     assert refusal.value.code == 6
     assert str(refusal.value) == (
         "round 1: 2 of 2 clients returned NaN or infinite weights, also with another cohort; the state before this "
-        "round is kept. Lower optimizer.learning_rate. Received: learning_rate=1e+09")
+        "round is kept. Lower optimizer.learning_rate. Received: learning_rate=1e+09"
+    )
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -97,8 +110,9 @@ class Losing:
 
     def run(self, state, planned):
         self.calls.append(planned)
-        rows = [{"lost": self.lost[round][attempt], "levels": {"a": 4}, "learning_rate": 0.1}
-                for round, attempt in planned]
+        rows = [
+            {"lost": self.lost[round][attempt], "levels": {"a": 4}, "learning_rate": 0.1} for round, attempt in planned
+        ]
         return type(state)(state.round + len(planned), {}), rows
 
 
@@ -142,7 +156,7 @@ def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train
     state = alone.initialize()
     for _ in range(7):
         state, _ = alone.next(state)
-    found = states.open_newest(tmp_path / "checkpoints", alone)[0]
+    found = open_newest(tmp_path / "checkpoints", alone)[0]
     assert found.round == 7 and tiny.same(tiny.arrays(found), tiny.arrays(state))
 
 
@@ -169,7 +183,7 @@ def test_a_repeated_round_is_planned_anew(train, tmp_path, monkeypatch):
     state = alone.initialize()
     for number in range(4):
         state, _ = alone.run(state, [alone.plan(number, attempt=int(number == 2))])
-    found = states.open_newest(tmp_path / "checkpoints", alone)[0]
+    found = open_newest(tmp_path / "checkpoints", alone)[0]
     assert found.round == 4 and tiny.same(tiny.arrays(found), tiny.arrays(state))
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3, 4]
 

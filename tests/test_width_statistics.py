@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf import layout
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.norm import Norm
+from hetero_tf.rounds import layout
 
 NESTED = ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fix")
 WIDTHS = tiny.IMAGES.replace("kind: sbn", "kind: wbn").replace("filters: !w 12, stride: 2", "filters: !w 12, norm: wbn")
@@ -52,6 +52,9 @@ def test_a_step_moves_the_averages_of_its_width_alone_and_every_level_predicts_b
 
 
 def test_widths_that_the_first_level_never_runs_at_are_refused():
-    with pytest.raises(BadInput, match="level b: 0_2_norm/wbn/moving_mean_4 belongs to its width alone, and level a "
-                                       "never runs at that width; norms of kind wbn need client.stages: nested"):
+    with pytest.raises(
+        BadInput,
+        match="level b: 0_2_norm/wbn/moving_mean_4 belongs to its width alone, and level a "
+        "never runs at that width; norms of kind wbn need client.stages: nested",
+    ):
         tiny.process(WIDTHS, "levels.mix=a-b")

@@ -25,7 +25,8 @@ optimizer: {learning_rate: 0.1, momentum: 0.9, weight_decay: 5.0e-4, clip_norm: 
 schedule: {name: steps, at: [1], factor: 0.5}
 rounds: 3
 """
-IMAGES = """
+IMAGES = (
+    """
 name: tiny_images
 data: {name: synthetic}
 input: {name: images, mean: [0.4, 0.5], std: [0.3, 0.2]}
@@ -36,7 +37,9 @@ model:
     - PreActivationBlock: {filters: !w 12, stride: 2}
     - GlobalAveragePooling2D
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
-""" + COMMON
+"""
+    + COMMON
+)
 TEXT = """
 name: tiny_text
 data: {name: synthetic, kind: text}
@@ -49,7 +52,8 @@ model:
     - TransformerBlock: {heads: 2, head_width: !w 4, hidden: !w 12}
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
 """ + COMMON.replace("a-b-c", "a-c")
-DENSE = """
+DENSE = (
+    """
 name: tiny_dense
 data: {name: synthetic}
 input: {name: images, mean: [0.0], std: [1.0]}
@@ -58,11 +62,13 @@ model:
   layers:
     - [GlobalAveragePooling2D, Dense: {units: !w 8}, Scaler, ReLU]
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
-""" + COMMON
+"""
+    + COMMON
+)
 DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
-from hetero_tf.nets import Net
-from hetero_tf.stacks import Stack, StageNets
+from hetero_tf.rounds.routed_model import Net
+from hetero_tf.rounds.stack import Stack, StageNets
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):
@@ -77,8 +83,10 @@ def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2)
 
     tested = np.arange(test) % len(sizes)
     dataset = Dataset(split(owners), split(tested), CLASSES, "noise")
-    train, test = (Shares.from_lists(np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes)))
-                   for which in (owners, tested))
+    train, test = (
+        Shares.from_lists(np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes)))
+        for which in (owners, tested)
+    )
     return dataset, Partition(train, test, label_mask(dataset.train.y, train, CLASSES))
 
 
@@ -95,8 +103,7 @@ def text(rows=(1, 3, 2, 1), length=10):
 def process(base, *overrides, data=None, parallel=2, device="cpu"):
     """The learning process of one of the recipes above; `overrides` as `--set` takes them."""
     dataset, partition = data or (text() if "masked_text" in base else images())
-    return learning_process(recipe.loads(base, "tiny", overrides), dataset, partition, parallel=parallel,
-                            device=device)
+    return learning_process(recipe.loads(base, "tiny", overrides), dataset, partition, parallel=parallel, device=device)
 
 
 @functools.cache
@@ -125,8 +132,9 @@ def arrays(state):
 
 def same(one, other):
     """Whether two dicts of arrays are equal bit by bit."""
-    return one.keys() == other.keys() and all(np.asarray(one[path]).tobytes() == np.asarray(other[path]).tobytes()
-                                              for path in one)
+    return one.keys() == other.keys() and all(
+        np.asarray(one[path]).tobytes() == np.asarray(other[path]).tobytes() for path in one
+    )
 
 
 def gap(one, other):
@@ -137,6 +145,7 @@ def gap(one, other):
 
 def stacks(build):
     """`clients -> Stack` with one stage, of the models that `build(clients)` gives."""
+
     def make(clients):
         alone = build(1)
         shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)

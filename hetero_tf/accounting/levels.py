@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf import layout, registry
-from hetero_tf.accounting import memory, traffic
-from hetero_tf.networks import level_of, outline
-from hetero_tf.stages import Stage, whole
+from hetero_tf.accounting import traffic
+from hetero_tf.base import registry
+from hetero_tf.methods.stages import Stage, whole
+from hetero_tf.models.family import level_of, outline
+from hetero_tf.models.unit_costs import unit_costs
+from hetero_tf.rounds import layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +35,10 @@ class Costs:
         if route not in self._traced:
             units = self.networks.recipe.model.units
             own = width == self.networks.recipe.levels.widths[level]
-            model = (self.networks.trained(level, self.classes) if own
-                     else self.networks.fresh(level, self.classes, width))
-            self._traced[route] = {cost.unit: cost for cost in memory.unit_costs(model, self.example, units)}
+            model = (
+                self.networks.trained(level, self.classes) if own else self.networks.fresh(level, self.classes, width)
+            )
+            self._traced[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
         return self._traced[route]
 
     def stages(self, level):
@@ -99,7 +102,7 @@ def _run_and_trained(stages, exits):
 def _rows(recipe, classes, labels):
     """How many rows of label axes each client receives and returns."""
     reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
-    masks = registry.find("objectives", recipe.client.loss.name).MASKS_LABELS
+    masks = registry.find("losses", recipe.client.loss.name).MASKS_LABELS
     own, every = recipe.round.label_rows == "own", np.full_like(labels, classes)
     # Rows of other labels are never merged, but without the cut a client trains them and so receives them.
     follows = recipe.round.personal or recipe.client.correction.name != "none"
@@ -121,8 +124,10 @@ def works(process):
     recipe, networks, cut = process.recipe, process.networks, process.parts.cut
     kept, classes = process.parts.present.shape[1], process.dataset.classes
     costs = Costs(networks, process.example_shape, kept)
-    label_axes = {path: {place: axis.extra for place, axis in enumerate(axes) if axis is not None and axis.label}
-                  for path, axes in zip(process.paths, cut.axes)}
+    label_axes = {
+        path: {place: axis.extra for place, axis in enumerate(axes) if axis is not None and axis.label}
+        for path, axes in zip(process.paths, cut.axes)
+    }
     labels, found = process.partition.label_mask.sum(axis=1), []
     for level in recipe.levels.names:
         values = travelling(costs, level, layout.shapes(networks, level, kept), label_axes, classes, labels)

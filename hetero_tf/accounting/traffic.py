@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 # Forward, gradient of the inputs, gradient of the weights: as many products each.
 TRAINED, PASSED, FROZEN = 3, 2, 1
 
@@ -73,8 +72,7 @@ def work(cost, flops=None):
             round and the seed.
         flops: Of each stage, as `stage_flops` gives them; None: one stage, in which the whole sub-model is trained.
     """
-    return Work(cost.bytes_down, cost.bytes_up,
-                (2 * TRAINED * cost.multiply_adds,) if flops is None else tuple(flops))
+    return Work(cost.bytes_down, cost.bytes_up, (2 * TRAINED * cost.multiply_adds,) if flops is None else tuple(flops))
 
 
 def round_cost(works, levels, steps, examples, stages):
@@ -92,16 +90,22 @@ def round_cost(works, levels, steps, examples, stages):
     """
     levels, steps, examples, stages = (np.asarray(values) for values in (levels, steps, examples, stages))
     if not levels.shape == steps.shape == examples.shape[:1] or examples.shape != stages.shape:
-        raise ValueError("`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
-                         f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}")
+        raise ValueError(
+            "`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
+            f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}"
+        )
     flops = np.zeros((len(works), max(len(each.flops) for each in works)))
     for place, each in enumerate(works):
-        flops[place, :len(each.flops)] = each.flops
+        flops[place, : len(each.flops)] = each.flops
     counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
-    down, up = (np.asarray([getattr(each, name) for each in works], np.int64)[levels]
-                for name in ("bytes_down", "bytes_up"))
-    return RoundCost(down, np.where(steps > 0, up, 0),
-                     np.rint((flops[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64))
+    down, up = (
+        np.asarray([getattr(each, name) for each in works], np.int64)[levels] for name in ("bytes_down", "bytes_up")
+    )
+    return RoundCost(
+        down,
+        np.where(steps > 0, up, 0),
+        np.rint((flops[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64),
+    )
 
 
 def accumulated(rows, spent):

@@ -7,16 +7,23 @@ import dataclasses
 import os
 from pathlib import Path
 
-from hetero_tf import registry
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.errors import BadInput, did_you_mean
 
 # Embedded sets that may stand in, and the options that the stand-in takes over from the recipe.
 STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
 # Shapes of well-known image sets, which cannot be read from a set that is not there.
 SHAPES = {
-    "mnist": (28, 1), "fashion_mnist": (28, 1), "kmnist": (28, 1), "emnist": (28, 1), "femnist": (28, 1),
-    "cifar10": (32, 3), "cifar100": (32, 3), "svhn_cropped": (32, 3), "tiny_imagenet": (64, 3),
+    "mnist": (28, 1),
+    "fashion_mnist": (28, 1),
+    "kmnist": (28, 1),
+    "emnist": (28, 1),
+    "femnist": (28, 1),
+    "cifar10": (32, 3),
+    "cifar100": (32, 3),
+    "svhn_cropped": (32, 3),
+    "tiny_imagenet": (64, 3),
 }
 
 
@@ -36,8 +43,10 @@ def load(plugin, fallback=None, data_dir=None):
         BadInput: A name, an option or the data are wrong; damaged data are never replaced by a stand-in.
     """
     if fallback is not None and fallback not in STAND_INS:
-        raise BadInput(f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
-                       f"{did_you_mean(fallback, STAND_INS)}")
+        raise BadInput(
+            f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
+            f"{did_you_mean(fallback, STAND_INS)}"
+        )
     data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
     folder = Path(data_dir).expanduser() if data_dir else None
     if folder is not None and folder.exists() and not folder.is_dir():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 
 
 class NotAvailable(BadInput):
@@ -64,16 +64,20 @@ class Dataset:
             check(f"{self.source}, {name} split", split, self.classes)
             _check_owners(f"{self.source}, {name} split", split)
         if self.kind == "images" and self.train.x.shape[1:] != self.test.x.shape[1:]:
-            raise BadInput(f"{self.source}: train and test images must have one shape. "
-                           f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}")
+            raise BadInput(
+                f"{self.source}: train and test images must have one shape. "
+                f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}"
+            )
         for name, words in (("vocabulary", self.vocabulary), ("class_names", self.class_names)):
             if words is not None and len(words) != self.classes:
-                raise BadInput(f"{self.source}: `{name}` must have one entry per class. "
-                               f"Received: {len(words)} entries, classes={self.classes}")
+                raise BadInput(
+                    f"{self.source}: `{name}` must have one entry per class. "
+                    f"Received: {len(words)} entries, classes={self.classes}"
+                )
 
     @property
     def kind(self):
-        """"images" or "text"."""
+        """ "images" or "text"."""
         return "text" if self.train.y is None else "images"
 
     @property
@@ -99,8 +103,10 @@ class Dataset:
 
 def _check_images(where, split, classes):
     if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
-        raise BadInput(f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
-                       f"Received: {split.x.dtype} {split.x.shape}")
+        raise BadInput(
+            f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
+            f"Received: {split.x.dtype} {split.x.shape}"
+        )
     if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
         raise BadInput(f"{where}: expected finite pixels. Received: NaN or infinity")
     if split.y is None or split.y.dtype != np.int32 or split.y.shape != split.x.shape[:1]:
@@ -113,8 +119,9 @@ def _check_text(where, split, classes):
     if split.y is not None:
         raise BadInput(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
-        raise BadInput(f"{where}: expected words int32 [rows, length], none of them 0. "
-                       f"Received: {split.x.dtype} {split.x.shape}")
+        raise BadInput(
+            f"{where}: expected words int32 [rows, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
+        )
     _check_range(where, "word number", split.x, classes)
 
 
@@ -123,11 +130,13 @@ def _check_owners(where, split):
     if owners is None:
         return
     if owners.dtype != np.int32 or owners.shape != split.x.shape[:1]:
-        raise BadInput(f"{where}: expected owners int32 [{len(split.x)}], one per example. "
-                       f"Received: {owners.dtype} {owners.shape}")
+        raise BadInput(
+            f"{where}: expected owners int32 [{len(split.x)}], one per example. Received: {owners.dtype} {owners.shape}"
+        )
     if owners.min() < 0:
-        raise BadInput(f"{where}: every owner must be a number from 0. "
-                       f"Received: {owners.min()} at position {owners.argmin()}")
+        raise BadInput(
+            f"{where}: every owner must be a number from 0. Received: {owners.min()} at position {owners.argmin()}"
+        )
 
 
 def _check_range(where, what, values, classes):

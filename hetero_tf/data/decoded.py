@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf import __version__, npzfile
-from hetero_tf.errors import Refusal
+from hetero_tf import __version__
+from hetero_tf.base import npz
+from hetero_tf.base.errors import Refusal
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets are read in less than a second, and larger ones would take much of a disk.
@@ -69,7 +70,7 @@ def _seal(key, arrays):
 def _recall(path, key, names):
     """The kept arrays, or None if there are none for this key."""
     with contextlib.suppress(Refusal, OSError, MemoryError):
-        found = npzfile.read(path, [*names, "seal"])
+        found = npz.read(path, [*names, "seal"])
         if np.array_equal(found.pop("seal"), _seal(key, found)):
             return found
     return None

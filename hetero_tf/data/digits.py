@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf import npzfile
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.npz import read
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
-from hetero_tf.errors import BadInput
 
 FILE = Path(__file__).parent / "embedded" / "digits.npz"
 # The images come writer after writer, so a cut in the file's order leaves other writers to the test split.
@@ -31,12 +31,16 @@ def load(data_dir, *, size: int = 8, channels: int = 1):
     check_count("size", size, 8, 256)
     if channels not in (1, 3):
         raise BadInput(f"`channels` must be 1 or 3. Received: channels={channels}")
-    data = npzfile.read(FILE, ("images", "labels"))
+    data = read(FILE, ("images", "labels"))
     images = np.repeat(enlarge(data["images"], size)[..., None], channels, axis=-1)
     labels = data["labels"].astype(np.int32)
-    return Dataset(Split(images[:TRAIN], labels[:TRAIN]), Split(images[TRAIN:], labels[TRAIN:]), 10,
-                   f"UCI handwritten digits (embedded, {size} x {size} x {channels})",
-                   class_names=tuple("0123456789"))
+    return Dataset(
+        Split(images[:TRAIN], labels[:TRAIN]),
+        Split(images[TRAIN:], labels[TRAIN:]),
+        10,
+        f"UCI handwritten digits (embedded, {size} x {size} x {channels})",
+        class_names=tuple("0123456789"),
+    )
 
 
 def enlarge(images, size):

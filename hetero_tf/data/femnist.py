@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 
-from hetero_tf import npzfile
+from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.npz import check_memory, check_regular
 from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.files import find
-from hetero_tf.errors import BadInput, DiskProblem
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 SIDE = 28
@@ -35,16 +35,25 @@ def load(data_dir, *, path: str = "femnist"):
     try:
         folder = find(data_dir, path, "path")
     except NotAvailable as error:
-        raise NotAvailable(f"{error}; LEAF's scripts make train/ and test/ for it: github.com/TalwalkarLab/leaf, "
-                           "data/femnist, preprocess.sh -s niid --sf 1.0 -k 0 -t sample") from error
+        raise NotAvailable(
+            f"{error}; LEAF's scripts make train/ and test/ for it: github.com/TalwalkarLab/leaf, "
+            "data/femnist, preprocess.sh -s niid --sf 1.0 -k 0 -t sample"
+        ) from error
     train, test = (_kept(folder / part) for part in ("train", "test"))
     number = {name: place for place, name in enumerate(train["writers"].tolist())}
     strange = [name for name in test["writers"].tolist() if name not in number]
     if strange:
-        raise BadInput(f"{folder}: every writer of test/ must be one of train/, so let LEAF cut by sample "
-                       f"(-t sample). Received: {strange[0]!r} in test/ alone")
-    return Dataset(_of(train, number), _of(test, number), len(CHARACTERS),
-                   f"FEMNIST, {len(number)} writers ({folder})", class_names=CHARACTERS)
+        raise BadInput(
+            f"{folder}: every writer of test/ must be one of train/, so let LEAF cut by sample "
+            f"(-t sample). Received: {strange[0]!r} in test/ alone"
+        )
+    return Dataset(
+        _of(train, number),
+        _of(test, number),
+        len(CHARACTERS),
+        f"FEMNIST, {len(number)} writers ({folder})",
+        class_names=CHARACTERS,
+    )
 
 
 def _of(found, number):
@@ -67,27 +76,33 @@ def _read(files):
         document = _document(file)
         for writer in _writers(file, document):
             if writer in images:
-                raise BadInput(f"{file}: the writer {writer!r} stands in an earlier file too; the folder must hold the "
-                               "files of one preparation")
+                raise BadInput(
+                    f"{file}: the writer {writer!r} stands in an earlier file too; the folder must hold the "
+                    "files of one preparation"
+                )
             images[writer], labels[writer] = _examples(f"{file}, writer {writer!r}", document["user_data"][writer])
     writers = sorted(images)
-    return {"x": np.concatenate([images[name] for name in writers]),
-            "y": np.concatenate([labels[name] for name in writers]),
-            "sizes": np.array([len(labels[name]) for name in writers], np.int64), "writers": np.array(writers)}
+    return {
+        "x": np.concatenate([images[name] for name in writers]),
+        "y": np.concatenate([labels[name] for name in writers]),
+        "sizes": np.array([len(labels[name]) for name in writers], np.int64),
+        "writers": np.array(writers),
+    }
 
 
 def _document(file):
     """The JSON of a file."""
-    npzfile.check_regular(file)
-    npzfile.check_memory(file, GROWTH * file.stat().st_size)
+    check_regular(file)
+    check_memory(file, GROWTH * file.stat().st_size)
     try:
         with open(file, encoding="utf-8") as opened:
             return json.load(opened)
     except OSError as error:
         raise DiskProblem(f"{file}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file}: cannot be read as JSON, it is damaged or something else: "
-                       f"{str(error).splitlines()[0]}") from error
+        raise BadInput(
+            f"{file}: cannot be read as JSON, it is damaged or something else: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _writers(file, document):
@@ -98,8 +113,10 @@ def _writers(file, document):
     names, held = document["users"], document["user_data"]
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not texts or not isinstance(held, dict) or sorted(names) != sorted(held):
-        raise BadInput(f"{file}: users must list exactly the keys of user_data. "
-                       f"Received: users {str(names)[:60]}, user_data {str(held)[:60]}")
+        raise BadInput(
+            f"{file}: users must list exactly the keys of user_data. "
+            f"Received: users {str(names)[:60]}, user_data {str(held)[:60]}"
+        )
     return names
 
 
@@ -108,16 +125,21 @@ def _examples(where, held):
     x, y = (held.get(name) if isinstance(held, dict) else None for name in ("x", "y"))
     pixels, labels = _array(x, np.float32, (0, SIDE**2)), _array(y, None, (0,))
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != SIDE**2:
-        raise BadInput(f"{where}: x must hold {SIDE**2} numbers for each image. "
-                       f"Received: {None if pixels is None else pixels.shape}")
+        raise BadInput(
+            f"{where}: x must hold {SIDE**2} numbers for each image. "
+            f"Received: {None if pixels is None else pixels.shape}"
+        )
     if not ((pixels >= 0) & (pixels <= 1)).all():
         raise BadInput(f"{where}: pixels must be in 0..1. Received: {pixels.min()} to {pixels.max()}")
     if labels is None or labels.dtype.kind != "i" or labels.shape != pixels.shape[:1]:
-        raise BadInput(f"{where}: y must hold one whole number for each of {len(pixels)} images. "
-                       f"Received: {None if labels is None else f'{labels.dtype} {labels.shape}'}")
+        raise BadInput(
+            f"{where}: y must hold one whole number for each of {len(pixels)} images. "
+            f"Received: {None if labels is None else f'{labels.dtype} {labels.shape}'}"
+        )
     if ((labels < 0) | (labels >= len(CHARACTERS))).any():
-        raise BadInput(f"{where}: labels must be in 0..{len(CHARACTERS) - 1}. Received: {labels.min()} to "
-                       f"{labels.max()}")
+        raise BadInput(
+            f"{where}: labels must be in 0..{len(CHARACTERS) - 1}. Received: {labels.min()} to {labels.max()}"
+        )
     return np.round(pixels * 255).astype(np.uint8), labels.astype(np.int32)
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from hetero_tf import npzfile
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.npz import array_names, read
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.files import find
-from hetero_tf.errors import BadInput
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
@@ -30,12 +30,14 @@ def load(data_dir, *, path: str, classes: int | None = None):
         MemoryProblem: The arrays do not fit into memory.
     """
     file = find(data_dir, path, "path")
-    data = npzfile.read(file, [*NAMES, *(set(OWNERS) & set(npzfile.array_names(file)))])
+    data = read(file, [*NAMES, *(set(OWNERS) & set(array_names(file)))])
     train, test = (_split(file, data, part) for part in ("train", "test"))
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.y):
-            raise BadInput(f"{file}: x_{part} and y_{part} must have one entry per image. "
-                           f"Received: {len(split.x)} images, {len(split.y)} labels")
+            raise BadInput(
+                f"{file}: x_{part} and y_{part} must have one entry per image. "
+                f"Received: {len(split.x)} images, {len(split.y)} labels"
+            )
     return Dataset(train, test, _count(file, train.y) if classes is None else classes, f"images ({file})")
 
 
@@ -50,18 +52,24 @@ def _images(file, name, x):
     if x.ndim == 3:
         x = x[..., None]
     if x.ndim != 4 or x.size == 0:
-        raise BadInput(f"{file}: {name} must have shape [n, height, width] or [n, height, width, channels], "
-                       f"none of them 0. Received: {x.shape}")
+        raise BadInput(
+            f"{file}: {name} must have shape [n, height, width] or [n, height, width, channels], "
+            f"none of them 0. Received: {x.shape}"
+        )
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind != "f":
-        raise BadInput(f"{file}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
-                       f"convert it with {name}.astype('uint8')")
+        raise BadInput(
+            f"{file}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
+            f"convert it with {name}.astype('uint8')"
+        )
     wrong = ~((x >= 0) & (x <= 1))
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise BadInput(f"{file}: {name} as floats must be in [0, 1]. Received: {x[place]} at {place}; "
-                       "scale the images or store uint8 in 0..255")
+        raise BadInput(
+            f"{file}: {name} as floats must be in [0, 1]. Received: {x[place]} at {place}; "
+            "scale the images or store uint8 in 0..255"
+        )
     return np.round(x * 255).astype(np.uint8)
 
 
@@ -79,6 +87,8 @@ def _count(file, labels):
     seen = np.unique(labels)
     if seen[-1] != len(seen) - 1:
         missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
-        raise BadInput(f"{file}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
-                       "occurs; renumber the labels or give `classes`")
+        raise BadInput(
+            f"{file}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
+            "occurs; renumber the labels or give `classes`"
+        )
     return len(seen)

@@ -24,5 +24,6 @@ def load(data_dir, *, rows: int = 100, test_rows: int = 10, vocabulary: int = 20
         BadInput: An option is out of range.
     """
     train, test = split_off(read_words(FILE), test_share)
-    return text_dataset(train, test, "help topics of CPython 3.11 (embedded)", rows=rows, test_rows=test_rows,
-                        vocabulary=vocabulary)
+    return text_dataset(
+        train, test, "help topics of CPython 3.11 (embedded)", rows=rows, test_rows=test_rows, vocabulary=vocabulary
+    )

@@ -2,15 +2,28 @@
 
 import numpy as np
 
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import END, UNKNOWN, check_count
-from hetero_tf.errors import BadInput
-from hetero_tf.seeds import rng
 
 
-def load(data_dir, *, kind: str = "images", examples: int = 200, test_examples: int = 100, size: int = 8,
-         channels: int = 1, classes: int = 10, rows: int = 10, test_rows: int = 2, length: int = 200,
-         vocabulary: int = 50, owners: int | None = None, seed: int = 0):
+def load(
+    data_dir,
+    *,
+    kind: str = "images",
+    examples: int = 200,
+    test_examples: int = 100,
+    size: int = 8,
+    channels: int = 1,
+    classes: int = 10,
+    rows: int = 10,
+    test_rows: int = 2,
+    length: int = 200,
+    vocabulary: int = 50,
+    owners: int | None = None,
+    seed: int = 0,
+):
     """Generates images or text; equal options give equal data.
 
     Args:
@@ -56,8 +69,12 @@ def _images(examples, test_examples, shape, classes, owners, seed):
         own = None if owners is None else np.arange(count, dtype=np.int32) % owners
         return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels, owners=own)
 
-    return Dataset(part("synthetic train", examples), part("synthetic test", test_examples), classes,
-                   f"synthetic images (seed {seed})")
+    return Dataset(
+        part("synthetic train", examples),
+        part("synthetic test", test_examples),
+        classes,
+        f"synthetic images (seed {seed})",
+    )
 
 
 def _text(rows, test_rows, length, vocabulary, seed):
@@ -73,5 +90,10 @@ def _text(rows, test_rows, length, vocabulary, seed):
         return Split(x)
 
     words = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))
-    return Dataset(part("synthetic train", rows), part("synthetic test", test_rows), vocabulary,
-                   f"synthetic text (seed {seed})", vocabulary=words)
+    return Dataset(
+        part("synthetic train", rows),
+        part("synthetic test", test_rows),
+        vocabulary,
+        f"synthetic text (seed {seed})",
+        vocabulary=words,
+    )

@@ -4,8 +4,16 @@ from hetero_tf.data.files import find
 from hetero_tf.data.words import read_words, split_off, text_dataset
 
 
-def load(data_dir, *, train: str, test: str | None = None, test_share: float = 0.1, rows: int = 100,
-         test_rows: int = 10, vocabulary: int | None = None):
+def load(
+    data_dir,
+    *,
+    train: str,
+    test: str | None = None,
+    test_share: float = 0.1,
+    rows: int = 100,
+    test_rows: int = 10,
+    vocabulary: int | None = None,
+):
     """Loads text files as rows of words.
 
     Args:
@@ -28,4 +36,3 @@ def load(data_dir, *, train: str, test: str | None = None, test_share: float = 0
     else:
         words, held_out = split_off(words, test_share)
     return text_dataset(words, held_out, f"text ({path})", rows=rows, test_rows=test_rows, vocabulary=vocabulary)
-

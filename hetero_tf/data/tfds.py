@@ -9,18 +9,28 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf import npzfile
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.npz import check_memory
 from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.words import check_count
-from hetero_tf.errors import BadInput
 
 REACH_SECONDS = 10
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", train: str = "train",
-         test: str = "test", size: int | None = None, transpose: bool = False, download: bool = True):
+def load(
+    data_dir,
+    *,
+    dataset: str,
+    image: str = "image",
+    label: str = "label",
+    train: str = "train",
+    test: str = "test",
+    size: int | None = None,
+    transpose: bool = False,
+    download: bool = True,
+):
     """Loads an image set that is prepared in the data folder, or fetches and prepares it.
 
     Args:
@@ -50,9 +60,20 @@ def load(data_dir, *, dataset: str, image: str = "image", label: str = "label", 
             _fetch(builder, dataset, download)
         shape, classes, names = _features(builder, image, label, size)
         found = decoded.kept(
-            builder.info.full_name, [image, label, train, test, size], builder.data_path, ARRAYS,
-            lambda: dict(zip(ARRAYS, (*_split(builder, train, image, label, shape, size),
-                                      *_split(builder, test, image, label, shape, size)))))
+            builder.info.full_name,
+            [image, label, train, test, size],
+            builder.data_path,
+            ARRAYS,
+            lambda: dict(
+                zip(
+                    ARRAYS,
+                    (
+                        *_split(builder, train, image, label, shape, size),
+                        *_split(builder, test, image, label, shape, size),
+                    ),
+                )
+            ),
+        )
     if transpose:
         for name in ("x_train", "x_test"):
             found[name] = np.ascontiguousarray(np.swapaxes(found[name], 1, 2))
@@ -79,8 +100,10 @@ def _builder(data_dir, dataset):
     try:
         return tfds.builder(dataset, data_dir=folder, try_gcs=False)
     except tfds.core.registered.DatasetNotFoundError as error:
-        raise BadInput(f"`dataset` must name a set that TensorFlow Datasets {tfds.__version__} has or that is prepared "
-                       f"in {folder or 'its folder'}. Received: dataset={dataset!r}") from error
+        raise BadInput(
+            f"`dataset` must name a set that TensorFlow Datasets {tfds.__version__} has or that is prepared "
+            f"in {folder or 'its folder'}. Received: dataset={dataset!r}"
+        ) from error
     # An unknown configuration or version, and damaged description files: each has an exception of its own.
     except Exception as error:
         reason = _first_line(error).rpartition('}": ')[2]
@@ -99,7 +122,8 @@ def _fetch(builder, dataset, download):
     raise NotAvailable(
         f"{dataset} is not prepared in {builder.data_path} and could not be fetched: {reason}; put the prepared set "
         "there, name another folder by --data_dir or HETERO_TF_DATA (it holds tfds/), or let the recipe name a "
-        f"stand-in: data: {{name: tfds, dataset: {dataset}, fallback: digits}}")
+        f"stand-in: data: {{name: tfds, dataset: {dataset}, fallback: digits}}"
+    )
 
 
 def _unreachable(builder):
@@ -120,15 +144,16 @@ def _features(builder, image, label, size):
     features, name = builder.info.features, builder.info.full_name
     for argument, key in (("image", image), ("label", label)):
         if key not in features:
-            raise BadInput(f"`{argument}` must be a feature of {name}: {', '.join(sorted(features))}. "
-                           f"Received: {argument}={key!r}")
+            raise BadInput(
+                f"`{argument}` must be a feature of {name}: {', '.join(sorted(features))}. Received: {argument}={key!r}"
+            )
     shape, classes = features[image].shape, getattr(features[label], "num_classes", None)
     if len(shape) != 3 or shape[2] is None or features[image].np_dtype != np.uint8:
-        raise BadInput("`image` must be a feature of uint8 images with 3 axes. "
-                       f"Received: image={image!r}, {features[image]}")
+        raise BadInput(
+            f"`image` must be a feature of uint8 images with 3 axes. Received: image={image!r}, {features[image]}"
+        )
     if not classes:
-        raise BadInput("`label` must be a feature of class labels. "
-                       f"Received: label={label!r}, {features[label]}")
+        raise BadInput(f"`label` must be a feature of class labels. Received: label={label!r}, {features[label]}")
     if size is not None:
         shape = (size, size, shape[2])
     if None in shape:
@@ -143,19 +168,25 @@ def _split(builder, split, image, label, shape, size):
 
     name = builder.info.full_name
     if split not in builder.info.splits:
-        raise BadInput(f"`train` and `test` must be splits of {name}: {', '.join(sorted(builder.info.splits))}. "
-                       f"Received: {split!r}")
+        raise BadInput(
+            f"`train` and `test` must be splits of {name}: {', '.join(sorted(builder.info.splits))}. "
+            f"Received: {split!r}"
+        )
     count = builder.info.splits[split].num_examples
-    npzfile.check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
+    check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
     try:
         x, y = _read(builder, split, image, label, size, count)
     except tf.errors.OpError as error:
-        raise BadInput(f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
-                       "and prepare the set again") from error
+        raise BadInput(
+            f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
+            "and prepare the set again"
+        ) from error
     # A file cut between two records reads without an error, only shorter.
     if len(x) != count:
-        raise BadInput(f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
-                       "were cut off or exchanged: delete the folder and prepare the set again")
+        raise BadInput(
+            f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
+            "were cut off or exchanged: delete the folder and prepare the set again"
+        )
     return x, y.astype(np.int32)
 
 

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from hetero_tf import npzfile
+from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.npz import check_memory, check_regular
 from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.files import find
 from hetero_tf.data.words import check_count
-from hetero_tf.errors import BadInput, DiskProblem
 
 ENDING = ".JPEG"
 
@@ -39,8 +39,10 @@ def load(data_dir, *, path: str = "tiny-imagenet-200", size: int = 64):
         raise NotAvailable(f"{error}; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there") from error
     classes = _classes(folder / "train")
     train, test = _train(folder / "train", classes), _test(folder / "val", classes)
-    parts = (Split(_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
-             for name, (files, labels) in (("train", train), ("val", test)))
+    parts = (
+        Split(_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
+        for name, (files, labels) in (("train", train), ("val", test))
+    )
     return Dataset(*parts, len(classes), f"Tiny ImageNet ({folder})", class_names=tuple(classes))
 
 
@@ -48,8 +50,9 @@ def _classes(folder):
     """Names of the folders in train/, in order."""
     found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     if len(found) < 2:
-        raise BadInput(f"{folder}: expected a folder for each class, train/WNID/images. Received: "
-                       f"{', '.join(found) or 'none'}")
+        raise BadInput(
+            f"{folder}: expected a folder for each class, train/WNID/images. Received: {', '.join(found) or 'none'}"
+        )
     return found
 
 
@@ -72,22 +75,27 @@ def _test(folder, classes):
     for line, text in enumerate(_lines(annotations), 1):
         name, label, *_ = (*text.split("\t"), "")
         if label not in number:
-            raise BadInput(f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "
-                           f"between. Received: {text[:80]!r}")
+            raise BadInput(
+                f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "
+                f"between. Received: {text[:80]!r}"
+            )
         if name in found:
             raise BadInput(f"{annotations}:{line}: the image {name!r} has a line before this one")
         found[name] = number[label]
     there = {path.name for path in (folder / "images").glob(f"*{ENDING}")}
-    for names, problem in ((found.keys() - there, "is listed there, but not in images/"),
-                           (there - found.keys(), "is in images/, but not listed there")):
+    for names, problem in (
+        (found.keys() - there, "is listed there, but not in images/"),
+        (there - found.keys(), "is in images/, but not listed there"),
+    ):
         if names:
-            raise BadInput(f"{annotations}: {min(names)} {problem}; unpack the archive again. Received: {len(names)} "
-                           "such images")
+            raise BadInput(
+                f"{annotations}: {min(names)} {problem}; unpack the archive again. Received: {len(names)} such images"
+            )
     return [folder / "images" / name for name in found], list(found.values())
 
 
 def _lines(path):
-    npzfile.check_regular(path)
+    check_regular(path)
     try:
         return path.read_text("utf-8").splitlines()
     except OSError as error:
@@ -100,7 +108,7 @@ def _pixels(name, files, size):
     """uint8 [files, size, size, 3], from the kept arrays where these files made them."""
     if not files:
         raise BadInput(f"{name}: expected {ENDING} images. Received: none")
-    npzfile.check_memory(name, 2 * len(files) * size**2 * 3)
+    check_memory(name, 2 * len(files) * size**2 * 3)
     stamp = hashlib.sha256()
     for path in files:
         about = path.stat()
@@ -123,8 +131,9 @@ def _image(path, size):
     try:
         image = tf.io.decode_jpeg(tf.io.read_file(str(path)), channels=3)
     except tf.errors.OpError as error:
-        raise BadInput(f"{path}: cannot be read as a JPEG image, it is damaged or something else: "
-                       f"{str(error).splitlines()[0]}") from error
+        raise BadInput(
+            f"{path}: cannot be read as a JPEG image, it is damaged or something else: {str(error).splitlines()[0]}"
+        ) from error
     if image.shape[:2] != (size, size):
         image = tf.cast(tf.round(tf.image.resize(image, (size, size))), tf.uint8)
     return image.numpy()

@@ -3,9 +3,9 @@
 import hashlib
 from pathlib import Path
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.words import read_words, text_dataset
-from hetero_tf.errors import BadInput
 
 CACHE = Path("~/.cache/hetero_tf")
 # Words with one <eos> per line, and the digest of all words joined by blanks; measured on the files whose git
@@ -44,17 +44,21 @@ def _read(folder, split, published):
             words = read_words(folder / name)
             _verify(folder / name, words, published)
             return words
-    raise NotAvailable(f"WikiText-2 was not found in {folder}; put {' or '.join(names)} of the tokenised (not raw) "
-                       "release there, name another folder by --data_dir or HETERO_TF_DATA, or let the recipe name "
-                       "a stand-in: data: {name: wikitext2, fallback: pydoc}")
+    raise NotAvailable(
+        f"WikiText-2 was not found in {folder}; put {' or '.join(names)} of the tokenised (not raw) "
+        "release there, name another folder by --data_dir or HETERO_TF_DATA, or let the recipe name "
+        "a stand-in: data: {name: wikitext2, fallback: pydoc}"
+    )
 
 
 def _verify(path, words, published):
     if published is None:
         return
     count, digest = published
-    received = hashlib.sha256(" ".join(words).encode()).hexdigest()[:len(digest)]
+    received = hashlib.sha256(" ".join(words).encode()).hexdigest()[: len(digest)]
     if (len(words), received) != published:
-        raise BadInput(f"{path}: not the published text: expected {count} words with sha256 {digest}... "
-                       f"Received: {len(words)} words with sha256 {received}...; fetch the tokenised (not raw) release "
-                       "again, or use `name: text` for a text of your own")
+        raise BadInput(
+            f"{path}: not the published text: expected {count} words with sha256 {digest}... "
+            f"Received: {len(words)} words with sha256 {received}...; fetch the tokenised (not raw) release "
+            "again, or use `name: text` for a text of your own"
+        )

@@ -5,9 +5,9 @@ import zlib
 
 import numpy as np
 
-from hetero_tf import npzfile
+from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.npz import check_regular
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.errors import BadInput, DiskProblem
 
 UNKNOWN, END = "<ukn>", "<eos>"
 LONGEST_LINE = 2**20
@@ -23,7 +23,7 @@ def read_words(path):
         BadInput: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, more than 1 GiB, or no word.
         DiskProblem: The operating system refused to read.
     """
-    npzfile.check_regular(path)
+    check_regular(path)
     opened = gzip.open if str(path).endswith(".gz") else open
     words, number, size = [], 0, 0
     try:
@@ -35,8 +35,10 @@ def read_words(path):
                 words += line.decode("utf-8-sig" if number == 1 else "utf-8").split()
                 words.append(END)
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}:{number}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x} "
-                       f"at byte {error.start + 1} of the line; convert the file with iconv") from error
+        raise BadInput(
+            f"{path}:{number}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x} "
+            f"at byte {error.start + 1} of the line; convert the file with iconv"
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInput(f"{path}: damaged gzip file after line {number}: {error}; fetch it again") from error
     except OSError as error:
@@ -73,7 +75,7 @@ def vocabulary_of(words, size=None):
         check_count("vocabulary", size, 3)
         if size < len(counts):
             # sorted() is stable, so a tie goes to the word that appeared first.
-            frequent = set(sorted(kept, key=counts.get, reverse=True)[:size - 2])
+            frequent = set(sorted(kept, key=counts.get, reverse=True)[: size - 2])
             kept = [word for word in kept if word in frequent]
     return (UNKNOWN, END, *kept)
 
@@ -88,10 +90,11 @@ def in_rows(numbers, rows, argument):
     """Cuts numbers `[n]` to a multiple of `rows` and gives int32 `[rows, n // rows]`, contiguous text in each row."""
     check_count(argument, rows, 1)
     if rows > len(numbers):
-        raise BadInput(f"`{argument}` must not exceed the {len(numbers)} words of the text. "
-                       f"Received: {argument}={rows}")
+        raise BadInput(
+            f"`{argument}` must not exceed the {len(numbers)} words of the text. Received: {argument}={rows}"
+        )
     length = len(numbers) // rows
-    return numbers[:rows * length].reshape(rows, length)
+    return numbers[: rows * length].reshape(rows, length)
 
 
 def split_off(words, share):

@@ -1,9 +1,9 @@
 """A trained model as a SavedModel that any TensorFlow loads, without this package.
 
-    FOLDER/
-      1/            the SavedModel; model servers look for a folder with a number
-      export.json   what the model is, where its data came from, sha256 of every file
-      README.txt    how to call it
+FOLDER/
+  1/            the SavedModel; model servers look for a folder with a number
+  export.json   what the model is, where its data came from, sha256 of every file
+  README.txt    how to call it
 """
 
 import hashlib
@@ -16,8 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import __version__, calibration
-from hetero_tf.errors import BadInput, DiskProblem, did_you_mean
+from hetero_tf import __version__
+from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean
+from hetero_tf.evaluation import calibration
 from hetero_tf.export import images, text
 from hetero_tf.store import files, plain_json
 
@@ -69,11 +70,13 @@ def export(process, state, statistics, folder, info, level=None, overwrite=False
 def _check_level(levels, level):
     level = levels.global_level if level is None else level
     if level not in levels.widths:
-        raise BadInput(f"`level` must be one of the recipe's levels. Received: level={level!r}"
-                       f"{did_you_mean(level, levels.widths)}")
+        raise BadInput(
+            f"`level` must be one of the recipe's levels. Received: level={level!r}{did_you_mean(level, levels.widths)}"
+        )
     if levels.widths[level] > levels.widths[levels.global_level]:
-        raise BadInput(f"`level` must not be wider than the global model, level {levels.global_level!r}. "
-                       f"Received: level={level!r}")
+        raise BadInput(
+            f"`level` must not be wider than the global model, level {levels.global_level!r}. Received: level={level!r}"
+        )
     return level
 
 
@@ -84,9 +87,11 @@ def _check_statistics(process, level, statistics):
     for variable in model.non_trainable_variables:
         found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
         if variable.path in paths and found != tuple(variable.shape):
-            raise BadInput(f"`statistics` must be those of static batch normalisation at level {level!r}, as "
-                           f"`process.statistics(state, {level!r})` gives them: {variable.path} has shape "
-                           f"{tuple(variable.shape)}. Received: {found}")
+            raise BadInput(
+                f"`statistics` must be those of static batch normalisation at level {level!r}, as "
+                f"`process.statistics(state, {level!r})` gives them: {variable.path} has shape "
+                f"{tuple(variable.shape)}. Received: {found}"
+            )
 
 
 def _check_free(folder, overwrite):
@@ -114,11 +119,17 @@ def _write_model(process, model, folder):
         try:
             archive.write_out(str(folder), verbose=False)
         except (OSError, tf.errors.OpError) as error:
-            raise DiskProblem(f"{folder}: could not write the SavedModel: {' '.join(str(error).split())[:200]}; "
-                              "check the disk and run the same command again") from error
-    signatures = {name: {"inputs": [spec.name for spec in specs],
-                         "outputs": sorted(made[name].get_concrete_function().structured_outputs)}
-                  for name, (_, specs) in endpoints.items()}
+            raise DiskProblem(
+                f"{folder}: could not write the SavedModel: {' '.join(str(error).split())[:200]}; "
+                "check the disk and run the same command again"
+            ) from error
+    signatures = {
+        name: {
+            "inputs": [spec.name for spec in specs],
+            "outputs": sorted(made[name].get_concrete_function().structured_outputs),
+        }
+        for name, (_, specs) in endpoints.items()
+    }
     return signatures, kind.readme(process, signatures)
 
 
@@ -128,10 +139,16 @@ def _about(process, state, level):
     missing = dataset.stand_in_for
     warning = {} if missing is None else {"warning": f"NOT THE REAL DATA: trained on a stand-in for {missing}"}
     return {
-        **warning, "recipe": recipe.name, "level": level, "width": recipe.levels.widths[level], "round": state.round,
+        **warning,
+        "recipe": recipe.name,
+        "level": level,
+        "width": recipe.levels.widths[level],
+        "round": state.round,
         "data": {"name": dataset.name, "sha256": dataset.sha256, "stand_in_for": missing},
-        "classes": dataset.classes, "class_names": dataset.class_names and list(dataset.class_names),
-        "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__}}
+        "classes": dataset.classes,
+        "class_names": dataset.class_names and list(dataset.class_names),
+        "versions": {"hetero_tf": __version__, "tensorflow": tf.__version__, "keras": keras.__version__},
+    }
 
 
 def _write_about(draft, about, readme):

@@ -25,11 +25,21 @@ def endpoints(process, model, archive, scratch):
     def serving_default(image):
         # The recipe's own input, so that pixels are normalised exactly as in training.
         count = tf.shape(image)[0]
-        inputs, _ = process.input.batch(image, tf.zeros([count], tf.int32), tf.range(count), 0,
-                                        tf.zeros([1], tf.int32), all_labels(process.dataset.classes), training=False)
+        inputs, _ = process.input.batch(
+            image,
+            tf.zeros([count], tf.int32),
+            tf.range(count),
+            0,
+            tf.zeros([1], tf.int32),
+            all_labels(process.dataset.classes),
+            training=False,
+        )
         logits = tf.cast(model(inputs, training=False), tf.float32)
-        return {"logits": logits, "probabilities": tf.nn.softmax(logits),
-                "class": tf.argmax(logits, -1, output_type=tf.int32)}
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "class": tf.argmax(logits, -1, output_type=tf.int32),
+        }
 
     def serve_bytes(image_bytes):
         decoded = tf.TensorSpec(shape, tf.float32)
@@ -66,5 +76,7 @@ def readme(process, signatures):
     else:
         shape = [1, *process.input.shape(process.dataset.train.x)]
         name, call = "serving_default", f"image=tf.zeros({shape})"
-    return (f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'
-            f'print(serve({call})["probabilities"])\n')
+    return (
+        f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'
+        f'print(serve({call})["probabilities"])\n'
+    )

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.words import END
-from hetero_tf.errors import BadInput
 from hetero_tf.store import files
 
 MASK = "<mask>"
@@ -55,10 +55,17 @@ def endpoints(process, model, archive, scratch):
         longest = tf.shape(ids)[1]
         many = min(TOP, classes)
         best, chances = tf.map_fn(
-            lambda work: fill(*work, longest), (ids, lengths),
-            fn_output_signature=(tf.TensorSpec((None, many), tf.int32), tf.TensorSpec((None, many), tf.float32)))
-        return {"token_ids": ids, "is_mask": is_mask, "lengths": lengths,
-                "topk_tokens": names.lookup(tf.cast(best, tf.int64)), "topk_probabilities": chances}
+            lambda work: fill(*work, longest),
+            (ids, lengths),
+            fn_output_signature=(tf.TensorSpec((None, many), tf.int32), tf.TensorSpec((None, many), tf.float32)),
+        )
+        return {
+            "token_ids": ids,
+            "is_mask": is_mask,
+            "lengths": lengths,
+            "topk_tokens": names.lookup(tf.cast(best, tf.int64)),
+            "topk_probabilities": chances,
+        }
 
     made["serve_text"] = (serve_text, [tf.TensorSpec((None,), tf.string, name="text")])
     return made
@@ -88,7 +95,8 @@ def encode(text, numbers, mask, ends_lines):
     words = tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
     hidden = tf.ragged.map_flat_values(tf.equal, words, MASK)
     ids = tf.ragged.map_flat_values(
-        lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words)
+        lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words
+    )
     lengths = tf.cast(words.row_lengths(), tf.int32)
     return ids.to_tensor(-1), hidden.to_tensor(False), lengths
 
@@ -97,8 +105,10 @@ def _tables(words, scratch):
     """Lookup tables word -> number and number -> word over a file that becomes an asset of the SavedModel."""
     for place, word in enumerate(words):
         if word.split() != [word]:
-            raise BadInput(f"a word of the vocabulary must be one word without white space to be looked up. "
-                           f"Received: {word!r} at place {place}")
+            raise BadInput(
+                f"a word of the vocabulary must be one word without white space to be looked up. "
+                f"Received: {word!r} at place {place}"
+            )
     if len(set(words)) != len(words):
         twice = next(word for place, word in enumerate(words) if word in words[:place])
         raise BadInput(f"every word of the vocabulary must stand in it once. Received: {twice!r} twice")
@@ -106,8 +116,10 @@ def _tables(words, scratch):
     files.write_new(path, "".join(f"{word}\n" for word in words).encode())
     index = tf.lookup.TextFileIndex
     line, number = (tf.string, index.WHOLE_LINE), (tf.int64, index.LINE_NUMBER)
-    return (tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), 0),
-            tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""))
+    return (
+        tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), 0),
+        tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""),
+    )
 
 
 def readme(process, signatures):
@@ -116,5 +128,7 @@ def readme(process, signatures):
     if "serve_text" in signatures:
         word = process.dataset.vocabulary[-1]
         name, call, answer = "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
-    return (f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'
-            f'print(serve({call})["{answer}"])\n')
+    return (
+        f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'
+        f'print(serve({call})["{answer}"])\n'
+    )

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from hetero_tf import noise
+from hetero_tf.base.graph_random import uniform
 from hetero_tf.inputs import Input
 
 PAD = 4
@@ -26,8 +26,15 @@ def build(dtype, *, mean: tuple = (0.0,), std: tuple = (1.0,), augment: str = "n
         centre = tf.constant([one / spread for one, spread in zip(mean, std)], dtype)
         return tf.cast(pixels, dtype) * factor - centre, labels.local(tf.gather(y, rows))
 
-    return Input(batch, length=lambda x, start: tf.constant(1), shape=lambda x: tuple(x.shape[1:]), dtype=None,
-                 starts=lambda x: (0,), shuffle=True, random=augment != "none")
+    return Input(
+        batch,
+        length=lambda x, start: tf.constant(1),
+        shape=lambda x: tuple(x.shape[1:]),
+        dtype=None,
+        starts=lambda x: (0,),
+        shuffle=True,
+        random=augment != "none",
+    )
 
 
 def crop_flip(pixels, key):
@@ -39,7 +46,7 @@ def crop_flip(pixels, key):
     """
     shape, before = tf.shape(pixels), pixels.shape.rank - 3
     height, width = pixels.shape[-3:-1]
-    top, left, flip = tf.unstack(noise.uniform(key, [3, shape[before - 1]]), axis=-2)
+    top, left, flip = tf.unstack(uniform(key, [3, shape[before - 1]]), axis=-2)
     top, left = (tf.cast(tf.floor(draw * (2 * PAD + 1)), tf.int32) for draw in (top, left))
     across = tf.range(width)
     across = tf.where(flip[..., None] < 0.5, across, width - 1 - across)

@@ -2,17 +2,17 @@
 
 import tensorflow as tf
 
-from hetero_tf import noise
+from hetero_tf.base import graph_random
 from hetero_tf.inputs import Input
 
 
-def build(dtype, *, segment: int = 64, mask_share: float = 0.15, uniform=noise.uniform):
+def build(dtype, *, segment: int = 64, mask_share: float = 0.15, uniform=graph_random.uniform):
     """Segments in which hidden positions hold the mask token; targets are all original tokens.
 
     Args:
         segment: positions that a model sees at once; the last segment of a row may be shorter.
         mask_share: chance of each position to be hidden, at test time too.
-        uniform: source of the random numbers, `(key, shape) -> float32 in [0, 1)`, as `noise.uniform`.
+        uniform: source of the random numbers, `(key, shape) -> float32 in [0, 1)`, as `graph_random.uniform`.
 
     The mask token's id is the number of labels, one behind the last word. There is no 80/10/10 rule and no forced
     minimum (HeteroFL authors' code).
@@ -29,5 +29,12 @@ def build(dtype, *, segment: int = 64, mask_share: float = 0.15, uniform=noise.u
         hidden = uniform(key, tf.shape(tokens)[-2:]) < mask_share
         return tf.where(hidden, labels.count, tokens), tokens
 
-    return Input(batch, length_at, shape=lambda x: (None,), dtype="int32",
-                 starts=lambda x: tuple(range(0, x.shape[1], segment)), shuffle=False, random=True)
+    return Input(
+        batch,
+        length_at,
+        shape=lambda x: (None,),
+        dtype="int32",
+        starts=lambda x: tuple(range(0, x.shape[1], segment)),
+        shuffle=False,
+        random=True,
+    )

@@ -57,10 +57,19 @@ class AttentionGate(keras.layers.Layer):
 
     def build(self, input_shape):
         if None in input_shape[1:3]:
-            raise ValueError("the map that is gated must have a known height and width. "
-                             f"Received: shape={tuple(input_shape)}")
-        self.separable = SeparableBlock(input_shape[-1] // self.clients, 2, self.norm, self.scaler, self.scale,
-                                        self.clients, name="separable", dtype=self.dtype_policy)
+            raise ValueError(
+                f"the map that is gated must have a known height and width. Received: shape={tuple(input_shape)}"
+            )
+        self.separable = SeparableBlock(
+            input_shape[-1] // self.clients,
+            2,
+            self.norm,
+            self.scaler,
+            self.scale,
+            self.clients,
+            name="separable",
+            dtype=self.dtype_policy,
+        )
         self.separable.build(input_shape)
         self.norm3.build(self.separable.compute_output_shape(input_shape))
 
@@ -73,8 +82,13 @@ class AttentionGate(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "norm": self.norm, "scaler": self.scaler, "scale": self.scale,
-                "clients": self.clients}
+        return {
+            **super().get_config(),
+            "norm": self.norm,
+            "scaler": self.scaler,
+            "scale": self.scale,
+            "clients": self.clients,
+        }
 
 
 def _enlarge(small, height, width):

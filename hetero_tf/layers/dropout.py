@@ -5,7 +5,7 @@ import random
 import keras
 import tensorflow as tf
 
-from hetero_tf import noise
+from hetero_tf.base.graph_random import bits16
 from hetero_tf.layers.stacked.forms import is_leading
 
 STEPS = 2**16
@@ -40,8 +40,9 @@ class Dropout(keras.layers.Layer):
         self.leading = is_leading(input_shape, self.clients)
         if self.rate:
             shape = (2,) if self.clients == 1 else (self.clients, 2)
-            self.key = self.add_weight(shape=shape, initializer=self._start, dtype="int32", trainable=False,
-                                       name="seed_generator_state")
+            self.key = self.add_weight(
+                shape=shape, initializer=self._start, dtype="int32", trainable=False, name="seed_generator_state"
+            )
 
     def _start(self, shape, dtype):
         return tf.cast(tf.broadcast_to([self.first, 0], shape), dtype)
@@ -49,7 +50,7 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or not self.threshold:
             return inputs
-        kept = noise.bits16(tf.convert_to_tensor(self.key), *self._draws(inputs)) >= self.threshold
+        kept = bits16(tf.convert_to_tensor(self.key), *self._draws(inputs)) >= self.threshold
         if self.clients > 1 and not self.leading:
             kept = tf.transpose(kept, [1, 0, 2])
         kept = tf.reshape(kept, self._mask_shape(inputs))

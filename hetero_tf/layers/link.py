@@ -30,8 +30,10 @@ class Link(keras.layers.Layer):
     def build(self, input_shape):
         own, stride = input_shape[-1] // self.clients, self._stride(input_shape)
         if own > self.channels or -(-input_shape[1] // stride) != self.rows:
-            raise ValueError("a link leads to at least as many channels, and to rows that a stride leaves. "
-                             f"Received: rows={self.rows}, channels={self.channels}, input {input_shape}")
+            raise ValueError(
+                "a link leads to at least as many channels, and to rows that a stride leaves. "
+                f"Received: rows={self.rows}, channels={self.channels}, input {input_shape}"
+            )
 
     def _stride(self, input_shape):
         return -(-input_shape[1] // self.rows)

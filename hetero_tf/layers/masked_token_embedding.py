@@ -26,8 +26,16 @@ class MaskedTokenEmbedding(keras.layers.Layer):
     Reference: HeteroFL (arXiv 2010.01264), as in the authors' code.
     """
 
-    def __init__(self, classes: int, positions: int, width: int, dropout: float = 0.0, scale: float = 1.0,
-                 clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        classes: int,
+        positions: int,
+        width: int,
+        dropout: float = 0.0,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.classes = classes
         self.positions = positions
@@ -53,7 +61,7 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
-        places = tf.convert_to_tensor(self.places)[..., :tf.shape(inputs)[-1], :]
+        places = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
         summed = self.scaling(tokens, training=training) + self.scaling(places, training=training)
         return self.drop(self.norm(summed), training=training)
 
@@ -61,5 +69,12 @@ class MaskedTokenEmbedding(keras.layers.Layer):
         return (*input_shape, self.width)
 
     def get_config(self):
-        return {**super().get_config(), "classes": self.classes, "positions": self.positions, "width": self.width,
-                "dropout": self.dropout, "scale": self.scale, "clients": self.clients}
+        return {
+            **super().get_config(),
+            "classes": self.classes,
+            "positions": self.positions,
+            "width": self.width,
+            "dropout": self.dropout,
+            "scale": self.scale,
+            "clients": self.clients,
+        }

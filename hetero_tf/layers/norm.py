@@ -35,11 +35,13 @@ class Norm(keras.layers.Layer):
         if kind == "sbn":
             self.norm = StaticBatchNormalization(dtype=self.dtype_policy, name=kind)
         elif kind in TRACKED:
-            self.norm = TrackedBatchNormalization(apart=TRACKED[kind], clients=clients, dtype=self.dtype_policy,
-                                                  name=kind)
+            self.norm = TrackedBatchNormalization(
+                apart=TRACKED[kind], clients=clients, dtype=self.dtype_policy, name=kind
+            )
         elif kind != "none":
             self.norm = keras_layer("GroupNormalization", clients)(
-                groups=GROUPS[kind], epsilon=1e-5, dtype=self.dtype_policy, name=kind)
+                groups=GROUPS[kind], epsilon=1e-5, dtype=self.dtype_policy, name=kind
+            )
 
     def build(self, input_shape):
         if self.norm is not None:

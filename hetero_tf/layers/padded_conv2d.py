@@ -26,8 +26,9 @@ class PaddedConv2D(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, filters: int, kernel_size: int = 3, stride: int = 1, use_bias: bool = True, clients: int = 1,
-                 **kwargs):
+    def __init__(
+        self, filters: int, kernel_size: int = 3, stride: int = 1, use_bias: bool = True, clients: int = 1, **kwargs
+    ):
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:
             raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
@@ -41,12 +42,16 @@ class PaddedConv2D(keras.layers.Layer):
         channels, filters = input_shape[-1] // self.clients, self.clients * self.filters
         bound = (self.kernel_size**2 * channels) ** -0.5
         uniform = keras.initializers.RandomUniform
-        self.kernel = self.add_weight(shape=(self.kernel_size, self.kernel_size, channels, filters),
-                                      initializer=uniform(-bound, bound), name="kernel")
+        self.kernel = self.add_weight(
+            shape=(self.kernel_size, self.kernel_size, channels, filters),
+            initializer=uniform(-bound, bound),
+            name="kernel",
+        )
         if self.use_bias:
             # Not cast under a mixed policy: TensorFlow sums the gradient of a bfloat16 bias in bfloat16.
-            self.bias = self.add_weight(shape=(filters,), initializer=uniform(-bound, bound), name="bias",
-                                        autocast=False)
+            self.bias = self.add_weight(
+                shape=(filters,), initializer=uniform(-bound, bound), name="bias", autocast=False
+            )
 
     def call(self, inputs):
         stride, side = self.stride, (self.kernel_size - 1) // 2
@@ -69,8 +74,14 @@ class PaddedConv2D(keras.layers.Layer):
         return (input_shape[0], *space, self.clients * self.filters)
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "kernel_size": self.kernel_size,
-                "stride": self.stride, "use_bias": self.use_bias, "clients": self.clients}
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "use_bias": self.use_bias,
+            "clients": self.clients,
+        }
 
 
 def grouped_conv2d(inputs, kernel, stride, padding, groups):
@@ -87,8 +98,9 @@ def groups_work(dtype):
     with tf.init_scope():
         inputs, upstream = tf.ones([1, 3, 3, 4], dtype), tf.ones([1, 3, 3, 6], dtype)
         try:
-            tf.raw_ops.Conv2DBackpropFilter(input=inputs, filter_sizes=[3, 3, 2, 6], out_backprop=upstream,
-                                            strides=[1, 1, 1, 1], padding="SAME")
+            tf.raw_ops.Conv2DBackpropFilter(
+                input=inputs, filter_sizes=[3, 3, 2, 6], out_backprop=upstream, strides=[1, 1, 1, 1], padding="SAME"
+            )
         except tf.errors.OpError:
             return False
     return True

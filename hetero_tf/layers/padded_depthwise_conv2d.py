@@ -28,8 +28,11 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
 
     def build(self, input_shape):
         bound = 1 / self.kernel_size
-        self.kernel = self.add_weight(shape=(self.kernel_size, self.kernel_size, input_shape[-1]),
-                                      initializer=keras.initializers.RandomUniform(-bound, bound), name="kernel")
+        self.kernel = self.add_weight(
+            shape=(self.kernel_size, self.kernel_size, input_shape[-1]),
+            initializer=keras.initializers.RandomUniform(-bound, bound),
+            name="kernel",
+        )
 
     def call(self, inputs):
         stride, side = self.stride, (self.kernel_size - 1) // 2

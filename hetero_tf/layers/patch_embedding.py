@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked.forms import to_leading
 
@@ -41,13 +41,16 @@ class PatchEmbedding(keras.layers.Layer):
     def build(self, input_shape):
         patch, channels = self.patch, input_shape[-1] // self.clients
         if None in input_shape[1:3] or input_shape[1] % patch or input_shape[2] % patch:
-            raise BadInput("height and width of the images must be multiples of `patch`. "
-                           f"Received: patch={patch}, height and width {tuple(input_shape[1:3])}")
+            raise BadInput(
+                "height and width of the images must be multiples of `patch`. "
+                f"Received: patch={patch}, height and width {tuple(input_shape[1:3])}"
+            )
         one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
         bound, normal = (patch**2 * channels) ** -0.5, keras.initializers.RandomNormal(stddev=0.02)
         uniform = keras.initializers.RandomUniform(-bound, bound)
-        self.kernel = self.add_weight(shape=(*one, patch, patch, channels, self.width), initializer=uniform,
-                                      name="kernel")
+        self.kernel = self.add_weight(
+            shape=(*one, patch, patch, channels, self.width), initializer=uniform, name="kernel"
+        )
         # Sums keep the float type of the weights under a mixed policy, so what is added is not cast.
         add = {"autocast": False}
         self.bias = self.add_weight(shape=(*each, self.width), initializer="zeros", name="bias", **add)
@@ -83,8 +86,13 @@ class PatchEmbedding(keras.layers.Layer):
         return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
 
     def get_config(self):
-        return {**super().get_config(), "patch": self.patch, "width": self.width, "scale": self.scale,
-                "clients": self.clients}
+        return {
+            **super().get_config(),
+            "patch": self.patch,
+            "width": self.width,
+            "scale": self.scale,
+            "clients": self.clients,
+        }
 
 
 def _rows(rank, before, behind):

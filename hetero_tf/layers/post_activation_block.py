@@ -30,8 +30,16 @@ class PostActivationBlock(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
-                 clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        stride: int = 1,
+        norm: str = "sbn",
+        scaler: bool = True,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.stride = stride
@@ -45,8 +53,9 @@ class PostActivationBlock(keras.layers.Layer):
         self.shortcut = None
 
     def _convolution(self, name, size, stride):
-        return PaddedConv2D(self.filters, size, stride, use_bias=False, clients=self.clients, name=name,
-                            dtype=self.dtype_policy)
+        return PaddedConv2D(
+            self.filters, size, stride, use_bias=False, clients=self.clients, name=name, dtype=self.dtype_policy
+        )
 
     def _norm(self, name):
         return Norm(self.norm, self.clients, name=name, dtype=self.variable_dtype)
@@ -78,5 +87,12 @@ class PostActivationBlock(keras.layers.Layer):
         return self.conv1.compute_output_shape(input_shape)
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
-                "scaler": self.scaler, "scale": self.scale, "clients": self.clients}
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "stride": self.stride,
+            "norm": self.norm,
+            "scaler": self.scaler,
+            "scale": self.scale,
+            "clients": self.clients,
+        }

@@ -38,8 +38,18 @@ class PreActivationBlock(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, filters: int, stride: int = 1, norm: str = "sbn", scaler: bool = True,
-                 residual: str = "input", scaler_at: str = "norms", scale: float = 1.0, clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        stride: int = 1,
+        norm: str = "sbn",
+        scaler: bool = True,
+        residual: str = "input",
+        scaler_at: str = "norms",
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         for name, value, known in (("residual", residual, RESIDUALS), ("scaler_at", scaler_at, SCALER_PLACES)):
             if value not in known:
@@ -72,8 +82,15 @@ class PreActivationBlock(keras.layers.Layer):
         self.norm2.build(hidden)
         self.conv2.build(hidden)
         if self.stride != 1 or input_shape[-1] != hidden[-1]:
-            self.shortcut = PaddedConv2D(self.filters, 1, self.stride, use_bias=False, clients=self.clients,
-                                         name="shortcut", dtype=self.dtype_policy)
+            self.shortcut = PaddedConv2D(
+                self.filters,
+                1,
+                self.stride,
+                use_bias=False,
+                clients=self.clients,
+                name="shortcut",
+                dtype=self.dtype_policy,
+            )
             self.shortcut.build(input_shape)
 
     def call(self, inputs, training=False):
@@ -95,6 +112,14 @@ class PreActivationBlock(keras.layers.Layer):
         return self.conv1.compute_output_shape(input_shape)
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
-                "scaler": self.scaler, "residual": self.residual, "scaler_at": self.scaler_at, "scale": self.scale,
-                "clients": self.clients}
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "stride": self.stride,
+            "norm": self.norm,
+            "scaler": self.scaler,
+            "residual": self.residual,
+            "scaler_at": self.scaler_at,
+            "scale": self.scale,
+            "clients": self.clients,
+        }

@@ -66,6 +66,7 @@ class SelfAttention(keras.layers.Layer):
 
     def _project(self, rows, names, lead, training):
         """Projections of `(..., rows, width)` side by side on the last axis, and the Scaler behind them."""
+
         def joined(kind, inputs):
             parts = [tf.convert_to_tensor(getattr(self, f"{name}_{kind}")) for name in names]
             return tf.concat([tf.reshape(part, [*lead, inputs, -1]) for part in parts], -1)
@@ -76,5 +77,10 @@ class SelfAttention(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "scale": self.scale,
-                "clients": self.clients}
+        return {
+            **super().get_config(),
+            "heads": self.heads,
+            "head_width": self.head_width,
+            "scale": self.scale,
+            "clients": self.clients,
+        }

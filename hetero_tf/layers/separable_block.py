@@ -31,8 +31,16 @@ class SeparableBlock(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, filters: int, stride: int = 2, norm: str = "sbn", scaler: bool = True, scale: float = 1.0,
-                 clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        stride: int = 2,
+        norm: str = "sbn",
+        scaler: bool = True,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.stride = stride
@@ -69,5 +77,12 @@ class SeparableBlock(keras.layers.Layer):
         return (*self.deep1.compute_output_shape(input_shape)[:-1], self.clients * self.filters)
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "stride": self.stride, "norm": self.norm,
-                "scaler": self.scaler, "scale": self.scale, "clients": self.clients}
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "stride": self.stride,
+            "norm": self.norm,
+            "scaler": self.scaler,
+            "scale": self.scale,
+            "clients": self.clients,
+        }

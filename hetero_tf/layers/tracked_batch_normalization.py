@@ -30,8 +30,7 @@ class TrackedBatchNormalization(keras.layers.Layer):
 
     TRACKS = ("moving_mean", "moving_variance")
 
-    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.1, apart: bool = False, clients: int = 1,
-                 **kwargs):
+    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.1, apart: bool = False, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         if epsilon <= 0:
             raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")
@@ -47,10 +46,10 @@ class TrackedBatchNormalization(keras.layers.Layer):
         self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
         self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
         own = f"_{shape[0] // self.clients}" if self.apart else ""
-        self.moving_mean = self.add_weight(shape=shape, initializer="zeros", name=f"moving_mean{own}",
-                                           trainable=False)
-        self.moving_variance = self.add_weight(shape=shape, initializer="ones", name=f"moving_variance{own}",
-                                               trainable=False)
+        self.moving_mean = self.add_weight(shape=shape, initializer="zeros", name=f"moving_mean{own}", trainable=False)
+        self.moving_variance = self.add_weight(
+            shape=shape, initializer="ones", name=f"moving_variance{own}", trainable=False
+        )
 
     def call(self, inputs, training=False):
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
@@ -69,5 +68,10 @@ class TrackedBatchNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon, "momentum": self.momentum, "apart": self.apart,
-                "clients": self.clients}
+        return {
+            **super().get_config(),
+            "epsilon": self.epsilon,
+            "momentum": self.momentum,
+            "apart": self.apart,
+            "clients": self.clients,
+        }

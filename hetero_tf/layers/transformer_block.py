@@ -35,8 +35,18 @@ class TransformerBlock(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, heads: int, head_width: int, hidden: int, dropout: float = 0.0, norm_first: bool = False,
-                 epsilon: float = 1e-5, scale: float = 1.0, clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        heads: int,
+        head_width: int,
+        hidden: int,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        epsilon: float = 1e-5,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.heads = heads
         self.head_width = head_width
@@ -91,6 +101,14 @@ class TransformerBlock(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "heads": self.heads, "head_width": self.head_width, "hidden": self.hidden,
-                "dropout": self.dropout, "norm_first": self.norm_first, "epsilon": self.epsilon, "scale": self.scale,
-                "clients": self.clients}
+        return {
+            **super().get_config(),
+            "heads": self.heads,
+            "head_width": self.head_width,
+            "hidden": self.hidden,
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+            "scale": self.scale,
+            "clients": self.clients,
+        }

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
@@ -10,8 +10,20 @@ SIZES = ("equal", "dirichlet")
 TESTS = ("own", "new", "equal", "contiguous")
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2, sizes: str = "equal",
-          least: int = 1, held_out: float = 0.0, test: str = "own", test_least: int = 0):
+def split(
+    train_labels,
+    test_labels,
+    classes,
+    rng,
+    *,
+    clients: int,
+    per_client: int = 2,
+    sizes: str = "equal",
+    least: int = 1,
+    held_out: float = 0.0,
+    test: str = "own",
+    test_least: int = 0,
+):
     """Deals labels from a shuffled deck, shuffled anew when it is empty, and cuts each label among its clients.
 
     A client gets the same label twice where two decks meet in its hand: it has fewer labels then, but as many shares,
@@ -45,9 +57,11 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: 
     check_clients(clients, len(train_labels))
     deck = np.unique(train_labels)
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
-        raise BadInput(f"`per_client` must be in 1..{len(deck)}, and `clients` times `per_client` more than the "
-                       f"{len(deck)} labels, so that each is dealt. Received: clients={clients}, "
-                       f"per_client={per_client}")
+        raise BadInput(
+            f"`per_client` must be in 1..{len(deck)}, and `clients` times `per_client` more than the "
+            f"{len(deck)} labels, so that each is dealt. Received: clients={clients}, "
+            f"per_client={per_client}"
+        )
     hands = _hands(deck, clients, per_client, rng)
     dealt = dealing.shuffle(_deal(train_labels, hands, sizes, "least", least, rng), rng)
     dealing.check_all_served(dealt, f"use fewer clients or a larger least. Received: clients={clients}, least={least}")

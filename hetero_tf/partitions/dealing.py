@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_counts
 
@@ -30,16 +30,20 @@ def check_positive(name, value):
 def check_least(name, least, examples, shares, what):
     """Refuses to cut so many examples into shares of at least `least`; `what` says which examples they are."""
     if not 0 <= least * shares <= examples:
-        raise BadInput(f"`{name}` must be in 0..{examples // shares}: {examples} {what} are cut into {shares} shares. "
-                       f"Received: {name}={least}")
+        raise BadInput(
+            f"`{name}` must be in 0..{examples // shares}: {examples} {what} are cut into {shares} shares. "
+            f"Received: {name}={least}"
+        )
 
 
 def check_all_served(train, advice):
     """Refuses training `Shares` in which a client has no example; `advice` says what to change."""
     empty = np.flatnonzero(train.sizes == 0)
     if empty.size:
-        raise BadInput(f"{empty.size} of {len(train)} clients got no training example, the first of them client "
-                       f"{empty[0]}; {advice}")
+        raise BadInput(
+            f"{empty.size} of {len(train)} clients got no training example, the first of them client "
+            f"{empty[0]}; {advice}"
+        )
 
 
 def cut(total, count, least, parts, rng):

@@ -2,15 +2,25 @@
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
 ATTEMPTS = 1000
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, alpha: float, least: int = 10,
-          held_out: float = 0.0, test: str = "own"):
+def split(
+    train_labels,
+    test_labels,
+    classes,
+    rng,
+    *,
+    clients: int,
+    alpha: float,
+    least: int = 10,
+    held_out: float = 0.0,
+    test: str = "own",
+):
     """Cuts the examples of each label by a Dirichlet draw over clients, until every client has enough.
 
     A client that already has its equal part, n / clients, gets nothing of the following labels. Without this cap the
@@ -56,9 +66,11 @@ def _enough(labels, classes, clients, alpha, least, rng):
         best = max(best, int(shares.sizes.min()))
         if best >= least:
             return shares
-    raise BadInput(f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
-                   f"use a larger alpha, fewer clients or a smaller least. Received: clients={clients}, alpha={alpha}, "
-                   f"least={least}")
+    raise BadInput(
+        f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
+        f"use a larger alpha, fewer clients or a smaller least. Received: clients={clients}, alpha={alpha}, "
+        f"least={least}"
+    )
 
 
 def _draw(ids_of, total, clients, alpha, rng):

@@ -9,8 +9,9 @@ from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 SMALLEST = 1e-290
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, alpha: float, held_out: float = 0.0,
-          test: str = "own"):
+def split(
+    train_labels, test_labels, classes, rng, *, clients: int, alpha: float, held_out: float = 0.0, test: str = "own"
+):
     """Gives every client floor(n / clients) examples, weighted by label; the rest is not used.
 
     One client after the other draws its label weights from a Dirichlet distribution, then examples without

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
@@ -12,8 +12,18 @@ from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 BLOCK = 2**12
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, alpha: float, sigma: float = 0.0,
-          held_out: float = 0.0, test: str = "own"):
+def split(
+    train_labels,
+    test_labels,
+    classes,
+    rng,
+    *,
+    clients: int,
+    alpha: float,
+    sigma: float = 0.0,
+    held_out: float = 0.0,
+    test: str = "own",
+):
     """Clients take examples in random turns, each of a label drawn from the client's own distribution.
 
     Every example is used. Where a label is used up, the others keep the proportions of their chances; where a client

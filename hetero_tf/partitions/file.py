@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions.partition import Partition, label_mask
 
 
@@ -28,19 +28,23 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, path: str):
     if len(partition.train) != clients:
         raise BadInput(f"`clients` must be that of {path}, {len(partition.train)}. Received: clients={clients}")
     if partition.label_mask.shape[1] != classes:
-        raise BadInput(f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. "
-                       f"Received: {classes} labels")
+        raise BadInput(
+            f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. Received: {classes} labels"
+        )
     for name, shares, labels in (("train", partition.train, train_labels), ("test", partition.test, test_labels)):
         highest = int(np.max(shares.ids, initial=-1))
         if highest >= len(labels):
-            raise BadInput(f"{path}: belongs to other data: {name} example {highest} is asked for. "
-                           f"Received: {len(labels)} examples")
+            raise BadInput(
+                f"{path}: belongs to other data: {name} example {highest} is asked for. "
+                f"Received: {len(labels)} examples"
+            )
     empty = np.flatnonzero(partition.train.sizes == 0)
     if empty.size:
         raise BadInput(f"{path}: every client must have a training example. Received: none of client {empty[0]}")
     # A label outside its mask would be trained towards a logit that is masked out.
     client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))
     if client.size:
-        raise BadInput(f"{path}: belongs to other data: examples of client {client[0]} have labels that its "
-                       "`label_mask` lacks")
+        raise BadInput(
+            f"{path}: belongs to other data: examples of client {client[0]} have labels that its `label_mask` lacks"
+        )
     return partition

@@ -33,5 +33,5 @@ def split(train_labels, test_labels, classes, rng, *, clients: int):
 def _deal(examples, clients, rng):
     # Drawing client after client without replacement is the same as cutting one permutation.
     each = examples // clients
-    drawn = rng.permutation(examples)[:each * clients].astype(np.int32)
+    drawn = rng.permutation(examples)[: each * clients].astype(np.int32)
     return Shares.from_sizes(drawn, np.full(clients, each))

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients
 from hetero_tf.partitions.shares import Shares
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2,
-          keep_duplicates: bool = False):
+def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2, keep_duplicates: bool = False):
     """Gives every client up to `per_client` labels and one shard of the examples of each.
 
     Every class is cut into `clients * per_client / classes` shards, contiguous in the order of the data. As many
@@ -52,13 +51,17 @@ def _shards(labels, classes, clients, per_client):
         raise BadInput(f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}")
     shards, rest = divmod(clients * per_client, classes)
     if rest or not shards:
-        raise BadInput(f"`clients` times `per_client` must be a multiple of the {classes} labels. "
-                       f"Received: clients={clients}, per_client={per_client}")
+        raise BadInput(
+            f"`clients` times `per_client` must be a multiple of the {classes} labels. "
+            f"Received: clients={clients}, per_client={per_client}"
+        )
     counts = np.bincount(labels, minlength=classes)
     if counts.min() < shards:
-        raise BadInput(f"every label must have an example for each of its {shards} shards; label {counts.argmin()} has "
-                       f"{counts.min()}; use fewer clients or labels. Received: clients={clients}, "
-                       f"per_client={per_client}")
+        raise BadInput(
+            f"every label must have an example for each of its {shards} shards; label {counts.argmin()} has "
+            f"{counts.min()}; use fewer clients or labels. Received: clients={clients}, "
+            f"per_client={per_client}"
+        )
     return shards
 
 

@@ -2,13 +2,24 @@
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, label_mask
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, least: int = 1, held_out: float = 0.0,
-          test: str = "own", train_owners, test_owners):
+def split(
+    train_labels,
+    test_labels,
+    classes,
+    rng,
+    *,
+    clients: int,
+    least: int = 1,
+    held_out: float = 0.0,
+    test: str = "own",
+    train_owners,
+    test_owners,
+):
     """Makes clients of the owners with enough examples; of more owners than clients, some are drawn at random.
 
     Args:
@@ -34,15 +45,18 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, least: int =
     """
     dealing.check_choice("test", test, dealing.TESTS)
     if train_owners is None:
-        raise BadInput("the partition `natural` needs data that name the owner of each example; use another partition, "
-                       "or data with owners")
+        raise BadInput(
+            "the partition `natural` needs data that name the owner of each example; use another partition, "
+            "or data with owners"
+        )
     chosen = _choose(train_owners, clients, max(least, 1), rng)
     dealt = dealing.shuffle(_of(train_owners, chosen), rng)
     train = dealing.hold_out(dealt, held_out)
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
-            raise BadInput("`test` must be equal or contiguous: the data name no owners of test examples. "
-                           "Received: test='own'")
+            raise BadInput(
+                "`test` must be equal or contiguous: the data name no owners of test examples. Received: test='own'"
+            )
         tests = _of(test_owners, chosen)
     else:
         tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
@@ -54,8 +68,10 @@ def _choose(owners, clients, least, rng):
     found, counts = np.unique(owners, return_counts=True)
     found = found[counts >= least]
     if not 1 <= clients <= len(found):
-        raise BadInput(f"`clients` must be in 1..{len(found)}, the number of owners with at least {least} training "
-                       f"examples. Received: clients={clients}")
+        raise BadInput(
+            f"`clients` must be in 1..{len(found)}, the number of owners with at least {least} training "
+            f"examples. Received: clients={clients}"
+        )
     return np.sort(rng.permutation(found)[:clients])
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf import npzfile
-from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.npz import read
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_distances
 
@@ -43,11 +43,15 @@ class Partition:
             raise BadInput(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
         for name, shares in (("train", self.train), ("test", self.test)):
             if not isinstance(shares, Shares):
-                raise BadInput(f"`{name}` must be `Shares`; `Shares.from_lists` makes them of arrays. "
-                               f"Received: {type(shares).__name__}")
+                raise BadInput(
+                    f"`{name}` must be `Shares`; `Shares.from_lists` makes them of arrays. "
+                    f"Received: {type(shares).__name__}"
+                )
             if len(shares) != len(mask):
-                raise BadInput(f"`{name}` must have one share for each of the {len(mask)} clients of `label_mask`. "
-                               f"Received: {len(shares)}")
+                raise BadInput(
+                    f"`{name}` must have one share for each of the {len(mask)} clients of `label_mask`. "
+                    f"Received: {len(shares)}"
+                )
 
     @functools.cached_property
     def sha256(self):
@@ -99,17 +103,21 @@ class Partition:
         Raises:
             BadInput: The file is missing, damaged, changed, or something else.
         """
-        data = npzfile.read(path, NAMES)
+        data = read(path, NAMES)
         expected = {name: (1, np.int32) for name in NAMES[:4]} | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
         for name, (axes, dtype) in expected.items():
             if data[name].ndim != axes or data[name].dtype != dtype:
-                raise BadInput(f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
-                               f"Received: {data[name].dtype} {data[name].shape}")
+                raise BadInput(
+                    f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
+                    f"Received: {data[name].dtype} {data[name].shape}"
+                )
         parts = [_shares(path, data, name) for name in ("train", "test")]
         partition = cls(*parts, data["label_mask"])
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
-            raise BadInput(f"{path}: the content differs from its sha256, so the file was changed or damaged; "
-                           "write the partition again")
+            raise BadInput(
+                f"{path}: the content differs from its sha256, so the file was changed or damaged; "
+                "write the partition again"
+            )
         return partition
 
 
@@ -128,8 +136,8 @@ def label_mask(labels, shares, classes):
     # Rows of text are long: all of them at once would need many times the memory of the data.
     block = max(BLOCK // math.prod(labels.shape[1:]), 1)
     for first in range(0, len(owners), block):
-        found = labels[shares.ids[first:first + block]]
-        mask[owners[first:first + block].reshape(-1, *[1] * (found.ndim - 1)), found] = True
+        found = labels[shares.ids[first : first + block]]
+        mask[owners[first : first + block].reshape(-1, *[1] * (found.ndim - 1)), found] = True
     return mask
 
 
@@ -151,8 +159,10 @@ def write_whole(path, content, what):
 def check_clients(clients, examples):
     """Refuses a number of clients below 1 or above the number of training examples."""
     if not 1 <= clients <= examples:
-        raise BadInput(f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
-                       f"Received: clients={clients}")
+        raise BadInput(
+            f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
+            f"Received: clients={clients}"
+        )
 
 
 def _flat(partition):
@@ -172,5 +182,9 @@ def _shares(path, data, name):
 
 
 def _spread(values):
-    return {"min": np.min(values).item(), "mean": float(np.mean(values)), "std": float(np.std(values)),
-            "max": np.max(values).item()}
+    return {
+        "min": np.min(values).item(),
+        "mean": float(np.mean(values)),
+        "std": float(np.std(values)),
+        "max": np.max(values).item(),
+    }

@@ -52,8 +52,8 @@ def paint(partition, train_labels):
     shares = np.sqrt(table / np.maximum(table.sum(axis=0), 1))
     below = PAPER + np.repeat(np.repeat(shares, high, 0), wide, 1)[..., None] * (FULL - PAPER)
     canvas = np.full((BARS + rows * high + 4 * GAP, MARGIN + columns * wide + MARGIN, 3), PAPER)
-    canvas[GAP:GAP + BARS, MARGIN:-MARGIN] = _bars(sizes, wide)
-    canvas[2 * GAP + BARS:2 * GAP + BARS + len(below), MARGIN:-MARGIN] = below
+    canvas[GAP : GAP + BARS, MARGIN:-MARGIN] = _bars(sizes, wide)
+    canvas[2 * GAP + BARS : 2 * GAP + BARS + len(below), MARGIN:-MARGIN] = below
     _frame(canvas, 2 * GAP + BARS, len(below))
     _number(canvas, int(partition.train.sizes.max()), GAP, MARGIN - 4, right=True)
     _ticks(canvas, clients, columns, wide, lambda at: (3 * GAP + BARS + len(below) - 4, MARGIN + at))
@@ -70,9 +70,9 @@ def _bars(sizes, wide):
 def _frame(canvas, top, high):
     """A thin line around the labels, and one under the bars."""
     for row in (GAP + BARS, top - 1, top + high):
-        canvas[row, MARGIN - 1:1 - MARGIN] = INK
+        canvas[row, MARGIN - 1 : 1 - MARGIN] = INK
     for column in (MARGIN - 1, -MARGIN):
-        canvas[top:top + high, column] = INK
+        canvas[top : top + high, column] = INK
 
 
 def _ticks(canvas, count, cells, size, place, right=False):
@@ -89,6 +89,6 @@ def _number(canvas, value, row, column, right=False):
     for digit in text:
         bits = np.array([[int(line) >> bit & 1 for bit in (2, 1, 0)] for line in DIGITS[int(digit)]], bool)
         bits = bits.repeat(SCALE, 0).repeat(SCALE, 1)
-        area = canvas[row:row + bits.shape[0], column:column + bits.shape[1]]
-        area[bits[:area.shape[0], :area.shape[1]]] = INK
+        area = canvas[row : row + bits.shape[0], column : column + bits.shape[1]]
+        area[bits[: area.shape[0], : area.shape[1]]] = INK
         column += LETTER

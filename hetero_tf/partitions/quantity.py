@@ -10,8 +10,20 @@ SIZES = ("equal", "dirichlet", "lognormal")
 TESTS = ("own", "new", "equal", "contiguous")
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, sizes: str = "lognormal", spread: float = 1.0,
-          least: int = 1, shuffled: bool = True, held_out: float = 0.0, test: str = "own"):
+def split(
+    train_labels,
+    test_labels,
+    classes,
+    rng,
+    *,
+    clients: int,
+    sizes: str = "lognormal",
+    spread: float = 1.0,
+    least: int = 1,
+    shuffled: bool = True,
+    held_out: float = 0.0,
+    test: str = "own",
+):
     """Cuts the examples into parts of random size; every example is used, and labels play no role.
 
     Args:

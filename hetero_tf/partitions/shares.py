@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +27,14 @@ class Shares:
     def __post_init__(self):
         for name, array, dtype in (("ids", self.ids, np.int32), ("starts", self.starts, np.int64)):
             if array.dtype != dtype or array.ndim != 1:
-                raise BadInput(f"`{name}` must be {np.dtype(dtype)} with one axis. "
-                               f"Received: {array.dtype} {array.shape}")
+                raise BadInput(
+                    f"`{name}` must be {np.dtype(dtype)} with one axis. Received: {array.dtype} {array.shape}"
+                )
         if not self.starts.size or self.starts[0] or self.starts[-1] != len(self.ids) or (self.sizes < 0).any():
-            raise BadInput(f"`starts` must ascend from 0 to the number of ids, {len(self.ids)}. "
-                           f"Received: {self.starts[:3].tolist()} to {self.starts[-1:].tolist()}")
+            raise BadInput(
+                f"`starts` must ascend from 0 to the number of ids, {len(self.ids)}. "
+                f"Received: {self.starts[:3].tolist()} to {self.starts[-1:].tolist()}"
+            )
         if self.ids.size and self.ids.min() < 0:
             place = int(np.argmax(self.ids < 0))
             client = int(np.searchsorted(self.starts, place, side="right")) - 1
@@ -54,8 +57,10 @@ class Shares:
         lists = [np.asarray(own) for own in lists]
         for client, own in enumerate(lists):
             if own.dtype != np.int32 or own.ndim != 1:
-                raise BadInput("`lists` must hold int32 [examples] for each client. "
-                               f"Received: {own.dtype} {own.shape} of client {client}")
+                raise BadInput(
+                    "`lists` must hold int32 [examples] for each client. "
+                    f"Received: {own.dtype} {own.shape} of client {client}"
+                )
         return cls.from_sizes(np.concatenate([np.zeros(0, np.int32), *lists]), [len(own) for own in lists])
 
     @classmethod
@@ -81,7 +86,7 @@ class Shares:
         if not -len(self) <= client < len(self):
             raise IndexError(f"`client` must be in 0..{len(self) - 1}. Received: client={client}")
         client = client % len(self)
-        return self.ids[self.starts[client]:self.starts[client + 1]]
+        return self.ids[self.starts[client] : self.starts[client + 1]]
 
     def __iter__(self):
         return (self.ids[first:end] for first, end in zip(self.starts[:-1], self.starts[1:]))

@@ -2,10 +2,11 @@
 
 import dataclasses
 
-from hetero_tf.recipe import check, cross, overrides as overriding
+from hetero_tf.recipe import check, cross
 from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.files import read
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
+from hetero_tf.recipe.overrides import apply
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import difference, resolved
@@ -31,7 +32,7 @@ def loads(text, name="recipe", overrides=()):
     """The recipe of a text; `name` stands for the file in refusals and in `Recipe.path`. See `load`."""
     root = parse(text, name)
     for override in overrides:
-        root = overriding.apply(root, override)
+        root = apply(root, override)
     value = plain(root)
     layer_paths = []
 

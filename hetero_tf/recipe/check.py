@@ -3,11 +3,12 @@
 import dataclasses
 import re
 
-from hetero_tf import budgets, registry
-from hetero_tf.errors import did_you_mean
+from hetero_tf.base import registry
+from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe import layers
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.scenarios import SCENARIOS
 from hetero_tf.recipe.schema import Data, Levels, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import Want, convert, parse_type, wanted
 
@@ -68,8 +69,11 @@ def plugin(kind, value, path, default=dataclasses.MISSING):
         value = {"name": value.name, **value.options}
     value = {"name": value} if isinstance(value, str) else value
     if not isinstance(value, dict) or ("name" not in value and default is dataclasses.MISSING):
-        raise Wrong(path, f"must be a name or {{name: ..., options}}; known: {', '.join(registry.names(kind))}. "
-                          f"Received: {show(value)}")
+        raise Wrong(
+            path,
+            f"must be a name or {{name: ..., options}}; known: {', '.join(registry.names(kind))}. "
+            f"Received: {show(value)}",
+        )
     name = value["name"] if "name" in value else default.name
     if name not in registry.names(kind):
         raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
@@ -99,6 +103,7 @@ def _data(value, path, where):
 
 def _by_level(what, example, change, empty=True):
     """Reads a mapping of level to something, each value by `change(value, path)`."""
+
     def read(value, path):
         if not isinstance(value, dict) or not (value or empty):
             raise Wrong(path, f"must be a mapping of level to {what}, such as {example}. Received: {show(value)}")
@@ -122,7 +127,7 @@ def _budget(value, path):
 
 def _budgets(value, path):
     """`{a: 1, d: 1/6}`, or the name of a scenario, which stands until the levels of the mix are known."""
-    if isinstance(value, str) and value in budgets.SCENARIOS:
+    if isinstance(value, str) and value in SCENARIOS:
         return value
     return _BUDGETS(value, path)
 
@@ -132,10 +137,13 @@ def _levels(value, path, where):
     levels = _section(Levels, value, path, where)
     if not isinstance(levels.budgets, str):
         return levels
-    shares = budgets.SCENARIOS[levels.budgets]
+    shares = SCENARIOS[levels.budgets]
     if len(levels.names) != len(shares):
-        raise Wrong((*path, "budgets"), f"{levels.budgets} gives {len(shares)} budgets, so the mix must have as many "
-                                        f"levels. Received: {len(levels.names)}")
+        raise Wrong(
+            (*path, "budgets"),
+            f"{levels.budgets} gives {len(shares)} budgets, so the mix must have as many "
+            f"levels. Received: {len(levels.names)}",
+        )
     return dataclasses.replace(levels, budgets=dict(zip(levels.names, shares)))
 
 
@@ -166,7 +174,7 @@ def _personal(value, path):
     return convert(items, Want("tuple", item="str"), path)
 
 
-_BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(budgets.SCENARIOS), _budget)
+_BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _budget)
 _SPECIAL = {Data: _data, Levels: _levels, Model: layers.build}
 _SPECIAL_KEYS = {
     ("round", "personal"): _personal,

@@ -1,9 +1,9 @@
 """What single keys cannot show: rules between two or more keys of a recipe."""
 
-from hetero_tf.errors import did_you_mean
+from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe import methods, shapes
-from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.model import Classes
+from hetero_tf.recipe.nodes import Wrong, show
 
 # Text has no test examples of single clients, and its loss covers all positions, so accuracy says little.
 MEASURED = {
@@ -22,8 +22,9 @@ def check(recipe, paths):
     _schedule(recipe.schedule)
     _metric(recipe)
     if not any(isinstance(held, Classes) for spec in recipe.model.layers for held in spec.args.values()):
-        raise Wrong(("model", "layers"), "no layer is `!classes` wide; the last one must be, such as "
-                                         "`Dense: {units: !classes}`")
+        raise Wrong(
+            ("model", "layers"), "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
+        )
     shapes.check(recipe, paths)
 
 
@@ -34,9 +35,12 @@ def _levels(levels):
     widest = levels.widths[levels.global_level]
     for name in levels.names:
         if levels.widths[name] > widest:
-            raise Wrong(("levels", "mix"), f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
-                                           f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
-                                           "list the widest first")
+            raise Wrong(
+                ("levels", "mix"),
+                f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
+                f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
+                "list the widest first",
+            )
 
 
 def _clients(recipe):
@@ -44,16 +48,24 @@ def _clients(recipe):
     if clients is None:
         return
     if recipe.round.clients > clients:
-        raise Wrong(("round", "clients"), f"more active clients than clients; must be at most {clients} "
-                                          f"(partition.clients). Received: {recipe.round.clients}")
+        raise Wrong(
+            ("round", "clients"),
+            f"more active clients than clients; must be at most {clients} "
+            f"(partition.clients). Received: {recipe.round.clients}",
+        )
     total = sum(share for _, share in recipe.levels.mix)
     if recipe.levels.assignment == "fix":
         if any(not isinstance(share, int) for _, share in recipe.levels.mix):
-            raise Wrong(("levels", "mix"), "shares must be whole numbers where the assignment is fix. "
-                                           f"Received: {show(dict(recipe.levels.mix))}")
+            raise Wrong(
+                ("levels", "mix"),
+                f"shares must be whole numbers where the assignment is fix. Received: {show(dict(recipe.levels.mix))}",
+            )
         if total > clients:
-            raise Wrong(("levels", "mix"), f"the shares add up to {total}, but there are {clients} clients to "
-                                           "give a level to (assignment: fix); use smaller shares")
+            raise Wrong(
+                ("levels", "mix"),
+                f"the shares add up to {total}, but there are {clients} clients to "
+                "give a level to (assignment: fix); use smaller shares",
+            )
 
 
 def _input(plugin):
@@ -75,13 +87,18 @@ def _text(recipe, paths):
     if recipe.input.name != "masked_text":
         return
     if rows is not None and clients is not None and clients > rows:
-        raise Wrong(("partition", "clients"), f"more clients than rows of text; must be at most {rows} (data.rows). "
-                                              f"Received: {clients}")
+        raise Wrong(
+            ("partition", "clients"),
+            f"more clients than rows of text; must be at most {rows} (data.rows). Received: {clients}",
+        )
     for spec in recipe.model.layers:
         positions, segment = spec.args.get("positions"), recipe.input.options["segment"]
         if isinstance(positions, int) and positions < segment:
-            raise Wrong((*paths(spec), "positions"), f"fewer positions than a segment has; must be at least {segment} "
-                                                     f"(input.segment). Received: {positions}")
+            raise Wrong(
+                (*paths(spec), "positions"),
+                f"fewer positions than a segment has; must be at least {segment} "
+                f"(input.segment). Received: {positions}",
+            )
 
 
 def _schedule(schedule):
@@ -96,5 +113,8 @@ def _schedule(schedule):
 def _metric(recipe):
     measured = MEASURED.get(recipe.input.name)
     if measured and recipe.evaluate.best not in measured:
-        raise Wrong(("evaluate", "best"), f"is not measured with the input {recipe.input.name}; must be one of "
-                                          f"{', '.join(measured)}. Received: {recipe.evaluate.best}")
+        raise Wrong(
+            ("evaluate", "best"),
+            f"is not measured with the input {recipe.input.name}; must be one of "
+            f"{', '.join(measured)}. Received: {recipe.evaluate.best}",
+        )

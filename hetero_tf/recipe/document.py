@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.check import keys, want_of
 from hetero_tf.recipe.model import Model
@@ -11,11 +11,13 @@ from hetero_tf.recipe.schema import Data, Plugin, Recipe, default_of
 from hetero_tf.recipe.values import wanted
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
-_MODEL = ("| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
-          "`!setting name.0` |\n| `model.initial_weights` | text or null | null | .npz file of arrays named like the "
-          "variables, from which training starts |\n| `model.fresh` | a list of texts | [] | layers, such as "
-          "`9_0_dense`, that start from their own initial values all the same |\n| `model.layers` | a list of layers, "
-          "units and Repeats | required | see below |\n")
+_MODEL = (
+    "| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
+    "`!setting name.0` |\n| `model.initial_weights` | text or null | null | .npz file of arrays named like the "
+    "variables, from which training starts |\n| `model.fresh` | a list of texts | [] | layers, such as "
+    "`9_0_dense`, that start from their own initial values all the same |\n| `model.layers` | a list of layers, "
+    "units and Repeats | required | see below |\n"
+)
 
 
 def documentation():
@@ -75,6 +77,8 @@ def _plugins(kind):
 def _layers():
     for name in layer_table.known_layers():
         wants, required = layer_table.arguments(name)
-        cells = [f"`{argument}`{'*' if argument in required else ''}: "
-                 f"{want.allowed().removeprefix('must be ')}" for argument, want in wants.items()]
+        cells = [
+            f"`{argument}`{'*' if argument in required else ''}: {want.allowed().removeprefix('must be ')}"
+            for argument, want in wants.items()
+        ]
         yield _row(f"`{name}`", "; ".join(cells) or "none")

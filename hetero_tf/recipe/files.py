@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from hetero_tf.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, did_you_mean
 
 LARGEST_FILE = 256 * 1024
 _HERE = Path(__file__).parents[1]

@@ -3,16 +3,42 @@
 Ordinary Keras layers stand here as data. Our own and plugged-in layers are read from their source by `registry`.
 """
 
-from hetero_tf import registry
-from hetero_tf.errors import did_you_mean
+from hetero_tf.base import registry
+from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.nodes import show
 from hetero_tf.recipe.reader import LARGEST_SIZE
 from hetero_tf.recipe.values import Want, wanted
 
-ACTIVATIONS = ("elu", "gelu", "hard_silu", "leaky_relu", "linear", "mish", "relu", "relu6", "selu", "sigmoid",
-               "silu", "softplus", "tanh")
-INITIALIZERS = ("fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal",
-                "lecun_uniform", "ones", "orthogonal", "random_normal", "random_uniform", "truncated_normal", "zeros")
+ACTIVATIONS = (
+    "elu",
+    "gelu",
+    "hard_silu",
+    "leaky_relu",
+    "linear",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softplus",
+    "tanh",
+)
+INITIALIZERS = (
+    "fan_in_uniform",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "ones",
+    "orthogonal",
+    "random_normal",
+    "random_uniform",
+    "truncated_normal",
+    "zeros",
+)
 
 _SIZE = Want("int", low=1, high=LARGEST_SIZE, sizes=True)
 _WINDOW = Want("pair", low=1, high=1000)
@@ -32,18 +58,34 @@ _POOL = {"pool_size": _WINDOW, "strides": Want("pair", optional=True, low=1, hig
 KERAS_LAYERS = {
     "Activation": {"activation": Want("str", choices=ACTIVATIONS)},
     "AveragePooling2D": _POOL,
-    "Conv2D": {"filters": _SIZE, "kernel_size": _WINDOW, "strides": _WINDOW, "padding": _PADDING,
-               "dilation_rate": _WINDOW, "kernel_initializer": _KERNEL, **_COMMON},
+    "Conv2D": {
+        "filters": _SIZE,
+        "kernel_size": _WINDOW,
+        "strides": _WINDOW,
+        "padding": _PADDING,
+        "dilation_rate": _WINDOW,
+        "kernel_initializer": _KERNEL,
+        **_COMMON,
+    },
     "Cropping2D": {"cropping": _EDGE},
     "Dense": {"units": _SIZE, "kernel_initializer": _KERNEL, **_COMMON},
-    "DepthwiseConv2D": {"kernel_size": _WINDOW, "strides": _WINDOW, "padding": _PADDING,
-                        "depthwise_initializer": _KERNEL, **_COMMON},
+    "DepthwiseConv2D": {
+        "kernel_size": _WINDOW,
+        "strides": _WINDOW,
+        "padding": _PADDING,
+        "depthwise_initializer": _KERNEL,
+        **_COMMON,
+    },
     "ELU": {"alpha": _SLOPE},
     "Flatten": {},
     "GlobalAveragePooling2D": {},
     "GlobalMaxPooling2D": {},
-    "GroupNormalization": {"groups": Want("int", low=1, high=LARGEST_SIZE), "epsilon": _EPSILON, "center": _FLAG,
-                           "scale": _FLAG},
+    "GroupNormalization": {
+        "groups": Want("int", low=1, high=LARGEST_SIZE),
+        "epsilon": _EPSILON,
+        "center": _FLAG,
+        "scale": _FLAG,
+    },
     "Identity": {},
     "LayerNormalization": {"epsilon": _EPSILON, "center": _FLAG, "scale": _FLAG},
     "LeakyReLU": {"negative_slope": _SLOPE},
@@ -53,17 +95,22 @@ KERAS_LAYERS = {
     "ZeroPadding2D": {"padding": _EDGE},
 }
 REQUIRED = {
-    "Activation": {"activation"}, "AveragePooling2D": {"pool_size"}, "Conv2D": {"filters", "kernel_size"},
-    "Dense": {"units"}, "DepthwiseConv2D": {"kernel_size"},
+    "Activation": {"activation"},
+    "AveragePooling2D": {"pool_size"},
+    "Conv2D": {"filters", "kernel_size"},
+    "Dense": {"units"},
+    "DepthwiseConv2D": {"kernel_size"},
 }
 ADVICE = {
     "BatchNormalization": "a round drops its moving averages, so clients would be tested with stale ones; "
-                          "use StaticBatchNormalization",
+    "use StaticBatchNormalization",
     "Softmax": "a model gives logits and the loss applies softmax; leave it out",
     "Reshape": "a shape cannot follow the width of a level; use GlobalAveragePooling2D",
     "MultiHeadAttention": "its projections have no Scaler; use TransformerBlock",
-    **dict.fromkeys(("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
-                    "a recipe is data and cannot hold code; write a layer and pass it by --plugin"),
+    **dict.fromkeys(
+        ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
+        "a recipe is data and cannot hold code; write a layer and pass it by --plugin",
+    ),
 }
 
 

@@ -1,11 +1,11 @@
 """`model.layers` of a recipe into LayerSpecs: units, repeats, settings, names."""
 
-from hetero_tf.errors import did_you_mean
+from hetero_tf.base.errors import did_you_mean
+from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import Setting, Wrong, show
 from hetero_tf.recipe.values import Want, convert
-from hetero_tf.registry import snake_case
 
 MOST_LAYERS = 1000
 MOST_SETTINGS = 100
@@ -28,8 +28,7 @@ def build(value, path, where):
     """
     check_mapping(value, path, ("settings", "initial_weights", "fresh", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
-        raise Wrong((*path, "layers"), "must be a list of at least one layer. "
-                                       f"Received: {show(value.get('layers'))}")
+        raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
     specs, used, exits = [], set(), 0
     for index, item in enumerate(value["layers"]):
@@ -39,17 +38,33 @@ def build(value, path, where):
             number = exits
         for kind, args, unit, position, alike, at in _units(item, str(index), here, settings, used):
             name = f"{unit}_{position}_{snake_case(kind)}"
-            specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=number,
-                                   alike=alike and f"{alike}_0_{snake_case(kind)}", where=where(at)))
+            specs.append(
+                LayerSpec(
+                    kind=kind,
+                    args=args,
+                    name=name,
+                    unit=unit,
+                    exit=number,
+                    alike=alike and f"{alike}_0_{snake_case(kind)}",
+                    where=where(at),
+                )
+            )
         if len(specs) > MOST_LAYERS:
             raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
     for name in settings:
         if name not in used:
-            raise Wrong((*path, "settings", name), f"no layer refers to it; use it as `!setting {name}` or leave it "
-                                                   "out", at_key=True)
+            raise Wrong(
+                (*path, "settings", name),
+                f"no layer refers to it; use it as `!setting {name}` or leave it out",
+                at_key=True,
+            )
     weights = convert(value.get("initial_weights"), _FILE, (*path, "initial_weights"))
-    return Model(layers=tuple(specs), settings=settings, initial_weights=weights,
-                 fresh=convert(value.get("fresh", []), _NAMES, (*path, "fresh")))
+    return Model(
+        layers=tuple(specs),
+        settings=settings,
+        initial_weights=weights,
+        fresh=convert(value.get("fresh", []), _NAMES, (*path, "fresh")),
+    )
 
 
 def check_mapping(value, path, known):
@@ -120,11 +135,10 @@ def _layer(part, path, settings, used):
     if isinstance(part, str):
         kind, args = part, {}
     elif isinstance(part, dict) and len(part) == 1:
-        (kind, args), = part.items()
+        ((kind, args),) = part.items()
         path = (*path, kind)
     else:
-        raise Wrong(path, "must be a layer: `ClassName` or `ClassName: {argument: value}`. "
-                          f"Received: {show(part)}")
+        raise Wrong(path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {show(part)}")
     if kind == "Repeat":
         raise Wrong(path, "Repeat stands in the outermost list only, with the keys " + ", ".join(_REPEAT))
     if kind == "Exit":
@@ -141,8 +155,9 @@ def _arguments(kind, args, path, skip=()):
     check_mapping(args, path, tuple(wants))
     missing = sorted(required - {*args, *skip})
     if missing:
-        raise Wrong(path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}",
-                    at_key=True)
+        raise Wrong(
+            path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}", at_key=True
+        )
     return {name: convert(held, wants[name], (*path, name)) for name, held in args.items()}
 
 
@@ -160,6 +175,5 @@ def _resolve(value, path, settings, used):
     used.add(name)
     held = settings[name]
     if isinstance(held, tuple) != bool(index) or (index and int(index) >= len(held)):
-        raise Wrong(path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(held)}",
-                    at_key=True)
+        raise Wrong(path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(held)}", at_key=True)
     return held[int(index)] if index else held

@@ -1,6 +1,6 @@
 """Rules of the keys by which one method differs from another: depths, members, budgets, stages, availability."""
 
-from hetero_tf.errors import did_you_mean
+from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.nodes import Wrong, show
 
 # Between a stem and a head there must be something to divide.
@@ -9,8 +9,12 @@ FEWEST_UNITS = 3
 
 def check(recipe, paths):
     """Raises `Wrong` for the first rule that does not hold; `paths` gives the path of a LayerSpec."""
-    for section, key in (("levels", "depths"), ("levels", "members"), ("levels", "budgets"),
-                         ("availability", "seconds_per_step")):
+    for section, key in (
+        ("levels", "depths"),
+        ("levels", "members"),
+        ("levels", "budgets"),
+        ("availability", "seconds_per_step"),
+    ):
         _known(getattr(getattr(recipe, section), key), recipe.levels.widths, (section, key))
     _idle(recipe)
     _depths(recipe)
@@ -33,14 +37,19 @@ def _idle(recipe):
     levels, clients = recipe.levels, recipe.partition.options.get("clients")
     for index, name in enumerate(levels.idle):
         if name not in levels.names:
-            raise Wrong(("levels", "idle", index),
-                        f"no such level in the mix: {name!r}{did_you_mean(name, levels.names)}")
+            raise Wrong(
+                ("levels", "idle", index), f"no such level in the mix: {name!r}{did_you_mean(name, levels.names)}"
+            )
     if set(levels.names) <= set(levels.idle):
-        raise Wrong(("levels", "idle"), "leaves no level of the mix whose clients take part. "
-                                        f"Received: {show(levels.idle)}")
+        raise Wrong(
+            ("levels", "idle"), f"leaves no level of the mix whose clients take part. Received: {show(levels.idle)}"
+        )
     if levels.idle and levels.assignment == "dynamic":
-        raise Wrong(("levels", "assignment"), "must be fix where levels.idle is given: a client that draws its level "
-                                              "anew each round is not able or unable for good. Received: dynamic")
+        raise Wrong(
+            ("levels", "assignment"),
+            "must be fix where levels.idle is given: a client that draws its level "
+            "anew each round is not able or unable for good. Received: dynamic",
+        )
     if not levels.idle or clients is None:
         return
     each = clients // sum(share for _, share in levels.mix)
@@ -49,24 +58,32 @@ def _idle(recipe):
     counts[levels.names[-1]] += clients - sum(counts.values())
     able = sum(count for name, count in counts.items() if name not in levels.idle)
     if recipe.round.clients > able:
-        raise Wrong(("round", "clients"), f"more active clients than may take part (levels.idle); must be at most "
-                                          f"{able}. Received: {recipe.round.clients}")
+        raise Wrong(
+            ("round", "clients"),
+            f"more active clients than may take part (levels.idle); must be at most "
+            f"{able}. Received: {recipe.round.clients}",
+        )
 
 
 def _depths(recipe):
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     for name, depth in levels.depths.items():
         if depth > last:
-            raise Wrong(("levels", "depths", name),
-                        f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` "
-                        f"in model.layers adds one). Received: {depth}")
+            raise Wrong(
+                ("levels", "depths", name),
+                f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` "
+                f"in model.layers adds one). Received: {depth}",
+            )
     first = levels.depths.get(levels.global_level, last)
     for name in levels.names:
         depth = levels.depths.get(name, last)
         if depth > first:
-            raise Wrong(("levels", "depths"), f"level {name!r} (depth {depth}) is deeper than the first of the mix, "
-                                              f"{levels.global_level!r} (depth {first}), which is the global model's; "
-                                              "list the deepest first")
+            raise Wrong(
+                ("levels", "depths"),
+                f"level {name!r} (depth {depth}) is deeper than the first of the mix, "
+                f"{levels.global_level!r} (depth {first}), which is the global model's; "
+                "list the deepest first",
+            )
 
 
 def _members(levels):
@@ -75,26 +92,39 @@ def _members(levels):
         return
     for name in levels.names:
         if name not in levels.members:
-            raise Wrong(path, f"level {name!r} is missing; an ensemble needs a number for every level of the mix. "
-                              f"Received: {show(levels.members)}")
+            raise Wrong(
+                path,
+                f"level {name!r} is missing; an ensemble needs a number for every level of the mix. "
+                f"Received: {show(levels.members)}",
+            )
         if levels.members[name] > levels.members[top]:
-            raise Wrong((*path, name), f"more networks than the first level of the mix, {top!r}, which has them all; "
-                                       f"must be at most {levels.members[top]}. Received: {levels.members[name]}")
+            raise Wrong(
+                (*path, name),
+                f"more networks than the first level of the mix, {top!r}, which has them all; "
+                f"must be at most {levels.members[top]}. Received: {levels.members[name]}",
+            )
         if levels.widths[name] != levels.widths[top]:
-            raise Wrong(("levels", "widths"),
-                        "all levels of the mix must have one width where levels.members is given: that of the "
-                        f"ensemble's networks. Received: {show(levels.widths)}")
+            raise Wrong(
+                ("levels", "widths"),
+                "all levels of the mix must have one width where levels.members is given: that of the "
+                f"ensemble's networks. Received: {show(levels.widths)}",
+            )
 
 
 def _availability(recipe):
     given, path = recipe.availability, ("availability", "seconds_per_step")
     if given.deadline is not None and not given.seconds_per_step:
-        raise Wrong(("availability", "deadline"), "nobody can be late without seconds; give "
-                                                  "availability.seconds_per_step, such as {a: 0.1, e: 0.02}")
+        raise Wrong(
+            ("availability", "deadline"),
+            "nobody can be late without seconds; give availability.seconds_per_step, such as {a: 0.1, e: 0.02}",
+        )
     for name in recipe.levels.names if given.seconds_per_step else ():
         if name not in given.seconds_per_step:
-            raise Wrong(path, f"level {name!r} is missing; every level of the mix needs its seconds. "
-                              f"Received: {show(given.seconds_per_step)}")
+            raise Wrong(
+                path,
+                f"level {name!r} is missing; every level of the mix needs its seconds. "
+                f"Received: {show(given.seconds_per_step)}",
+            )
 
 
 def _personal(recipe):
@@ -114,11 +144,16 @@ def _dynamic(recipe):
         other = "client.correction" if server in both else "round.server"
         raise Wrong(path, f"dynamic is half of a method; set {other} to dynamic too, with the same alpha")
     if server.options["alpha"] != correction.options["alpha"]:
-        raise Wrong(("client", "correction"), f"alpha must be that of round.server, {server.options['alpha']:g}. "
-                                              f"Received: {correction.options['alpha']:g}")
+        raise Wrong(
+            ("client", "correction"),
+            f"alpha must be that of round.server, {server.options['alpha']:g}. "
+            f"Received: {correction.options['alpha']:g}",
+        )
     if recipe.round.weighting != "uniform":
-        raise Wrong(("round", "weighting"), "must be uniform with the server dynamic, which counts clients. "
-                                            f"Received: {recipe.round.weighting}")
+        raise Wrong(
+            ("round", "weighting"),
+            f"must be uniform with the server dynamic, which counts clients. Received: {recipe.round.weighting}",
+        )
 
 
 def _distillation(recipe):
@@ -126,8 +161,11 @@ def _distillation(recipe):
     if recipe.client.coupling.name != "self_distillation" or recipe.model.exits:
         return
     if not stages.options.get("distill", False):
-        raise Wrong(("client", "coupling"), "self_distillation needs a second output to teach; set client.stages to "
-                                            "{name: nested, distill: true} or add an `Exit` to model.layers")
+        raise Wrong(
+            ("client", "coupling"),
+            "self_distillation needs a second output to teach; set client.stages to "
+            "{name: nested, distill: true} or add an `Exit` to model.layers",
+        )
 
 
 def _blockwise(recipe):
@@ -135,13 +173,17 @@ def _blockwise(recipe):
     if recipe.client.stages.name != "blockwise":
         return
     if len(trunk) < FEWEST_UNITS:
-        raise Wrong(("client", "stages"),
-                    f"blockwise needs at least {FEWEST_UNITS} units in model.layers: a stem, what is divided, and a "
-                    f"head. Received: {len(trunk)}")
+        raise Wrong(
+            ("client", "stages"),
+            f"blockwise needs at least {FEWEST_UNITS} units in model.layers: a stem, what is divided, and a "
+            f"head. Received: {len(trunk)}",
+        )
     if not any(name in levels.budgets for name in levels.names):
-        raise Wrong(("client", "stages"),
-                    "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, "
-                    "such as {a: 1, d: 1/6}")
+        raise Wrong(
+            ("client", "stages"),
+            "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, "
+            "such as {a: 1, d: 1/6}",
+        )
 
 
 def _nested(recipe, paths):
@@ -151,6 +193,8 @@ def _nested(recipe, paths):
     for spec in recipe.model.layers:
         for name in ("norm", "kind"):
             if spec.args.get(name) == "bn":
-                raise Wrong((*paths(spec), name),
-                            "bn keeps one set of running statistics for all widths, so it does not go with "
-                            "client.stages nested; use wbn or sbn. Received: 'bn'")
+                raise Wrong(
+                    (*paths(spec), name),
+                    "bn keeps one set of running statistics for all widths, so it does not go with "
+                    "client.stages nested; use wbn or sbn. Received: 'bn'",
+                )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.model import Classes, Width
 
 FRAME = 110
@@ -21,7 +21,7 @@ class Place:
         if self.line is None:
             return ""
         start = max(0, self.column - FRAME // 2) if len(self.line) > FRAME else 0
-        return f"\n{self.line[start:start + FRAME]}\n{' ' * (self.column - start)}^"
+        return f"\n{self.line[start : start + FRAME]}\n{' ' * (self.column - start)}^"
 
 
 @dataclass(frozen=True)

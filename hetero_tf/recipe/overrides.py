@@ -3,8 +3,8 @@
 import dataclasses
 import re
 
-from hetero_tf import registry
-from hetero_tf.errors import BadInput
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.reader import DEPTH, parse
 from hetero_tf.recipe.schema import Data, Plugin, Recipe
@@ -86,11 +86,15 @@ def _put(node, steps, path, new):
     if not isinstance(value, list):
         raise refusal(new.place, path, f"has no keys, so {step!r} cannot be set; it is {show(plain(node))}")
     if not step.isdigit() or int(step) >= len(value):
-        raise refusal(new.place, path, f"is a list of {len(value)} items; the next step must be a number from 0 to "
-                                       f"{len(value) - 1}. Received: {step}")
+        raise refusal(
+            new.place,
+            path,
+            f"is a list of {len(value)} items; the next step must be a number from 0 to "
+            f"{len(value) - 1}. Received: {step}",
+        )
     index = int(step)
     changed = _put(value[index], rest, (*path, index), new)
-    return Node([*value[:index], changed, *value[index + 1:]], node.place, node.key_place)
+    return Node([*value[:index], changed, *value[index + 1 :]], node.place, node.key_place)
 
 
 def _opened(node, step, path):

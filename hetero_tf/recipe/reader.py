@@ -83,8 +83,10 @@ class _Tree:
     def take(self, event):
         """Adds one event; raises what a recipe may not hold."""
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self.refuse(event.start_mark, f"anchors (&) and aliases (*) are not allowed; write the value out. "
-                                                f"Received: {event.anchor[:40]}")
+            raise self.refuse(
+                event.start_mark,
+                f"anchors (&) and aliases (*) are not allowed; write the value out. Received: {event.anchor[:40]}",
+            )
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.ScalarEvent)):
             self.start(event)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
@@ -159,8 +161,9 @@ class _Tree:
         """The value of a scalar with one of the three tags."""
         if tag == "!w":
             if not re.fullmatch("[1-9][0-9]{0,6}", text) or int(text) > LARGEST_SIZE:
-                raise self.refuse(event.start_mark, f"`!w` takes a whole number from 1 to {LARGEST_SIZE}. "
-                                                    f"Received: {show(text)}")
+                raise self.refuse(
+                    event.start_mark, f"`!w` takes a whole number from 1 to {LARGEST_SIZE}. Received: {show(text)}"
+                )
             return Width(int(text))
         if tag == "!classes" and text == "":
             return Classes()
@@ -185,9 +188,12 @@ def parse(text, label, is_file=True):
     tree = _Tree(text, label, is_file)
     strange = _UNREADABLE.search(text)
     if strange:
-        before = text[:strange.start()].splitlines() or [""]
-        raise refusal(tree.place(len(before) - 1, len(before[-1])), (),
-                      f"unreadable character U+{ord(strange.group()):04X}; a recipe is plain text")
+        before = text[: strange.start()].splitlines() or [""]
+        raise refusal(
+            tree.place(len(before) - 1, len(before[-1])),
+            (),
+            f"unreadable character U+{ord(strange.group()):04X}; a recipe is plain text",
+        )
     events = _Events(text)
     try:
         while events.check_event():

@@ -10,8 +10,18 @@ from hetero_tf.recipe.model import Model
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
 
-def key(doc, default=None, required=False, choices=None, low=None, high=None, above=None, below=None, kind=None,
-        pattern=None):
+def key(
+    doc,
+    default=None,
+    required=False,
+    choices=None,
+    low=None,
+    high=None,
+    above=None,
+    below=None,
+    kind=None,
+    pattern=None,
+):
     """A dataclass field with its meaning and allowed range.
 
     Args:
@@ -24,8 +34,7 @@ def key(doc, default=None, required=False, choices=None, low=None, high=None, ab
         kind: Kind of a plug-in.
         pattern: Regular expression that text must match.
     """
-    limits = {"choices": choices, "low": low, "high": high, "above": above, "below": below,
-              "pattern": pattern}
+    limits = {"choices": choices, "low": low, "high": high, "above": above, "below": below, "pattern": pattern}
     about = {"doc": doc, "required": required, "kind": kind, "limits": limits}
     if required:
         return field(metadata=about)
@@ -50,8 +59,10 @@ class Data:
     """Where the examples come from. Other keys are options of the loader (see its table)."""
 
     loader: Plugin
-    fallback: str | None = key("embedded data set to use, loudly, where the real one can be neither found nor fetched",
-                               choices=("digits", "pydoc"))
+    fallback: str | None = key(
+        "embedded data set to use, loudly, where the real one can be neither found nor fetched",
+        choices=("digits", "pydoc"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +70,29 @@ class Levels:
     """How able the clients are: the width of each level, and which share of the clients has it."""
 
     widths: dict = key("level -> width in (0, 1]: the share of channels that the level keeps", required=True)
-    mix: tuple = key("shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first is the global model's",
-                     required=True)
-    assignment: str = key("fix: for the whole run; dynamic: every client draws its level anew each round", "dynamic",
-                          choices=("fix", "dynamic"))
+    mix: tuple = key(
+        "shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first is the global model's", required=True
+    )
+    assignment: str = key(
+        "fix: for the whole run; dynamic: every client draws its level anew each round",
+        "dynamic",
+        choices=("fix", "dynamic"),
+    )
     depths: dict = key("level -> number of its deepest exit; without it a level keeps all units", {})
-    members: dict = key("level -> how many networks of an ensemble its clients train; the first level of the mix has "
-                        "them all", {})
+    members: dict = key(
+        "level -> how many networks of an ensemble its clients train; the first level of the mix has them all", {}
+    )
     idle: tuple[str, ...] = key("levels whose clients never take part", ())
-    budgets: dict = key("level -> share of what the whole model takes that its clients have, such as 1/6; or fair, "
-                        "lack or surplus: FeDepth's four, for the levels of the mix in order", {})
-    measure: str = key("what budgets are shares of: the whole model's training memory or its multiply-adds (flops)",
-                       "memory", choices=("memory", "flops"))
+    budgets: dict = key(
+        "level -> share of what the whole model takes that its clients have, such as 1/6; or fair, "
+        "lack or surplus: FeDepth's four, for the levels of the mix in order",
+        {},
+    )
+    measure: str = key(
+        "what budgets are shares of: the whole model's training memory or its multiply-adds (flops)",
+        "memory",
+        choices=("memory", "flops"),
+    )
 
     @property
     def names(self):
@@ -93,13 +115,19 @@ class Availability:
     """Which active clients return, and with how much of their work. Seconds are simulated: nothing is waited for."""
 
     dropout: float = key("share of a round's clients that drop out of it and return nothing", 0.0, low=0.0, below=1.0)
-    deadline: float | None = key("simulated seconds after which a round waits for nobody; null: it waits for all",
-                                 above=0.0)
+    deadline: float | None = key(
+        "simulated seconds after which a round waits for nobody; null: it waits for all", above=0.0
+    )
     seconds_per_step: dict = key("level -> simulated seconds of a local step of all that a client trains", {})
-    spread: float = key("standard deviation of the logarithm of a client's pace, drawn anew each round", 0.0, low=0.0,
-                        high=10.0)
-    late: str = key("what a client returns that is not done at the deadline: drop, nothing; partial, the steps that it "
-                    "has done, of several stages in sequence whole ones", "drop", choices=("drop", "partial"))
+    spread: float = key(
+        "standard deviation of the logarithm of a client's pace, drawn anew each round", 0.0, low=0.0, high=10.0
+    )
+    late: str = key(
+        "what a client returns that is not done at the deadline: drop, nothing; partial, the steps that it "
+        "has done, of several stages in sequence whole ones",
+        "drop",
+        choices=("drop", "partial"),
+    )
 
     @property
     def is_limited(self):
@@ -113,18 +141,28 @@ class Round:
 
     clients: int = key("active clients of a round", required=True, low=1, high=10_000_000)
     submodel: Plugin = key("which coordinates a sub-model keeps", Plugin("prefix"), kind="submodels")
-    merge: Plugin = key("how the clients' weights become one", Plugin("masked_mean"), kind="merges")
-    weighting: str = key("what a client counts in the merge: one, or the number of its examples", "uniform",
-                         choices=("uniform", "samples"))
-    untrained: str = key("whether the merge counts values that a client holds but no stage of it trains", "left_out",
-                         choices=("left_out", "counted"))
-    label_rows: str = key("which rows of label axes are merged: own, those of the labels that a client has; all",
-                          "own", choices=("own", "all"))
-    personal: tuple[str, ...] = key("units that stay with the client and are never merged, numbered from 0 as in "
-                                    "model.layers; all: every unit", ())
+    weighting: str = key(
+        "what a client counts in the merge: one, or the number of its examples",
+        "uniform",
+        choices=("uniform", "samples"),
+    )
+    untrained: str = key(
+        "whether the merge counts values that a client holds but no stage of it trains",
+        "left_out",
+        choices=("left_out", "counted"),
+    )
+    label_rows: str = key(
+        "which rows of label axes are merged: own, those of the labels that a client has; all",
+        "own",
+        choices=("own", "all"),
+    )
+    personal: tuple[str, ...] = key(
+        "units that stay with the client and are never merged, numbered from 0 as in model.layers; all: every unit", ()
+    )
     server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
-    lost_share: float = key("share of non-finite clients from which a round is repeated once, then the run stops",
-                            0.5, above=0.0, high=1.0)
+    lost_share: float = key(
+        "share of non-finite clients from which a round is repeated once, then the run stops", 0.5, above=0.0, high=1.0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +172,19 @@ class Client:
     epochs: int = key("passes over the client's own examples", 1, low=1, high=1_000_000)
     batch_size: int = key("examples of a step (rows of tokens for text)", required=True, low=1, high=1_000_000)
     stages: Plugin = key("how the steps go through the sub-model", Plugin("joint"), kind="stages")
-    loss: Plugin = key("objective of the local steps", Plugin("masked_cross_entropy"), kind="objectives")
-    coupling: Plugin = key("how the losses of several outputs (exits, widths, peers) become one", Plugin("sum"),
-                           kind="couplings")
-    correction: Plugin = key("what pulls the local steps back to where they started", Plugin("none"),
-                             kind="corrections")
-    label_cut: bool = key("cut the label axis to the client's own labels where the loss allows it; "
-                          "changes the cost, not the result; without effect where round.label_rows is all, units are "
-                          "personal, there is a correction or the coupling reads logits", True)
+    loss: Plugin = key("objective of the local steps", Plugin("masked_cross_entropy"), kind="losses")
+    coupling: Plugin = key(
+        "how the losses of several outputs (exits, widths, peers) become one", Plugin("sum"), kind="couplings"
+    )
+    correction: Plugin = key(
+        "what pulls the local steps back to where they started", Plugin("none"), kind="corrections"
+    )
+    label_cut: bool = key(
+        "cut the label axis to the client's own labels where the loss allows it; "
+        "changes the cost, not the result; without effect where round.label_rows is all, units are "
+        "personal, there is a correction or the coupling reads logits",
+        True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,14 +204,30 @@ class Evaluate:
 
     every: int = key("rounds between two evaluations; the last round is always evaluated", 1, low=1)
     batch_size: int = key("examples of a test batch (rows of tokens for text)", 50, low=1, high=1_000_000)
-    statistics: str = key("static batch normalisation query: pooled over the training set (authors' code) "
-                          "or client by client (paper)", "pooled", choices=("pooled", "clients"))
+    statistics: str = key(
+        "static batch normalisation query: pooled over the training set (authors' code) or client by client (paper)",
+        "pooled",
+        choices=("pooled", "clients"),
+    )
     statistics_batch: int = key("examples of a batch of that query", 10, low=2, high=1_000_000)
-    exits: str = key("prediction of a model with several exits: the last one's, or the mean of all logits", "last",
-                     choices=("last", "mean"))
-    best: str = key("metric that chooses the best round", "global_accuracy", choices=(
-        "global_accuracy", "global_loss", "global_perplexity", "local_accuracy", "local_loss", "local_mean",
-        "local_worst_decile"))
+    exits: str = key(
+        "prediction of a model with several exits: the last one's, or the mean of all logits",
+        "last",
+        choices=("last", "mean"),
+    )
+    best: str = key(
+        "metric that chooses the best round",
+        "global_accuracy",
+        choices=(
+            "global_accuracy",
+            "global_loss",
+            "global_perplexity",
+            "local_accuracy",
+            "local_loss",
+            "local_mean",
+            "local_worst_decile",
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,11 +257,19 @@ class Recipe:
     rounds: int = key("rounds of the run", required=True, low=1)
     evaluate: Evaluate = key("when and how the global model is measured", Evaluate())
     checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
-    engine: str = key("how clients are computed: slots, one by one; cohort, several of a level at once; auto, what "
-                      "suits the level and the machine", "auto", choices=("auto", "slots", "cohort"))
-    precision: str = key("float type of weights and computation; mixed_bfloat16: bfloat16 products in local training, "
-                         "all else float32; pays only where the processor has bf16 units (AVX512_BF16, AMX) or on a "
-                         "GPU", "float32", choices=("float32", "float64", "mixed_bfloat16"))
+    engine: str = key(
+        "how clients are computed: slots, one by one; cohort, several of a level at once; auto, what "
+        "suits the level and the machine",
+        "auto",
+        choices=("auto", "slots", "cohort"),
+    )
+    precision: str = key(
+        "float type of weights and computation; mixed_bfloat16: bfloat16 products in local training, "
+        "all else float32; pays only where the processor has bf16 units (AVX512_BF16, AMX) or on a "
+        "GPU",
+        "float32",
+        choices=("float32", "float64", "mixed_bfloat16"),
+    )
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
 

@@ -4,7 +4,7 @@ Only what can be known without the data is followed: whether a value is a map, a
 channels it has.
 """
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Wrong, show
@@ -12,8 +12,10 @@ from hetero_tf.recipe.nodes import Wrong, show
 # Arguments that set the number of output channels, in the order in which they are looked for.
 _CHANNELS = ("filters", "units", "width")
 # Layers behind which a value has another form, and those of ours whose arguments do not tell what they need.
-_GIVES = {**dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
-          "PatchEmbedding": "tokens"}
+_GIVES = {
+    **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
+    "PatchEmbedding": "tokens",
+}
 _OF_MAPS = ("AttentionGate", "PatchEmbedding")
 _OF_TOKENS = ("ClassTokenReadout",)
 _LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
@@ -41,15 +43,21 @@ def check(recipe, paths):
             trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, paths)
             (channels, form), exit = trunk, spec.exit
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
-            raise Wrong(path, "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
-                              "level's weights would not line up; use GlobalAveragePooling2D")
+            raise Wrong(
+                path,
+                "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
+                "level's weights would not line up; use GlobalAveragePooling2D",
+            )
         _groups(spec, path, channels, recipe.levels)
         previous, form = spec, form and _form(spec, path, form)
         inputs, channels = channels, output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
         if weights > MOST_WEIGHTS and inputs is not channels:
-            raise Wrong(path, f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
-                              f"{show(channels)} behind {show(inputs)}")
+            raise Wrong(
+                path,
+                f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
+                f"{show(channels)} behind {show(inputs)}",
+            )
     if exit is not None:
         _, form = _ended(trunk, previous, channels, form, paths)
     _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, paths)
@@ -58,16 +66,21 @@ def check(recipe, paths):
 def _ended(trunk, last, channels, form, paths):
     """What the trunk leaves, once a branch behind it has ended; refuses one that does not end in logits."""
     if not isinstance(channels, Classes):
-        raise Wrong(paths(last), "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
-                                 f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}")
+        raise Wrong(
+            paths(last),
+            "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
+            f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}",
+        )
     _logits("an Exit", last, form, paths)
     return trunk
 
 
 def _logits(what, last, form, paths):
     if form == "map":
-        raise Wrong(paths(last), f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) "
-                                 "before the last layer")
+        raise Wrong(
+            paths(last),
+            f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) before the last layer",
+        )
     if form == "tokens":
         raise Wrong(paths(last), f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
 
@@ -75,11 +88,17 @@ def _logits(what, last, form, paths):
 def _form(spec, path, form):
     """The form behind a layer of a model for images; refuses a layer that cannot take the form before it."""
     if needs_map(spec.kind) and form != "map":
-        raise Wrong(path, f"{spec.kind} needs rows and columns, but the layers before it leave {_LEAVE[form]}; "
-                          f"put it before {_BEFORE[form]}")
+        raise Wrong(
+            path,
+            f"{spec.kind} needs rows and columns, but the layers before it leave {_LEAVE[form]}; "
+            f"put it before {_BEFORE[form]}",
+        )
     if needs_tokens(spec.kind) and form != "tokens":
-        raise Wrong(path, f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
-                          "put PatchEmbedding somewhere before it")
+        raise Wrong(
+            path,
+            f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
+            "put PatchEmbedding somewhere before it",
+        )
     return _GIVES.get(spec.kind, form)
 
 
@@ -117,15 +136,22 @@ def _ends(specs, paths, text):
     last = sizing[-1] if sizing else trunk[-1]
     sized = [spec.args[name] for name in _CHANNELS for spec in (last,) if name in spec.args]
     if not sized or not isinstance(sized[0], Classes):
-        raise Wrong(paths(last), "the last layer with a size must be `!classes` wide: one output for each label, "
-                                 f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}")
+        raise Wrong(
+            paths(last),
+            "the last layer with a size must be `!classes` wide: one output for each label, "
+            f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}",
+        )
     embeds = "classes" in layer_table.arguments(specs[0].kind)[0]
     if text and not embeds:
-        raise Wrong(paths(specs[0]), "text needs an embedding first, such as MaskedTokenEmbedding. "
-                                     f"Received: {specs[0].kind}")
+        raise Wrong(
+            paths(specs[0]), f"text needs an embedding first, such as MaskedTokenEmbedding. Received: {specs[0].kind}"
+        )
     if text and not isinstance(specs[0].args.get("classes"), Classes):
-        raise Wrong((*paths(specs[0]), "classes"), "must be `!classes`: a row for each word of the vocabulary. "
-                                                   f"Received: {show(specs[0].args.get('classes'))}")
+        raise Wrong(
+            (*paths(specs[0]), "classes"),
+            "must be `!classes`: a row for each word of the vocabulary. "
+            f"Received: {show(specs[0].args.get('classes'))}",
+        )
     for spec in specs[1:] if text else specs:
         if "classes" in layer_table.arguments(spec.kind)[0]:
             raise Wrong(paths(spec), f"{spec.kind} takes tokens, so it stands first in a model for text")
@@ -141,6 +167,9 @@ def _groups(spec, path, channels, levels):
         for size in (channels, spec.args.get("filters")):
             count = size_at(size, levels.widths[level])
             if count is not None and count % groups:
-                raise Wrong(path, f"{groups} groups do not divide the {count} channels of level {level!r} "
-                                  f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
-                                  f"{groups} at every level, or another norm. Received: {show(size)}")
+                raise Wrong(
+                    path,
+                    f"{groups} groups do not divide the {count} channels of level {level!r} "
+                    f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
+                    f"{groups} at every level, or another norm. Received: {show(size)}",
+                )

@@ -59,14 +59,32 @@ class Want:
         return f" {start} and {end}"
 
 
-_NOUNS = {"int": "a whole number", "float": "a number", "pair": "a whole number or two in a list, each",
-          "bool": "true or false", "str": "text"}
+_NOUNS = {
+    "int": "a whole number",
+    "float": "a number",
+    "pair": "a whole number or two in a list, each",
+    "bool": "true or false",
+    "str": "text",
+}
 _PLURALS = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "true and false"}
 
 # Ranges by name, for options and layer arguments, whose source states only a type.
 RANGES = {
-    **dict.fromkeys(("clients", "examples", "test_examples", "rows", "test_rows", "length", "vocabulary", "classes",
-                     "segment", "owners"), {"high": 10_000_000}),
+    **dict.fromkeys(
+        (
+            "clients",
+            "examples",
+            "test_examples",
+            "rows",
+            "test_rows",
+            "length",
+            "vocabulary",
+            "classes",
+            "segment",
+            "owners",
+        ),
+        {"high": 10_000_000},
+    ),
     **dict.fromkeys(("dropout", "rate"), {"low": 0.0, "below": 1.0}),
     **dict.fromkeys(("size", "channels"), {"high": 4096}),
     **dict.fromkeys(("factor", "alpha"), {"above": 0.0}),
@@ -81,7 +99,8 @@ RANGES = {
 }
 _NORMS = {"choices": ("sbn", "bn", "wbn", "in", "gn", "ln", "none")}
 LAYER_RANGES = {
-    "norm": _NORMS, "kind": _NORMS,
+    "norm": _NORMS,
+    "kind": _NORMS,
     "residual": {"choices": ("input", "activated")},
     "scaler_at": {"choices": ("norms", "products")},
     "momentum": {"above": 0.0},
@@ -161,8 +180,9 @@ def _text(value, want, path):
     if want.pattern and not re.fullmatch(want.pattern, value):
         raise _wrong(path, "not allowed", want, value)
     if len(value) > LONGEST_TEXT or any(ord(letter) < 32 for letter in value):
-        raise Wrong(path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters. "
-                          f"Received: {show(value)}")
+        raise Wrong(
+            path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters. Received: {show(value)}"
+        )
     return value
 
 

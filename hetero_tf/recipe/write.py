@@ -23,8 +23,11 @@ def resolved(recipe, model):
     lines = []
     for name in keys(Recipe):
         if name == "model":
-            given = {"settings": model.get("settings") or {}, "initial_weights": recipe.model.initial_weights,
-                     "fresh": recipe.model.fresh}
+            given = {
+                "settings": model.get("settings") or {},
+                "initial_weights": recipe.model.initial_weights,
+                "fresh": recipe.model.fresh,
+            }
             lines += ["model:", *(f"  {key}: {_flow(held)}" for key, held in given.items()), "  layers:"]
             lines += [f"    - {_flow(item)}" for item in model["layers"]]
         else:
@@ -35,8 +38,11 @@ def resolved(recipe, model):
 def difference(old, new):
     """The keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" where one lacks it."""
     before, after = (dict(_leaves(plain(parse(text, "recipe")), "")) for text in (old, new))
-    changed = [name for name in (*before, *(name for name in after if name not in before))
-               if name not in before or name not in after or _differ(before[name], after[name])]
+    changed = [
+        name
+        for name in (*before, *(name for name in after if name not in before))
+        if name not in before or name not in after or _differ(before[name], after[name])
+    ]
     return [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed]
 
 

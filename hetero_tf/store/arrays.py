@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.store.files import Damaged
 
 DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
@@ -121,5 +121,6 @@ def require(specs, expect, where, optional=()):
     """Raises BadInput with the first `mismatch`; `where` is the folder the arrays come from."""
     difference = mismatch(specs, expect, optional)
     if difference:
-        raise BadInput(f"{where}: {difference}; it was saved by another recipe: continue with that one, "
-                       "or choose a new run folder")
+        raise BadInput(
+            f"{where}: {difference}; it was saved by another recipe: continue with that one, or choose a new run folder"
+        )

@@ -9,8 +9,13 @@ from pathlib import Path
 
 from hetero_tf.store import files, plain_json
 
-PACKAGES = {"tensorflow": "tensorflow", "keras": "keras", "numpy": "numpy",
-            "tensorflow_datasets": "tensorflow-datasets", "hetero_tf": "hetero_tf"}
+PACKAGES = {
+    "tensorflow": "tensorflow",
+    "keras": "keras",
+    "numpy": "numpy",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "hetero_tf": "hetero_tf",
+}
 # Other flags come and go with kernels and microcode and change no number.
 VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
 # Versions that can change a number; the others are only recorded.
@@ -97,5 +102,6 @@ def differences(old, new):
     """What differs between two environments and changes bits, one phrase each: "numpy was '2.3.0', is '2.4.1'"."""
     before, now = decisive(old), decisive(new)
     names = sorted(before.keys() | now.keys())
-    return [f"{name} was {before.get(name)!r}, is {now.get(name)!r}"
-            for name in names if before.get(name) != now.get(name)]
+    return [
+        f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in names if before.get(name) != now.get(name)
+    ]

@@ -7,7 +7,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from hetero_tf.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import BadInput, DiskProblem
 
 TEMPORARY = ".tmp-"
 
@@ -68,7 +68,7 @@ def write_all(descriptor, data):
     """Writes all bytes: one call to the system may take only a part (2 GB limit, nearly full disk)."""
     rest = memoryview(data).cast("B")
     while rest:
-        rest = rest[os.write(descriptor, rest):]
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(path):

@@ -34,8 +34,10 @@ def make(round_number, contents, specs):
     body = {
         "format": FORMAT,
         "round": int(round_number),
-        "files": {name: {"bytes": memoryview(data).nbytes, "sha256": hashlib.sha256(data).hexdigest()}
-                  for name, data in contents.items()},
+        "files": {
+            name: {"bytes": memoryview(data).nbytes, "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in contents.items()
+        },
         "arrays": [{"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype} for spec in specs],
     }
     # The manifest vouches for itself too: a flipped bit in an array's name would load wrongly without a sound.
@@ -91,8 +93,7 @@ def _files(body, path):
     # A closed list: a name in a manifest can never lead out of its folder.
     if set(files) != {ARRAYS, INFO}:
         raise Damaged(f"{path}: lists files {str(sorted(files))[:100]}, expected {[ARRAYS, INFO]}")
-    return {name: (_natural(about, "bytes", path), _field(about, "sha256", str, path))
-            for name, about in files.items()}
+    return {name: (_natural(about, "bytes", path), _field(about, "sha256", str, path)) for name, about in files.items()}
 
 
 def _arrays(body, path):

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.store import files, plain_json
 from hetero_tf.store.files import Damaged
 

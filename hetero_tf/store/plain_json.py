@@ -4,7 +4,7 @@ import json
 import math
 import re
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.store.files import Damaged
 
 LIMIT = 4 * 2**20

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.errors import BadInput, Locked
+from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.store import files, sealed
 
 LOCK = "run.lock"
@@ -96,8 +96,10 @@ class RunFolder:
             if not self.path.is_dir() and os.path.lexists(self.path):
                 raise BadInput(f"{self.path}: is a file, not a folder; choose another run folder")
         if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
-            raise BadInput(f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
-                           "choose an empty or new run folder")
+            raise BadInput(
+                f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
+                "choose an empty or new run folder"
+            )
 
     def _take(self):
         path = self.path / LOCK
@@ -110,8 +112,10 @@ class RunFolder:
             except BlockingIOError as error:
                 holder = _holder(descriptor)
                 os.close(descriptor)
-                raise Locked(f"{self.path}: process {holder} works on this run folder; wait for it, "
-                             "stop it, or choose another folder") from error
+                raise Locked(
+                    f"{self.path}: process {holder} works on this run folder; wait for it, "
+                    "stop it, or choose another folder"
+                ) from error
             except BaseException:
                 os.close(descriptor)
                 raise

@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.errors import BadInput, DiskProblem, MemoryProblem
-from hetero_tf.store import arrays as packing
+from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem
 from hetero_tf.store import files, manifest, plain_json
+from hetero_tf.store.arrays import decode, encode, require
 from hetero_tf.store.files import Damaged
 
 OLD = ".old-"
@@ -51,9 +51,11 @@ def save(folder, round_number, arrays, info, keep):
     """
     folder = Path(folder)
     if keep < 1 or not 0 <= round_number < 10**12:
-        raise BadInput(f"`keep` must be at least 1 and `round_number` at least 0. "
-                       f"Received: keep={keep}, round_number={round_number}")
-    packed, specs = packing.encode(arrays)
+        raise BadInput(
+            f"`keep` must be at least 1 and `round_number` at least 0. "
+            f"Received: keep={keep}, round_number={round_number}"
+        )
+    packed, specs = encode(arrays)
     contents = {manifest.ARRAYS: packed, manifest.INFO: plain_json.dump(info, "`info`")}
     _make(folder)
     sweep(folder)
@@ -100,8 +102,10 @@ def load_newest(folder, expect=None, optional=()):
     if not paths:
         return None
     # Starting afresh without a word would overwrite what a person may still be able to rescue.
-    raise BadInput(f"{folder}: none of its {len(paths)} rounds is whole ({'; '.join(skipped)}); "
-                   "restore one from a copy, or delete the folder to start again")
+    raise BadInput(
+        f"{folder}: none of its {len(paths)} rounds is whole ({'; '.join(skipped)}); "
+        "restore one from a copy, or delete the folder to start again"
+    )
 
 
 def read(path, expect=None, optional=()):
@@ -120,12 +124,12 @@ def read(path, expect=None, optional=()):
         if listed.round != _number(path.name)[0]:
             raise Damaged(f"{path}: its manifest is that of round {listed.round}")
         if expect is not None:
-            packing.require(listed.arrays, expect, path, optional)
+            require(listed.arrays, expect, path, optional)
         info = plain_json.parse(_verified(path, manifest.INFO, listed, folder), path / manifest.INFO)
         if not isinstance(info, dict):
             raise Damaged(f"{path / manifest.INFO}: holds no dict")
         data = _verified(path, manifest.ARRAYS, listed, folder)
-        return Sealed(listed.round, packing.decode(data, listed.arrays, path / manifest.ARRAYS), info)
+        return Sealed(listed.round, decode(data, listed.arrays, path / manifest.ARRAYS), info)
     except MemoryError as error:
         raise MemoryProblem(f"{path}: its arrays do not fit into memory; use a machine with more of it") from error
     finally:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 
 OPTIONS = {"proximal": {"mu": 0.3}}  # {correction: options without a default}
 SHAPE = (3, 7)
@@ -41,11 +41,17 @@ def test_shapes_and_types_are_kept_and_a_client_gets_what_it_gets_alone(name, dt
     module, given = registry.find("corrections", name), OPTIONS.get(name, {})
     weights, start, memory = draw(name, dtype)
     found = [module.correct(weights, start, memory, **given)]
-    alone = [[module.correct(weights[k:k + 1], start[k:k + 1], None if memory is None else memory[k:k + 1], **given)
-              for k in range(3)]]
+    alone = [
+        [
+            module.correct(weights[k : k + 1], start[k : k + 1], None if memory is None else memory[k : k + 1], **given)
+            for k in range(3)
+        ]
+    ]
     if module.REMEMBERS:
         found.append(module.remember(memory, weights, start, **given))
-        alone.append([module.remember(memory[k:k + 1], weights[k:k + 1], start[k:k + 1], **given) for k in range(3)])
+        alone.append(
+            [module.remember(memory[k : k + 1], weights[k : k + 1], start[k : k + 1], **given) for k in range(3)]
+        )
     for whole, parts in zip(found, alone, strict=True):
         assert whole.shape == SHAPE and whole.dtype == dtype
         np.testing.assert_array_equal(whole, tf.concat(parts, 0))
@@ -113,7 +119,8 @@ def test_dynamic_on_both_sides_finds_the_common_minimum_where_plain_averages_do_
         start = tf.tile(weights[None], [3, 1])
         trained = (curvature * centre + memory + 0.5 * start) / (curvature + 0.5)
         memory = client.remember(memory, trained, start, alpha=0.5)
-        weights, drift = server.apply(weights, tf.reduce_mean(trained, 0), tf.constant([3.0], tf.float64), drift,
-                                      registered=3, alpha=0.5)
+        weights, drift = server.apply(
+            weights, tf.reduce_mean(trained, 0), tf.constant([3.0], tf.float64), drift, registered=3, alpha=0.5
+        )
     np.testing.assert_allclose(weights, [34 / 13], rtol=1e-9)
     assert abs(float(tf.reduce_mean(centre)) - 34 / 13) > 1

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
-from hetero_tf.objectives import cross_entropy
+from hetero_tf.base import registry
+from hetero_tf.methods.losses import cross_entropy
 
 OPTIONS = {}  # {coupling: options without a default}
 # Options that switch everything on.
@@ -82,8 +82,9 @@ def test_a_stack_of_clients_gets_what_each_gets_alone(name):
     logits, targets = draw(3)
     whole = couple(name, logits, targets, **WHOLE.get(name, {}))
     for client in range(2):
-        alone = couple(name, [one[client:client + 1] for one in logits], targets[client:client + 1],
-                       **WHOLE.get(name, {}))
+        alone = couple(
+            name, [one[client : client + 1] for one in logits], targets[client : client + 1], **WHOLE.get(name, {})
+        )
         np.testing.assert_allclose(whole[client], alone[0], rtol=1e-14)
 
 
@@ -101,8 +102,11 @@ def test_a_client_whose_outputs_are_not_numbers_is_recognised_and_others_are_not
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 def test_a_graph_with_unknown_batches_has_no_stateful_operation_and_gives_the_same(name, jit):
     logits, targets = draw(3)
-    signature = [[tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3, tf.TensorSpec([2, None], tf.int32),
-                 tf.TensorSpec([], tf.int32)]
+    signature = [
+        [tf.TensorSpec([2, None, CLASSES], tf.float64)] * 3,
+        tf.TensorSpec([2, None], tf.int32),
+        tf.TensorSpec([], tf.int32),
+    ]
 
     @tf.function(input_signature=signature, jit_compile=jit)
     def graph(logits, targets, round):
@@ -151,10 +155,20 @@ PLAIN = [
     ("sum", lambda losses, z, round: sum(losses), {}),
     ("last", lambda losses, z, round: losses[-1], {}),
     ("self_distillation", plain_self_distillation, {}),
-    *(("mutual", plain_mutual, options) for options in (
-        {}, {"floor": 1e-7}, {"weight": 0.3, "ramp": 7}, {"ramp": None}, {"ramp": None, "weight": 2.0, "floor": 0.1})),
-    *(("weighted", plain_weighted, options) for options in (
-        {}, {"gamma": 0.7}, {"gamma": 0.7, "temperature": 1.5, "from_round": 4})),
+    *(
+        ("mutual", plain_mutual, options)
+        for options in (
+            {},
+            {"floor": 1e-7},
+            {"weight": 0.3, "ramp": 7},
+            {"ramp": None},
+            {"ramp": None, "weight": 2.0, "floor": 0.1},
+        )
+    ),
+    *(
+        ("weighted", plain_weighted, options)
+        for options in ({}, {"gamma": 0.7}, {"gamma": 0.7, "temperature": 1.5, "from_round": 4})
+    ),
 ]
 
 
@@ -182,15 +196,19 @@ def test_equal_outputs_have_nothing_to_learn_from_each_other():
     (one,), targets = draw(1)
     for name in ("mutual", "weighted"):
         options = {"gamma": 1.0} if name == "weighted" else {"ramp": None}
-        np.testing.assert_allclose(couple(name, [one] * 3, targets, **options),
-                                   (3 if name == "mutual" else 1) * cross_entropy.loss(one, targets, None, 0))
+        np.testing.assert_allclose(
+            couple(name, [one] * 3, targets, **options),
+            (3 if name == "mutual" else 1) * cross_entropy.loss(one, targets, None, 0),
+        )
     # With the published floor it is zero only about 1e-7 a class.
     extra = couple("mutual", [one] * 2, targets, ramp=None, floor=1e-7) - 2 * cross_entropy.loss(one, targets, None, 0)
     assert (np.abs(extra) < 2.1e-7 * CLASSES).all() and (extra.numpy() > 0).all()
 
 
-@pytest.mark.parametrize(("name", "options"), [
-    ("mutual", {"ramp": None}), ("mutual", {"ramp": None, "floor": 0.01}), ("weighted", {"gamma": 1.0})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("mutual", {"ramp": None}), ("mutual", {"ramp": None, "floor": 0.01}), ("weighted", {"gamma": 1.0})],
+)
 def test_nothing_flows_back_into_what_is_learned_from(name, options):
     logits, targets = draw(2)
     first, main = (np.apply_along_axis(softmax, -1, one.numpy()) for one in logits)
@@ -208,15 +226,20 @@ def test_the_last_exit_follows_the_others_where_it_is_not_detached():
     still, moving = (slopes("weighted", logits, targets, gamma=1.0, detached=value) for value in (True, False))
     np.testing.assert_array_equal(still[0], moving[0])
     assert np.abs(still[1] - moving[1]).max() > 0.01
-    np.testing.assert_allclose(couple("weighted", logits, targets, gamma=1.0, detached=False),
-                               couple("weighted", logits, targets, gamma=1.0), rtol=1e-14)
+    np.testing.assert_allclose(
+        couple("weighted", logits, targets, gamma=1.0, detached=False),
+        couple("weighted", logits, targets, gamma=1.0),
+        rtol=1e-14,
+    )
 
 
 def test_self_distillation_moves_the_main_output_by_its_labels_and_the_others_towards_it():
     logits, targets = draw(3)
     full = np.apply_along_axis(softmax, -1, logits[-1].numpy())
-    expected = [*(np.apply_along_axis(softmax, -1, one.numpy()) - full for one in logits[:-1]),
-                full - np.eye(CLASSES)[targets.numpy()]]
+    expected = [
+        *(np.apply_along_axis(softmax, -1, one.numpy()) - full for one in logits[:-1]),
+        full - np.eye(CLASSES)[targets.numpy()],
+    ]
     for found, slope in zip(slopes("self_distillation", logits, targets), expected, strict=True):
         np.testing.assert_allclose(found, slope, atol=1e-14)
 

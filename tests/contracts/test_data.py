@@ -7,9 +7,10 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf import data, registry
+from hetero_tf import data
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.errors import BadInput
 from hetero_tf.recipe.schema import Plugin
 
 # Options of loaders that need a file or name; `folder` below has the files.

@@ -5,7 +5,7 @@ import oracle
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 from hetero_tf.inputs import Input, Labels, all_labels
 from hetero_tf.inputs.images import PAD, crop_flip
 
@@ -24,8 +24,15 @@ def case(request):
 
 def batch(source, stored, labels, rows, key=(1, 2, 3, 4), training=True):
     x, y = stored
-    return source.batch(tf.constant(x), None if y is None else tf.constant(y), tf.constant(rows), tf.constant(0),
-                        tf.constant(key), labels, training=training)
+    return source.batch(
+        tf.constant(x),
+        None if y is None else tf.constant(y),
+        tf.constant(rows),
+        tf.constant(0),
+        tf.constant(key),
+        labels,
+        training=training,
+    )
 
 
 def test_attributes_describe_the_batches(case):
@@ -91,8 +98,9 @@ def ways(image):
     """All crops of an image padded with zeros, and their mirror images."""
     height, width = image.shape[:2]
     padded = np.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
-    crops = [padded[top:top + height, left:left + width]
-             for top in range(2 * PAD + 1) for left in range(2 * PAD + 1)]
+    crops = [
+        padded[top : top + height, left : left + width] for top in range(2 * PAD + 1) for left in range(2 * PAD + 1)
+    ]
     return [*crops, *(crop[:, ::-1] for crop in crops)]
 
 
@@ -125,9 +133,16 @@ def test_hidden_words_are_the_mask_token_and_targets_are_all_words():
     assert source.starts(TEXT[0]) == (0, 4, 8)
     for start in source.starts(TEXT[0]):
         for training in (False, True):
-            inputs, targets = source.batch(TEXT[0], None, tf.constant([2, 5]), tf.constant(start),
-                                           tf.constant([7, start]), all_labels(9), training=training)
-            expected = TEXT[0][[2, 5], start:start + 4]
+            inputs, targets = source.batch(
+                TEXT[0],
+                None,
+                tf.constant([2, 5]),
+                tf.constant(start),
+                tf.constant([7, start]),
+                all_labels(9),
+                training=training,
+            )
+            expected = TEXT[0][[2, 5], start : start + 4]
             hidden = oracle.uniform([7, start], expected.shape) < 0.3
             assert targets.numpy().tolist() == expected.tolist()
             assert inputs.numpy().tolist() == np.where(hidden, 9, expected).tolist()

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 from hetero_tf.layers.norm import KINDS, Norm
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization, normalize
-from hetero_tf.models import layer_class
+from hetero_tf.models.build import layer_class
 
 RNG = np.random.default_rng(0)
 PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))
@@ -119,7 +119,7 @@ def test_gradients_reach_every_trainable_value_and_are_finite(made):
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_the_written_out_gradient_equals_automatic_differentiation(rank):
     rng = np.random.default_rng(rank)
-    x = tf.constant(rng.normal(2, 3, (5, 4, 3, 6)[4 - rank:]))
+    x = tf.constant(rng.normal(2, 3, (5, 4, 3, 6)[4 - rank :]))
     gamma, beta = tf.constant(rng.normal(size=6)), tf.constant(rng.normal(size=6))
     upstream = tf.constant(rng.normal(size=x.shape))
 
@@ -163,7 +163,7 @@ def test_groups_are_normalised_apart():
     grouped.group_size = 2
     parts = []
     for first in (0, 2):
-        outputs = whole(PIXELS[first:first + 2], training=True).numpy()
+        outputs = whole(PIXELS[first : first + 2], training=True).numpy()
         parts.append((outputs, whole.mean.numpy(), whole.variance.numpy()))
     outputs = grouped(PIXELS, training=True)
     np.testing.assert_allclose(outputs, np.concatenate([part[0] for part in parts]), atol=1e-13)
@@ -190,7 +190,7 @@ def test_convolutions_pad_equally_on_both_sides(size, stride):
     padded = np.pad(PIXELS, ((0, 0), (side, side), (side, side), (0, 0)))
     for row in range(found.shape[1]):
         for column in range(found.shape[2]):
-            window = padded[:, row * stride:row * stride + size, column * stride:column * stride + size]
+            window = padded[:, row * stride : row * stride + size, column * stride : column * stride + size]
             expected = np.tensordot(window, layer.kernel.numpy(), 3) + layer.bias.numpy()
             np.testing.assert_allclose(found[:, row, column], expected, atol=1e-12)
     with pytest.raises(ValueError, match="`kernel_size` must be odd. Received: kernel_size=2"):
@@ -208,7 +208,9 @@ def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
 def test_norm_none_is_the_identity_and_other_kinds_are_refused():
     assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()
     assert KINDS == ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
-    with pytest.raises(ValueError, match="`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='batch'"):
+    with pytest.raises(
+        ValueError, match="`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='batch'"
+    ):
         Norm("batch")
 
 

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 
 CLASSES = 6
 PRESENT = np.asarray([True, False, True, True, False, False])
 
 
-@pytest.fixture(params=registry.names("objectives"))
+@pytest.fixture(params=registry.names("losses"))
 def module(request):
-    return registry.find("objectives", request.param)
+    return registry.find("losses", request.param)
 
 
 def draw(shape, seed=0):
@@ -77,5 +77,5 @@ def test_a_loss_that_says_it_masks_gives_absent_labels_no_gradient_and_can_be_cu
         present = np.arange(len(own) + padding) < len(own)
         cut, cut_slope = gradient(lambda z: module.loss(z, places, present, CLASSES - len(own) - padding), room)
         np.testing.assert_allclose(cut, whole, rtol=1e-14)
-        np.testing.assert_allclose(cut_slope[:, :len(own)], slope[:, own], atol=1e-16)
-        assert (cut_slope[:, len(own):] == 0).all()
+        np.testing.assert_allclose(cut_slope[:, : len(own)], slope[:, own], atol=1e-16)
+        assert (cut_slope[:, len(own) :] == 0).all()

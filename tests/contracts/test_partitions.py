@@ -5,8 +5,8 @@ import inspect
 import numpy as np
 import pytest
 
-from hetero_tf import registry
-from hetero_tf.errors import BadInput
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import iid
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
@@ -22,13 +22,17 @@ SUPPLIED = {"train_owners", "test_owners"}
 @pytest.fixture(params=registry.names("partitions"))
 def way(request, tmp_path):
     """`rng -> Partition` of one module; options without a default are given here."""
-    given = {"file": {"path": str(tmp_path / "saved.npz")}, "dirichlet": {"alpha": 0.5},
-             "dirichlet_equal": {"alpha": 0.5}, "dirichlet_turns": {"alpha": 0.5}}
+    given = {
+        "file": {"path": str(tmp_path / "saved.npz")},
+        "dirichlet": {"alpha": 0.5},
+        "dirichlet_equal": {"alpha": 0.5},
+        "dirichlet_turns": {"alpha": 0.5},
+    }
     iid.split(TRAIN, TEST, CLASSES, np.random.default_rng(0), clients=CLIENTS).save(tmp_path / "saved.npz")
     split = registry.find("partitions", request.param).split
 
     def run(rng, train=TRAIN, tests=TEST, clients=CLIENTS, **options):
-        owners = {"train_owners": OWNERS[:len(train)], "test_owners": OWNERS[:len(tests)]}
+        owners = {"train_owners": OWNERS[: len(train)], "test_owners": OWNERS[: len(tests)]}
         asked = {name: given for name, given in owners.items() if name in inspect.signature(split).parameters}
         return split(train, tests, CLASSES, rng, clients=clients, **given.get(request.param, {}), **asked, **options)
 
@@ -39,7 +43,11 @@ def way(request, tmp_path):
 def test_signature_and_documented_options(way):
     parameters = inspect.signature(way.function).parameters
     assert [name for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY] == [
-        "train_labels", "test_labels", "classes", "rng"]
+        "train_labels",
+        "test_labels",
+        "classes",
+        "rng",
+    ]
     options = registry.options("partitions", way.name)
     assert options["clients"].required
     assert {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY} - SUPPLIED == set(options)
@@ -74,7 +82,8 @@ def test_a_saved_split_is_the_same_split(way, tmp_path):
     found = way(np.random.default_rng(6))
     found.save(tmp_path / "again.npz")
     again = registry.find("partitions", "file").split(
-        TRAIN, TEST, CLASSES, None, clients=CLIENTS, path=str(tmp_path / "again.npz"))
+        TRAIN, TEST, CLASSES, None, clients=CLIENTS, path=str(tmp_path / "again.npz")
+    )
     assert again.sha256 == found.sha256
     assert again.summary(TRAIN) == found.summary(TRAIN)
 

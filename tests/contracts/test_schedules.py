@@ -4,9 +4,13 @@ import math
 
 import pytest
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 
-OPTIONS = {"steps": {"at": (3, 7)}, "cosine": {"rounds": 20}, "exponential": {"factor": 0.99}}  # options without a default
+OPTIONS = {
+    "steps": {"at": (3, 7)},
+    "cosine": {"rounds": 20},
+    "exponential": {"factor": 0.99},
+}  # options without a default
 
 
 @pytest.fixture(params=registry.names("schedules"))
@@ -34,7 +38,8 @@ def test_every_option_is_documented():
         options = registry.options("schedules", name)
         assert all(option.doc for option in options.values())
         assert {option for option in options if options[option].required} == {
-            option for option in OPTIONS.get(name, {})}
+            option for option in OPTIONS.get(name, {})
+        }
 
 
 def test_steps_fall_after_as_many_rounds_as_given():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import recipe, registry
-from hetero_tf.errors import BadInput
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 
 OPTIONS = {}  # {server: options without a default}
 REGISTERED, SHAPE = 20, (4, 5)
@@ -19,8 +20,9 @@ def server(name, **options):
 
     def apply(old, mean, coverage, slots):
         tensors = [tf.constant(value) for value in (old, mean, coverage)]
-        new, slots = module.apply(*tensors, tuple(map(tf.constant, slots)), registered=REGISTERED,
-                                  **OPTIONS.get(name, {}), **options)
+        new, slots = module.apply(
+            *tensors, tuple(map(tf.constant, slots)), registered=REGISTERED, **OPTIONS.get(name, {}), **options
+        )
         return new.numpy(), tuple(slot.numpy() for slot in slots)
 
     return apply, len(module.SLOTS)
@@ -195,13 +197,16 @@ def test_dynamic_keeps_a_fixed_point_and_goes_further_the_more_clients_agree():
     np.testing.assert_allclose(drift, [-0.1, -0.025])
 
 
-@pytest.mark.parametrize(("option", "allowed"), [
-    ("adam, beta1: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
-    ("yogi, beta2: -0.1", "too small; must be a number of at least 0 and below 1. Received: -0.1"),
-    ("adagrad, adaptivity: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
-    ("momentum, momentum: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
-    ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
-])
+@pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("adam, beta1: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
+        ("yogi, beta2: -0.1", "too small; must be a number of at least 0 and below 1. Received: -0.1"),
+        ("adagrad, adaptivity: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
+        ("momentum, momentum: 1.0", "too large; must be a number of at least 0 and below 1. Received: 1.0"),
+        ("dynamic, alpha: 0.0", "too small; must be a number above 0 and at most 1000000000. Received: 0.0"),
+    ],
+)
 def test_options_that_would_divide_by_zero_or_never_forget_are_refused(option, allowed):
     with pytest.raises(BadInput) as error:
         recipe.load("tiny/mnist", [f"round.server={{name: {option}}}"])

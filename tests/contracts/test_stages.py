@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from hetero_tf import registry
-from hetero_tf.stages import Level, Outline, whole
+from hetero_tf.base import registry
+from hetero_tf.methods.stages import Level, Outline, whole
 
 # The options that are tried besides the defaults; a new module is tried with those.
 OPTIONS = {
@@ -67,7 +67,7 @@ def test_stages_cover_the_trunk_or_leave_out_what_comes_first_behind_the_stem(ca
         trained = frozenset().union(*(stage.trained for stage in stages))
         body = [unit for unit in own.units[1:] if unit != TRUNK[-1]]
         missing = [unit for unit in body if unit not in trained]
-        assert missing == body[:len(missing)] and len(missing) < max(len(body), 1)
+        assert missing == body[: len(missing)] and len(missing) < max(len(body), 1)
         assert {own.units[0], own.units[-1]} <= trained | set(missing)
 
 
@@ -100,7 +100,7 @@ def test_what_is_trained_lies_on_the_routes_and_is_not_frozen(case):
             run = set().union(*(units_of(route) for route in stage.routes))
             assert stage.trained and stage.trained <= run
             for route in stage.routes:
-                assert not stage.trained & set(route.units[:route.frozen])
+                assert not stage.trained & set(route.units[: route.frozen])
 
 
 def test_steps_run_all_units_of_a_route_or_all_behind_a_buffer(case):
@@ -130,23 +130,34 @@ def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
 def test_no_division_asks_for_costs_that_it_does_not_need(case):
     """Costs are counted by tracing the model."""
     asked = []
-    registry.find("stages", case[0]).divide(outline(), Level("a", 1.0, 4, None),
-                                            costs=lambda: asked.append(case) or COSTS, **case[1])
+    registry.find("stages", case[0]).divide(
+        outline(), Level("a", 1.0, 4, None), costs=lambda: asked.append(case) or COSTS, **case[1]
+    )
     assert asked == []
 
 
 def test_stages_of_drawn_widths_count_from_the_narrowest():
     for distill, routes in ((False, 1), (True, 2)):
         stages = registry.find("stages", "nested").divide(
-            outline(), Level("a", 0.5, 4, None), costs=lambda: COSTS, distill=distill)
+            outline(), Level("a", 0.5, 4, None), costs=lambda: COSTS, distill=distill
+        )
         assert [stage.routes[0].width for stage in stages] == [0.25, 0.5]
-        assert all(len(stage.routes) == routes and stage.routes[-1].width == (0.5 if distill else stage.routes[0].width)
-                   for stage in stages)
+        assert all(
+            len(stage.routes) == routes and stage.routes[-1].width == (0.5 if distill else stage.routes[0].width)
+            for stage in stages
+        )
 
 
-@pytest.mark.parametrize(("budget", "expected"), [
-    (0.25, [("3",), ("5",)]), (0.4, [("1",), ("3",), ("5",)]), (0.45, [("1",), ("3", "5")]),
-    (0.65, [("1", "3"), ("5",)]), (0.85, [("1", "3", "5")])])
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0.25, [("3",), ("5",)]),
+        (0.4, [("1",), ("3",), ("5",)]),
+        (0.45, [("1",), ("3", "5")]),
+        (0.65, [("1", "3"), ("5",)]),
+        (0.85, [("1", "3", "5")]),
+    ],
+)
 def test_blocks_are_packed_under_the_budget(budget, expected):
     divide = registry.find("stages", "blockwise").divide
     for exit in ("link", "branch"):
@@ -154,7 +165,8 @@ def test_blocks_are_packed_under_the_budget(budget, expected):
         assert [tuple(unit for unit in "135" if unit in stage.trained) for stage in stages] == expected
         assert ["0" in stage.trained for stage in stages] == [True] + [False] * (len(stages) - 1)
         assert [stage.routes[0].frozen for stage in stages] == [0] + [
-            1 + sum(map(len, expected[:place])) for place in range(1, len(expected))]
+            1 + sum(map(len, expected[:place])) for place in range(1, len(expected))
+        ]
         heads = [stage.trained - set("0135") for stage in stages]
         behind = [EXITS[TRUNK.index(units[-1])][1] if exit == "branch" else "7" for units in expected[:-1]]
         assert heads == [frozenset(unit) for unit in [*behind, "7"]]

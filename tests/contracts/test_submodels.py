@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf import registry
+from hetero_tf.base import registry
 
 CASES = [(1, 1), (5, 1), (5, 3), (5, 5), (16, 1), (16, 11)]
 

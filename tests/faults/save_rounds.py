@@ -11,16 +11,22 @@ import sys
 def content(number, size):
     """(arrays, info) of a round."""
     import numpy as np
+
     rng = np.random.default_rng(number)
-    arrays = {"dense/kernel": rng.normal(size=(size, 2)).astype("f4"), "step": np.int64(number),
-              "dense/bias": rng.normal(size=size), "mask": rng.random((3, 0)) > 0.5}
+    arrays = {
+        "dense/kernel": rng.normal(size=(size, 2)).astype("f4"),
+        "step": np.int64(number),
+        "dense/bias": rng.normal(size=size),
+        "mask": rng.random((3, 0)) > 0.5,
+    }
     return arrays, {"round": number, "best": float(rng.random()), "name": "é/\u2028"}
 
 
 def main():
     sys.path[:0] = sys.argv[1].split(os.pathsep)
-    from hetero_tf.errors import Refusal
+    from hetero_tf.base.errors import Refusal
     from hetero_tf.store import sealed
+
     folder, first, last, size = sys.argv[2], *map(int, sys.argv[3:6])
     rounds = [(number, *content(number, size)) for number in range(first, last + 1)]
     os.write(1, b"begin\n")

@@ -11,7 +11,7 @@ import harness
 import numpy as np
 import pytest
 
-from hetero_tf.errors import DiskProblem, Locked
+from hetero_tf.base.errors import DiskProblem, Locked
 from hetero_tf.store import metrics, sealed
 from hetero_tf.store.run_folder import RunFolder
 
@@ -72,8 +72,9 @@ def test_metrics_row_that_does_not_fit_leaves_no_half_row(tmp_path, file_limit):
 
 def in_own_mount(folder, script):
     """Runs a shell script with a 2 MB file system at `folder` that only it sees."""
-    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=2m", "none", folder],
-                      capture_output=True).returncode:
+    if subprocess.run(
+        ["unshare", "-m", "mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], capture_output=True
+    ).returncode:
         pytest.skip("no right to mount a small file system here")
     mounting = f"set -e; mount -t tmpfs -o size=2m none {folder}; {script}"
     return harness.run(["unshare", "-m", "sh", "-c", mounting])
@@ -86,8 +87,10 @@ def child(folder, first, last, size):
 def test_full_file_system(tmp_path):
     """2 MB hold small rounds, not a large one; afterwards small ones are saved again."""
     folder = tmp_path / "checkpoints"
-    script = (f"{child(folder, 1, 2, 50)}; {child(folder, 3, 3, 200000)} || echo exit $?; "
-              f"ls -A {folder}; {child(folder, 3, 3, 50)}; ls -A {folder}")
+    script = (
+        f"{child(folder, 1, 2, 50)}; {child(folder, 3, 3, 200000)} || echo exit $?; "
+        f"ls -A {folder}; {child(folder, 3, 3, 50)}; ls -A {folder}"
+    )
     result = in_own_mount(tmp_path, script)
     assert result.returncode == 0, result.stderr
     full, rest = result.stdout.split("exit 3\n")
@@ -97,8 +100,10 @@ def test_full_file_system(tmp_path):
 
 def test_read_only_file_system(tmp_path):
     folder = tmp_path / "checkpoints"
-    script = (f"{child(folder, 1, 2, 50)}; mount -o remount,ro {tmp_path}; "
-              f"{child(folder, 3, 3, 50)} || echo exit $?; ls -A {folder}")
+    script = (
+        f"{child(folder, 1, 2, 50)}; mount -o remount,ro {tmp_path}; "
+        f"{child(folder, 3, 3, 50)} || echo exit $?; ls -A {folder}"
+    )
     result = in_own_mount(tmp_path, script)
     assert "Read-only file system; choose a folder that can be written\nexit 3\n" in result.stdout, result.stderr
     assert result.stdout.endswith("round-000001\nround-000002\n")

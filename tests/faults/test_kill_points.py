@@ -91,6 +91,7 @@ def test_killed_before_each_operation(traced, tmp_path):
 
 def test_killed_while_saving_a_damaged_round_again(tmp_path):
     """Round 3 was torn and is trained again: the torn folder goes only after the new one stands."""
+
     def prepare(folder):
         harness.fill(folder, [1, 2, 3])
         os.truncate(folder / "round-000003" / "arrays.npz", 100)
@@ -168,8 +169,9 @@ def test_killed_while_the_folder_is_made(tmp_path):
 
     def job(point):
         folder = tmp_path / f"{point.call}-{point.nth}"
-        result = harness.strace(folder.with_suffix(".log"), harness.command(folder, 1, 1),
-                                f"{point.call}:signal=SIGKILL:when={point.nth}")
+        result = harness.strace(
+            folder.with_suffix(".log"), harness.command(folder, 1, 1), f"{point.call}:signal=SIGKILL:when={point.nth}"
+        )
         assert result.returncode in (137, -9), point
         loaded = sealed.load_newest(folder)
         if loaded is not None:

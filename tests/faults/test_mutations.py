@@ -8,7 +8,7 @@ import harness
 import numpy as np
 import pytest
 
-from hetero_tf.errors import BadInput
+from hetero_tf.base.errors import BadInput
 from hetero_tf.store import sealed
 
 MUTATIONS = 200
@@ -32,7 +32,7 @@ def mutate(folder, kind, rng):
     elif kind == "truncate":
         del data[place:]
     elif kind == "zero":
-        data[place:place + 512] = bytes(len(data[place:place + 512]))
+        data[place : place + 512] = bytes(len(data[place : place + 512]))
     elif kind == "append":
         data += rng.bytes(int(rng.integers(1, 600)))
     elif kind == "swap":

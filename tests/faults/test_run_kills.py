@@ -22,8 +22,18 @@ def start(tmp_path_factory):
     recipe = programs.recipe_file(tmp_path_factory.mktemp("recipe"))
 
     def begin(folder, *more, **options):
-        return programs.shared().start("--recipe", recipe, "--set", f"rounds={ROUNDS}", "--set",
-                                       f"client.epochs={EPOCHS}", "--run_dir", folder, *more, **options)
+        return programs.shared().start(
+            "--recipe",
+            recipe,
+            "--set",
+            f"rounds={ROUNDS}",
+            "--set",
+            f"client.epochs={EPOCHS}",
+            "--run_dir",
+            folder,
+            *more,
+            **options,
+        )
 
     return begin
 
@@ -89,8 +99,10 @@ def test_signals_and_a_second_start_while_a_long_call_runs(start, tmp_path):
         assert run.until(lambda run=run: "clients: 6" in run.out), run.err
     second = start(tmp_path / "SIGINT", *long)
     assert second.wait() == 5
-    assert second.err == (f"hetero_tf: {tmp_path / 'SIGINT'}: process {runs['SIGINT'].pid} works on this run folder; "
-                          "wait for it, stop it, or choose another folder\n")
+    assert second.err == (
+        f"hetero_tf: {tmp_path / 'SIGINT'}: process {runs['SIGINT'].pid} works on this run folder; "
+        "wait for it, stop it, or choose another folder\n"
+    )
     time.sleep(2)  # planning and tracing are over: the compiled call runs
     for name, run in runs.items():
         number = getattr(signal, name)
@@ -118,8 +130,10 @@ def test_files_that_may_not_grow_stop_the_run_and_lose_nothing(start, unbroken, 
     """A full disk, as a limit on the size of files: sealing the first state fails, then a row of metrics."""
     folder = tmp_path / "run"
     largest = len(unbroken[()]["metrics"]) - 50
-    limits = {2500: "arrays.npz: could not write: File too large; raise the file size limit",
-              largest: "metrics.jsonl: could not append to: File too large; raise the file size limit"}
+    limits = {
+        2500: "arrays.npz: could not write: File too large; raise the file size limit",
+        largest: "metrics.jsonl: could not append to: File too large; raise the file size limit",
+    }
     for limit, sentence in limits.items():
         run = start(folder, largest=limit)
         assert run.wait() == 3
@@ -139,9 +153,11 @@ def test_other_conditions_are_refused_and_may_be_allowed(start, unbroken, tmp_pa
     done = (folder / "metrics.jsonl").read_bytes().splitlines()[:3]
     other = start(folder, "--threads", "1")
     assert other.wait() == 2
-    assert other.err == (f"hetero_tf: {folder}: was begun under other conditions (threads.inter_op was 2, is 1), so "
-                         "its numbers would not be those of an uninterrupted run; continue all the same with "
-                         "--allow_other_machine\n")
+    assert other.err == (
+        f"hetero_tf: {folder}: was begun under other conditions (threads.inter_op was 2, is 1), so "
+        "its numbers would not be those of an uninterrupted run; continue all the same with "
+        "--allow_other_machine\n"
+    )
     allowed = start(folder, "--threads", "1", "--allow_other_machine")
     assert allowed.wait() == 0
     assert "note: threads.inter_op was 2, is 1\n" in allowed.out

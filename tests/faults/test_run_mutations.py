@@ -10,7 +10,7 @@ import pytest
 import runs
 from test_mutations import KINDS, mutate
 
-from hetero_tf.errors import Refusal
+from hetero_tf.base.errors import Refusal
 
 MUTATIONS = 200
 SEED = 5
@@ -66,20 +66,29 @@ def test_mutations_of_a_run_folder(train, folders):
             outcomes["same end"] += 1
         shutil.rmtree(folder)
     assert outcomes["refused"] > 20 and outcomes["same end"] > 80 and sum(outcomes.values()) == MUTATIONS, outcomes
-    assert set(touched) == {"recipe.yaml", "metrics.jsonl", "environment.json", "partition.npz", "checkpoints", "best",
-                            "run.lock"}
+    assert set(touched) == {
+        "recipe.yaml",
+        "metrics.jsonl",
+        "environment.json",
+        "partition.npz",
+        "checkpoints",
+        "best",
+        "run.lock",
+    }
 
 
 def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):
     path = folders / "stopped" / "metrics.jsonl"
     first, *rest = path.read_text().splitlines(keepends=True)
     place = first.index('"loss":') + len('"loss":')
-    path.write_text("".join([first[:place] + str(9 - int(first[place])) + first[place + 1:], *rest]))
+    path.write_text("".join([first[:place] + str(9 - int(first[place])) + first[place + 1 :], *rest]))
     changed = path.read_bytes()
     with pytest.raises(Refusal) as refusal:
         train(folders / "stopped", RECIPE, *MORE)
-    assert str(refusal.value) == (f"{path}: a row up to round 2 was changed, is damaged or missing; put the file back "
-                                  "from a copy, or delete it to go on without these rows")
+    assert str(refusal.value) == (
+        f"{path}: a row up to round 2 was changed, is damaged or missing; put the file back "
+        "from a copy, or delete it to go on without these rows"
+    )
     assert path.read_bytes() == changed
     path.unlink()
     _, said = train(folders / "stopped", RECIPE, *MORE)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from fractions import Fraction
 
-from hetero_tf.stages import blockwise
+from hetero_tf.methods.stages import blockwise
 
 DRAWN = False
 

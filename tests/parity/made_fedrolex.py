@@ -7,18 +7,39 @@ import tensorflow as tf
 from made_vectors import CLASSES, Maker, conv, cross_entropy, normed
 
 # FedRolex: a stem, a block that keeps its input and one that halves it.
-ROLEX = {"method": "FedRolex", "hidden": [3, 5], "blocks": [1, 1], "levels": ["a", "b"], "global_level": "a",
-         "level_rate": {"a": 1, "b": 0.5}, "label_split": [[0, 1, 3], [2, 3]], "norm": "bn", "scale": 1, "mask": 1,
-         "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2, "clip_norm": 1.0,
-         "rounds": [{"t": 0, "users": [0, 1]}, {"t": 4, "users": [1]}]}
+ROLEX = {
+    "method": "FedRolex",
+    "hidden": [3, 5],
+    "blocks": [1, 1],
+    "levels": ["a", "b"],
+    "global_level": "a",
+    "level_rate": {"a": 1, "b": 0.5},
+    "label_split": [[0, 1, 3], [2, 3]],
+    "norm": "bn",
+    "scale": 1,
+    "mask": 1,
+    "lr": 0.1,
+    "momentum": 0.9,
+    "weight_decay": 1e-2,
+    "clip_norm": 1.0,
+    "rounds": [{"t": 0, "users": [0, 1]}, {"t": 4, "users": [1]}],
+}
 # Of each tensor the convolutions whose outputs its axes are, as PyTorch orders them.
-WINDOWS = {"conv1.weight": ("conv1", None), "layer1.0.n1": ("conv1",),
-           "layer1.0.conv1.weight": ("layer1.0.conv1", "conv1"), "layer1.0.n2": ("layer1.0.conv1",),
-           "layer1.0.conv2.weight": ("layer1.0.conv2", "layer1.0.conv1"),
-           "layer2.0.n1": ("layer1.0.conv2",), "layer2.0.conv1.weight": ("layer2.0.conv1", "layer1.0.conv2"),
-           "layer2.0.n2": ("layer2.0.conv1",), "layer2.0.conv2.weight": ("layer2.0.conv2", "layer2.0.conv1"),
-           "layer2.0.shortcut.weight": ("layer2.0.conv2", "layer1.0.conv2"), "n4": ("layer2.0.conv2",),
-           "linear.weight": (None, "layer2.0.conv2"), "linear.bias": (None,)}
+WINDOWS = {
+    "conv1.weight": ("conv1", None),
+    "layer1.0.n1": ("conv1",),
+    "layer1.0.conv1.weight": ("layer1.0.conv1", "conv1"),
+    "layer1.0.n2": ("layer1.0.conv1",),
+    "layer1.0.conv2.weight": ("layer1.0.conv2", "layer1.0.conv1"),
+    "layer2.0.n1": ("layer1.0.conv2",),
+    "layer2.0.conv1.weight": ("layer2.0.conv1", "layer1.0.conv2"),
+    "layer2.0.n2": ("layer2.0.conv1",),
+    "layer2.0.conv2.weight": ("layer2.0.conv2", "layer2.0.conv1"),
+    "layer2.0.shortcut.weight": ("layer2.0.conv2", "layer1.0.conv2"),
+    "n4": ("layer2.0.conv2",),
+    "linear.weight": (None, "layer2.0.conv2"),
+    "linear.bias": (None,),
+}
 SIZES = {"conv1": 3, "layer1.0.conv1": 3, "layer1.0.conv2": 3, "layer2.0.conv1": 5, "layer2.0.conv2": 5}
 
 
@@ -35,8 +56,10 @@ def fedrolex(path, algo):
     weights = make.start()
     for number, cohort in enumerate(ROLEX["rounds"]):
         trained = [_rolex_client(make, weights, number, cohort["t"], client, algo) for client in cohort["users"]]
-        weights = {name: _mean_of_covering(old, [(values[name], places[name]) for values, places in trained])
-                   for name, old in weights.items()}
+        weights = {
+            name: _mean_of_covering(old, [(values[name], places[name]) for values, places in trained])
+            for name, old in weights.items()
+        }
         make.results(f"round{number}/global_after", weights)
     make.batch("eval", range(CLASSES), 5)
     images, labels = make.read("eval")
@@ -61,7 +84,7 @@ def _rolex_client(make, weights, number, t, client, algo):
     for name, value in weights.items():
         windows = WINDOWS.get(name) or WINDOWS[name.rpartition(".")[0]]
         found = [np.arange(size) if one is None else window[one] for one, size in zip(windows, value.shape)]
-        places[name] = [*found, *(np.arange(size) for size in value.shape[len(found):])]
+        places[name] = [*found, *(np.arange(size) for size in value.shape[len(found) :])]
     values = {name: tf.Variable(value[np.ix_(*places[name])]) for name, value in weights.items()}
     losses, norms = _rolex_steps(make, values, place, labels, rate)
     make.results(place, {"loss": losses, "grad_norm": norms})

@@ -7,11 +7,24 @@ import tensorflow as tf
 from made_vectors import CLASSES, Maker, conv, cross_entropy, normed
 
 # FjORD: a stem and a block that halves its input; the tensors' output and input channels.
-FJORD = {"method": "FjORD", "widths": [3, 5], "blocks": [0, 1], "p_s": [0.4, 1.0], "max_p": [1.0, 0.4], "lr": 0.1,
-         "momentum": 0.0, "weight_decay": 0.05,
-         "rounds": [{"users": [0, 1], "draws": [[0.4, 1.0], [0.4, 0.4]]}, {"users": [1], "draws": [[0.4, 0.4]]}]}
-TENSORS = {"conv1": (3, 2, 3, 3), "layer2.0.conv1": (5, 3, 3, 3), "layer2.0.conv2": (5, 5, 3, 3),
-           "layer2.0.shortcut.0": (5, 3, 1, 1), "linear": (CLASSES, 5)}
+FJORD = {
+    "method": "FjORD",
+    "widths": [3, 5],
+    "blocks": [0, 1],
+    "p_s": [0.4, 1.0],
+    "max_p": [1.0, 0.4],
+    "lr": 0.1,
+    "momentum": 0.0,
+    "weight_decay": 0.05,
+    "rounds": [{"users": [0, 1], "draws": [[0.4, 1.0], [0.4, 0.4]]}, {"users": [1], "draws": [[0.4, 0.4]]}],
+}
+TENSORS = {
+    "conv1": (3, 2, 3, 3),
+    "layer2.0.conv1": (5, 3, 3, 3),
+    "layer2.0.conv2": (5, 5, 3, 3),
+    "layer2.0.shortcut.0": (5, 3, 1, 1),
+    "linear": (CLASSES, 5),
+}
 NORMS = {"bn1": 3, "layer2.0.bn1": 5, "layer2.0.bn2": 5, "layer2.0.shortcut.1": 5}
 
 
@@ -29,10 +42,14 @@ def fjord(path, kd):
             make.tensor(f"{name}.bn.{width}.running_var", width, around=3.0)
     weights = make.start()
     for number, cohort in enumerate(FJORD["rounds"]):
-        trained = [_fjord_client(make, weights, f"round{number}/client{client}", client, drawn, 3 + number + client, kd)
-                   for client, drawn in zip(cohort["users"], cohort["draws"])]
-        weights = {name: _nested_mean(name, old, [(values[name], *rest) for values, *rest in trained])
-                   for name, old in weights.items()}
+        trained = [
+            _fjord_client(make, weights, f"round{number}/client{client}", client, drawn, 3 + number + client, kd)
+            for client, drawn in zip(cohort["users"], cohort["draws"])
+        ]
+        weights = {
+            name: _nested_mean(name, old, [(values[name], *rest) for values, *rest in trained])
+            for name, old in weights.items()
+        }
         make.results(f"round{number}/global_after", weights)
     make.batch("eval", range(CLASSES), 5)
     images, labels = make.read("eval")
@@ -68,7 +85,7 @@ def _fjord_client(make, weights, place, client, drawn, size, kd):
 def _fjord_net(w, x, p, training):
     def convolved(name, x, stride=1):
         kernel = tf.convert_to_tensor(w[f"{name}.weight"])
-        return conv(x, kernel[:math.ceil(p * kernel.shape[0]), :x.shape[-1]], stride)
+        return conv(x, kernel[: math.ceil(p * kernel.shape[0]), : x.shape[-1]], stride)
 
     def norm(name, x):
         width = x.shape[-1]
@@ -86,7 +103,7 @@ def _fjord_net(w, x, p, training):
     hidden = tf.nn.relu(norm("layer2.0.bn1", convolved("layer2.0.conv1", x, 2)))
     shortcut = norm("layer2.0.shortcut.1", convolved("layer2.0.shortcut.0", x, 2))
     x = tf.nn.relu(norm("layer2.0.bn2", convolved("layer2.0.conv2", hidden)) + shortcut)
-    kernel = tf.convert_to_tensor(w["linear.weight"])[:, :x.shape[-1]]
+    kernel = tf.convert_to_tensor(w["linear.weight"])[:, : x.shape[-1]]
     return tf.reduce_mean(x, (1, 2)) @ tf.transpose(kernel) + w["linear.bias"]
 
 

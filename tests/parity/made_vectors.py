@@ -44,8 +44,11 @@ class Maker:
         return tf.constant(images), self.arrays[f"{place}/label"].astype(int)
 
     def start(self):
-        return {name.removeprefix("global_init/"): value.astype(np.float64)
-                for name, value in self.arrays.items() if name.startswith("global_init/")}
+        return {
+            name.removeprefix("global_init/"): value.astype(np.float64)
+            for name, value in self.arrays.items()
+            if name.startswith("global_init/")
+        }
 
     def results(self, place, values):
         self.arrays |= {f"f64/{place}/{name}": np.asarray(value) for name, value in values.items()}

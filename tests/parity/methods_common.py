@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import plans, recipe, stack_round
+from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
+from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process
+from hetero_tf.rounds.stack_update import Work, train_stack
 
 
 class Examples:
@@ -31,8 +33,10 @@ class Examples:
 
     def batches(self, file, place):
         """Adds the batches under a place, in order, and gives their ids."""
-        return [self.add(file.input(f"{place}/batch{step}/img"), file.input(f"{place}/batch{step}/label"))
-                for step in range(file.steps(place))]
+        return [
+            self.add(file.input(f"{place}/batch{step}/img"), file.input(f"{place}/batch{step}/label"))
+            for step in range(file.steps(place))
+        ]
 
     def dataset(self, classes, source):
         """The `Dataset`; its test split is the first example, as the replays predict by themselves."""
@@ -57,12 +61,13 @@ def plan(entries):
     size = (len(entries), max(steps), max(len(batch) for entry in entries for batch in entry.batches))
     rows, stages = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32)
     for slot, entry in enumerate(entries):
-        stages[slot, :steps[slot]] = 0 if entry.stages is None else entry.stages
+        stages[slot, : steps[slot]] = 0 if entry.stages is None else entry.stages
         for step, batch in enumerate(entry.batches):
-            rows[slot, step, :len(batch)] = batch
-    clients, levels, members = (np.asarray([getattr(entry, name) for entry in entries], np.int32)
-                                for name in ("client", "level", "member"))
-    return plans.Plan(clients, levels, np.asarray(steps, np.int32), rows, np.zeros(size[:2], np.int32), stages, members)
+            rows[slot, step, : len(batch)] = batch
+    clients, levels, members = (
+        np.asarray([getattr(entry, name) for entry in entries], np.int32) for name in ("client", "level", "member")
+    )
+    return Plan(clients, levels, np.asarray(steps, np.int32), rows, np.zeros(size[:2], np.int32), stages, members)
 
 
 def build_process(text, dataset, sizes, labels=None, rates=None):
@@ -79,9 +84,13 @@ def build_process(text, dataset, sizes, labels=None, rates=None):
     for client, own in enumerate(labels or ()):
         mask[client] = np.isin(np.arange(dataset.classes), own)
     train = Shares.from_sizes(np.zeros(sum(sizes), np.int32), sizes)
-    process = learning_process(recipe.loads(text, "parity"), dataset,
-                               Partition(train=train, test=Shares.empty(len(sizes)), label_mask=mask), parallel=2,
-                               device="cpu")
+    process = learning_process(
+        recipe.loads(text, "parity"),
+        dataset,
+        Partition(train=train, test=Shares.empty(len(sizes)), label_mask=mask),
+        parallel=2,
+        device="cpu",
+    )
     if rates is not None:
         object.__setattr__(process, "learning_rate", rates)
     return process
@@ -98,8 +107,9 @@ def state_of(process, weights, round=0):
     unknown = sorted(weights.keys() - start.weights.keys())
     if unknown:
         raise SystemExit(f"the model has no variables {unknown}")
-    values = {path: tf.constant(weights[path], dtype) if path in weights else value
-              for path, value in start.weights.items()}
+    values = {
+        path: tf.constant(weights[path], dtype) if path in weights else value for path, value in start.weights.items()
+    }
     personal = {path: tf.zeros_like(table) + values[path] for path, table in start.clients.get("personal", {}).items()}
     clients = {**start.clients, "personal": personal} if personal else start.clients
     return State(round, values, start.server, clients)
@@ -127,16 +137,21 @@ class Trainer:
         submodel, steps = self.process.networks.submodel_of[plan.levels[slot]], int(plan.steps[slot])
         stack, held = self.process.parts.engine.stacks[submodel], self.process.parts.cut.held
         empty = [(0, stack.clients - 1)]
-        work = (np.pad(plan.clients[slot:slot + 1], empty, constant_values=-1),
-                np.pad(plan.members[slot:slot + 1], empty), np.int32(steps),
-                np.pad(plan.rows[slot:slot + 1, :steps], [*empty, (0, 0), (0, 0)], constant_values=-1),
-                plan.starts[slot, :steps], plan.stages[slot, :steps])
+        work = (
+            np.pad(plan.clients[slot : slot + 1], empty, constant_values=-1),
+            np.pad(plan.members[slot : slot + 1], empty),
+            np.int32(steps),
+            np.pad(plan.rows[slot : slot + 1, :steps], [*empty, (0, 0), (0, 0)], constant_values=-1),
+            plan.starts[slot, :steps],
+            plan.stages[slot, :steps],
+        )
         given = self.process.in_order(state)
         rate = tf.constant(self.process.learning_rate(state.round), self.process.recipe.float_type)
         if submodel not in self._compiled:
             self._compiled[submodel] = self._compile(submodel, given)
         row, losses, norms, memory = self._compiled[submodel](
-            given["weights"], given["tables"], tf.constant(state.round), [tf.constant(part) for part in work], rate)
+            given["weights"], given["tables"], tf.constant(state.round), [tf.constant(part) for part in work], rate
+        )
         paths = [path for path, holds in zip(self.process.paths, held, strict=True) if holds[submodel]]
 
         def named(row):
@@ -149,15 +164,23 @@ class Trainer:
         clients = self.process.parts.engine.stacks[submodel].clients
         tensors = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), given)
         # One trace for every number of steps and every size of a batch.
-        work = [tf.TensorSpec(shape, tf.int32)
-                for shape in ([clients], [clients], [], [clients, None, None], [None], [None])]
-        signature = [tensors["weights"], tensors["tables"], tf.TensorSpec([], tf.int32), work,
-                     tf.TensorSpec([], self.process.recipe.float_type)]
+        work = [
+            tf.TensorSpec(shape, tf.int32)
+            for shape in ([clients], [clients], [], [clients, None, None], [None], [None])
+        ]
+        signature = [
+            tensors["weights"],
+            tensors["tables"],
+            tf.TensorSpec([], tf.int32),
+            work,
+            tf.TensorSpec([], self.process.recipe.float_type),
+        ]
 
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
-            update = stack_round.train_stack(self.process.parts, submodel, weights, tables, number, tf.constant(0),
-                                             stack_round.Work(*work), rate)
+            update = train_stack(
+                self.process.parts, submodel, weights, tables, number, tf.constant(0), Work(*work), rate
+            )
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory
 

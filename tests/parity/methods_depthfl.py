@@ -9,46 +9,58 @@ from methods_common import Entry, Examples, Trainer, build_process, merged, plan
 from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.data.dataset import Split
-from hetero_tf.nets import values
-from hetero_tf.objectives.cross_entropy import softmax_cross_entropy
+from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
+from hetero_tf.models.variables import values
 
 LEVELS = "abcd"
 # Running statistics of the vectors that say how many batches they saw have no counterpart: momentum is constant.
-BLOCK = {"conv1": "conv1", "bn1.norm": "norm1/bn", "conv2": "conv2", "bn2.norm": "norm2/bn",
-         "downsample.0": "shortcut", "downsample.1.norm": "norm3/bn"}
-SEPARABLE = {"operations.0": "deep1", "operations.1": "mix1", "operations.2.norm": "norm1/bn", "operations.4": "deep2",
-             "operations.5": "mix2", "operations.6.norm": "norm2/bn"}
+BLOCK = {
+    "conv1": "conv1",
+    "bn1.norm": "norm1/bn",
+    "conv2": "conv2",
+    "bn2.norm": "norm2/bn",
+    "downsample.0": "shortcut",
+    "downsample.1.norm": "norm3/bn",
+}
+SEPARABLE = {
+    "operations.0": "deep1",
+    "operations.1": "mix1",
+    "operations.2.norm": "norm1/bn",
+    "operations.4": "deep2",
+    "operations.5": "mix2",
+    "operations.6.norm": "norm2/bn",
+}
 
 
 def recipe_text(meta):
     """The recipe of a file: a level for each depth, the deepest first."""
-    widths, fit, names = meta["widths"], meta["fit"], LEVELS[:len(meta["widths"])]
+    widths, fit, names = meta["widths"], meta["fit"], LEVELS[: len(meta["widths"])]
     dynamic = "{name: dynamic, alpha: %s}" % fit["alpha"] if fit["feddyn"] else None
     coupling = "{name: mutual, floor: 1.0e-7, ramp: 300}" if fit["kd"] else "sum"
     return f"""
 name: parity
 data: {{name: synthetic}}
 input: {{name: images}}
-partition: {{name: iid, clients: {meta['num_clients']}}}
+partition: {{name: iid, clients: {meta["num_clients"]}}}
 model:
   layers:
     - [PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Norm: {{kind: bn}}, ReLU]
 {_stages(widths)}
     - [GlobalAveragePooling2D, Dense: {{units: !classes}}]
 levels:
-  widths: {{{', '.join(f'{name}: 1' for name in names)}}}
-  depths: {{{', '.join(f'{name}: {len(names) - place}' for place, name in enumerate(names))}}}
-  mix: {'-'.join(names)}
-round: {{clients: {max(len(part['users']) for part in meta['rounds'])}, label_rows: all, untrained: counted,
-         server: {dynamic or 'replace'}}}
+  widths: {{{", ".join(f"{name}: 1" for name in names)}}}
+  depths: {{{", ".join(f"{name}: {len(names) - place}" for place, name in enumerate(names))}}}
+  mix: {"-".join(names)}
+round: {{clients: {max(len(part["users"]) for part in meta["rounds"])}, label_rows: all, untrained: counted,
+         server: {dynamic or "replace"}}}
 client:
   batch_size: 10
   loss: cross_entropy
-  coupling: {coupling if fit['extended'] else 'last'}
-  stages: {{name: joint, exits: {'all' if fit['extended'] else 'last'}}}
-  correction: {dynamic or 'none'}
-optimizer: {{learning_rate: {meta['lr']}, momentum: 0.0, weight_decay: {meta['weight_decay']}, clip_norm: null}}
-schedule: {{name: exponential, factor: {meta['lr_decay']}}}
+  coupling: {coupling if fit["extended"] else "last"}
+  stages: {{name: joint, exits: {"all" if fit["extended"] else "last"}}}
+  correction: {dynamic or "none"}
+optimizer: {{learning_rate: {meta["lr"]}, momentum: 0.0, weight_decay: {meta["weight_decay"]}, clip_norm: null}}
+schedule: {{name: exponential, factor: {meta["lr_decay"]}}}
 rounds: 1
 evaluate: {{exits: mean}}
 engine: slots
@@ -59,13 +71,17 @@ precision: float64
 def _stages(widths):
     lines = []
     for place, width in enumerate(widths):
-        lines.append(f"    - PostActivationBlock: {{filters: {width}, stride: {2 if place else 1}, norm: bn, "
-                     "scaler: false}")
+        lines.append(
+            f"    - PostActivationBlock: {{filters: {width}, stride: {2 if place else 1}, norm: bn, scaler: false}}"
+        )
         if place + 1 < len(widths):
-            chain = "".join(f"SeparableBlock: {{filters: {more}, norm: bn, scaler: false}}, "
-                            for more in widths[place + 1:])
-            lines.append(f"    - Exit: [AttentionGate: {{norm: bn, scaler: false}}, {chain}GlobalAveragePooling2D, "
-                         "Dense: {units: !classes}]")
+            chain = "".join(
+                f"SeparableBlock: {{filters: {more}, norm: bn, scaler: false}}, " for more in widths[place + 1 :]
+            )
+            lines.append(
+                f"    - Exit: [AttentionGate: {{norm: bn, scaler: false}}, {chain}GlobalAveragePooling2D, "
+                "Dense: {units: !classes}]"
+            )
     return "\n".join(lines)
 
 
@@ -80,8 +96,10 @@ def stems(stages):
             found |= {f"attention{stage}.0.{one}": f"{gate}/separable/{other}" for one, other in SEPARABLE.items()}
             found |= {f"attention{stage}.1.norm": f"{gate}/norm3/bn"}
             for place in range(chain):
-                found |= {f"scala{stage}.{place}.{one}": f"{unit + 1}_{place + 1}_separable_block/{other}"
-                          for one, other in SEPARABLE.items()}
+                found |= {
+                    f"scala{stage}.{place}.{one}": f"{unit + 1}_{place + 1}_separable_block/{other}"
+                    for one, other in SEPARABLE.items()
+                }
             found[f"middle_fc{stage}"] = f"{unit + 1}_{chain + 2}_dense"
     found["fc_layer"] = f"{2 * stages}_1_dense"
     return found
@@ -95,9 +113,19 @@ class Replay:
         _in_shape(self.file)
         self.meta, examples = self.file.meta, Examples()
         self.deepest = len(self.meta["widths"])
-        self.plans = [plan([Entry(client, self.deepest - self.meta["depth"][client],
-                                  examples.batches(self.file, f"round{number}/client{client}"))
-                            for client in part["users"]]) for number, part in enumerate(self.meta["rounds"])]
+        self.plans = [
+            plan(
+                [
+                    Entry(
+                        client,
+                        self.deepest - self.meta["depth"][client],
+                        examples.batches(self.file, f"round{number}/client{client}"),
+                    )
+                    for client in part["users"]
+                ]
+            )
+            for number, part in enumerate(self.meta["rounds"])
+        ]
         test = Split(self.file.input("eval/img"), self.file.input("eval/label"))
         dataset = dataclasses.replace(examples.dataset(self.meta["classes"], self.file.name), test=test)
         self.process = build_process(recipe_text(self.meta), dataset, [1] * self.meta["num_clients"])
@@ -168,8 +196,11 @@ def _compare_merge(replay, number, before, after, gaps):
     """Weights and statistics after the merge, what the server keeps, and what nobody in the round holds."""
     expected = replay.weights(f"f64/round{number}/global_after")
     gaps.note("merge", after.weights, expected)
-    held = {path for client in replay.meta["rounds"][number]["users"]
-            for path in replay.weights(f"f64/round{number}/client{client}/after")}
+    held = {
+        path
+        for client in replay.meta["rounds"][number]["users"]
+        for path in replay.weights(f"f64/round{number}/client{client}/after")
+    }
     free = {path: value for path, value in before.weights.items() if path not in held}
     if free:
         gaps.note("kept", after.weights, free)

@@ -10,8 +10,9 @@ import tensorflow as tf
 from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, state_of
 from methods_files import File, Gaps, variable_paths
 
-from hetero_tf import registry, rounds
-from hetero_tf.stacks import Stack
+from hetero_tf.base import registry
+from hetero_tf.rounds.round import merge_updates
+from hetero_tf.rounds.stack import Stack
 
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
@@ -45,10 +46,15 @@ class Replay:
         self.levels = [LEVELS[group] for group in sorted({*meta["budget_group"]}, reverse=True)]
         layers, stems = _layers(file, "bn" if meta["track_running_stats"] else "sbn")
         examples = Examples()
-        self.batches = {f"round{number}/client{client}": examples.batches(file, f"round{number}/client{client}")
-                        for number, cohort in enumerate(meta["users_per_round"]) for client in cohort}
-        sizes = [size * (group + 1 if meta["resource_weight"] else 1)
-                 for size, group in zip(meta["client_train_sizes"], meta["budget_group"], strict=True)]
+        self.batches = {
+            f"round{number}/client{client}": examples.batches(file, f"round{number}/client{client}")
+            for number, cohort in enumerate(meta["users_per_round"])
+            for client in cohort
+        }
+        sizes = [
+            size * (group + 1 if meta["resource_weight"] else 1)
+            for size, group in zip(meta["client_train_sizes"], meta["budget_group"], strict=True)
+        ]
         text, dataset = _recipe(meta, self.levels, layers, engine), examples.dataset(meta["num_classes"], file.name)
         # What tests register would stand in the tables of all tests behind them.
         with mock.patch.dict(registry._plugged["stages"]):
@@ -80,17 +86,29 @@ class Replay:
 
     def exit_factors(self):
         """`{path: factor of each budget group}` of the exits before the last that the public code weighs by groups."""
-        numbers = {path: int(found[1]) for name, path in self.paths.items()
-                   if (found := re.match(r"(?:pre_)?linear(\d+)\.", name))}
-        return {path: EXIT_FACTORS[number] for path, number in numbers.items()
-                if number in EXIT_FACTORS and number < max(numbers.values())}
+        numbers = {
+            path: int(found[1])
+            for name, path in self.paths.items()
+            if (found := re.match(r"(?:pre_)?linear(\d+)\.", name))
+        }
+        return {
+            path: EXIT_FACTORS[number]
+            for path, number in numbers.items()
+            if number in EXIT_FACTORS and number < max(numbers.values())
+        }
 
     def trained_with(self, peer):
         """A `Trainer` whose clients with peers give them these values `{path: value}` to start from."""
         parts = self.process.parts
-        stacks = tuple(_PeerStack(**{field.name: getattr(stack, field.name) for field in dataclasses.fields(stack)},
-                                  peer=tuple(tf.constant(peer[path]) for path in self.process.paths))
-                       if stack.copies > 1 else stack for stack in parts.engine.stacks)
+        stacks = tuple(
+            _PeerStack(
+                **{field.name: getattr(stack, field.name) for field in dataclasses.fields(stack)},
+                peer=tuple(tf.constant(peer[path]) for path in self.process.paths),
+            )
+            if stack.copies > 1
+            else stack
+            for stack in parts.engine.stacks
+        )
         parts = dataclasses.replace(parts, engine=dataclasses.replace(parts.engine, stacks=stacks))
         process = dataclasses.replace(self.process, parts=parts)
         object.__setattr__(process, "learning_rate", self.process.learning_rate)
@@ -112,12 +130,12 @@ class _PeerStack(Stack):
         """The peer's values in a client's row, each flat."""
         parts, both = np.split(row, np.cumsum(self.sizes)[:-1]), self.learned // 2
         running = (len(parts) - self.learned) // 2
-        return [*parts[both:self.learned], *parts[self.learned + running:]]
+        return [*parts[both : self.learned], *parts[self.learned + running :]]
 
 
 def _layers(file, norm):
     """The lines of model.layers, and `{PyTorch module: Keras layer}`."""
-    arrays = {name[len("global_init/"):]: file.arrays[name] for name in file.arrays if name.startswith("global_init/")}
+    arrays = {name[len("global_init/") :]: file.arrays[name] for name in file.arrays if name.startswith("global_init/")}
     exits = {int(found[1]) for name in arrays if (found := re.fullmatch(r"pre_linear(\d+)\.bias", name))}
     units = sum(name.endswith(".0.conv1.weight") for name in arrays)
     lines = [f"[PaddedConv2D: {{filters: {len(arrays['first.weight'])}, use_bias: false}}, Norm: {{kind: {norm}}}]"]
@@ -127,8 +145,10 @@ def _layers(file, norm):
         stems |= {f"{stem}.{part}": f"{layer}/{part}" for part in ("conv1", "conv2", "shortcut")}
         stems |= {f"{stem}.bn{part}": f"{layer}/norm{part}/{norm}" for part in (1, 2)}
         filters, stride = len(arrays[f"{stem}.conv1.weight"]), 2 if f"{stem}.shortcut.weight" in arrays else 1
-        lines.append(f"PreActivationBlock: {{filters: {filters}, stride: {stride}, norm: {norm}, scaler: false, "
-                     "residual: activated}")
+        lines.append(
+            f"PreActivationBlock: {{filters: {filters}, stride: {stride}, norm: {norm}, scaler: false, "
+            "residual: activated}"
+        )
         if unit in exits or unit == units:
             stems |= _head(f"{unit}" if exits else "", len(lines), norm)
             pooled = f"Norm: {{kind: {norm}}}, {'' if exits else 'ReLU, '}GlobalAveragePooling2D"
@@ -152,23 +172,23 @@ def _recipe(meta, levels, layers, engine):
 name: parity
 data: {{name: synthetic}}
 input: {{name: images}}
-partition: {{name: iid, clients: {len(meta['client_train_sizes'])}}}
+partition: {{name: iid, clients: {len(meta["client_train_sizes"])}}}
 model:
   layers:
-{''.join(f'    - {line}{chr(10)}' for line in layers)}
+{"".join(f"    - {line}{chr(10)}" for line in layers)}
 levels:
   widths: {json.dumps(dict.fromkeys(levels, 1.0))}
   mix: {json.dumps(dict.fromkeys(levels, 1))}
   budgets: {json.dumps(budgets)}
 round:
-  {{clients: {max(map(len, meta['users_per_round']))}, weighting: samples, untrained: counted, label_rows: all}}
+  {{clients: {max(map(len, meta["users_per_round"]))}, weighting: samples, untrained: counted, label_rows: all}}
 client:
   batch_size: 10
   loss: cross_entropy
   stages: {{name: given_stages, given: '{json.dumps(given)}', peers: {str(peers).lower()},
-           exit: {'branch' if meta['variant'] == 'heads' else 'link'}}}
-  coupling: {'{name: mutual, ramp: null}' if peers else 'sum'}
-optimizer: {{learning_rate: 0.1, momentum: {meta['momentum']}, weight_decay: {meta['weight_decay']}, clip_norm: null}}
+           exit: {"branch" if meta["variant"] == "heads" else "link"}}}
+  coupling: {"{name: mutual, ramp: null}" if peers else "sum"}
+optimizer: {{learning_rate: 0.1, momentum: {meta["momentum"]}, weight_decay: {meta["weight_decay"]}, clip_norm: null}}
 rounds: 1
 engine: {engine}
 precision: float64
@@ -214,8 +234,10 @@ def _compare_peers(replay, state, number, client, gaps):
     gaps.note("client", found.values, replay.weights(f"f64/{place}/after"))
     submodel = replay.process.networks.submodel_of[replay.levels.index(replay.level(client))]
     stack = trainer.process.parts.engine.stacks[submodel]
-    peer = {path: value.reshape(replay.shapes[path])
-            for path, value in zip(replay.process.paths, stack.peer_of(found.row), strict=True)}
+    peer = {
+        path: value.reshape(replay.shapes[path])
+        for path, value in zip(replay.process.paths, stack.peer_of(found.row), strict=True)
+    }
     gaps.note("peer", peer, replay.weights(f"f64/{place}/aux_after"))
     return found.values
 
@@ -227,19 +249,23 @@ def _compare_round(replay, state, number, returned, after, gaps):
     gaps.note("round", found, {path: value for path, value in after.items() if path not in factors})
     counted = replay.counted(returned)
     for path, own in factors.items():
-        weighed = sum(own[replay.file.meta["budget_group"][client]] * counted[client] * values[path]
-                      for client, values in returned.items())
+        weighed = sum(
+            own[replay.file.meta["budget_group"][client]] * counted[client] * values[path]
+            for client, values in returned.items()
+        )
         gaps.note("weighed exits", weighed / sum(counted.values()), after[path])
 
 
 def _compare_sum(replay, state, returned, after, gaps):
     """The merge alone: in a round each client's peers start from the global values."""
     parts, counted = replay.process.parts, replay.counted(returned)
-    total = [tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
-             for path in replay.process.paths]
+    total = [
+        tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
+        for path in replay.process.paths
+    ]
     counts = tf.constant([counted[client] for client in returned], tf.float64)
     masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in parts.cut.distinct}
-    found, _ = rounds.merge_updates(parts, replay.process.in_order(state), total, masks, [counts] * len(total))
+    found, _ = merge_updates(parts, replay.process.in_order(state), total, masks, [counts] * len(total))
     gaps.note("merge", dict(zip(replay.process.paths, found)), after)
 
 

@@ -7,6 +7,7 @@ import methods_files as files
 import numpy as np
 import tensorflow as tf
 import vectors
+
 from recipes import recipe_text
 
 
@@ -29,8 +30,10 @@ def replay(path):
     """(stage, gap, tolerance) of one file."""
     file, gaps = files.File(path), files.Gaps()
     examples = common.Examples()
-    work = [[(client, examples.batches(file, f"round{number}/client{client}")) for client in cohort["users"]]
-            for number, cohort in enumerate(file.meta["rounds"])]
+    work = [
+        [(client, examples.batches(file, f"round{number}/client{client}")) for client in cohort["users"]]
+        for number, cohort in enumerate(file.meta["rounds"])
+    ]
     dataset = examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name)
     # Clients one by one with all labels, as the vectors have them; rounds as they are run.
     for engine, label_cut in (("slots", False), ("cohort", True)):
@@ -109,8 +112,10 @@ def _with_stored_coordinates(process, file, paths):
     def named(axis, conv):
         return axis if conv is None else dataclasses.replace(axis, size=Channels(axis.size, conv))
 
-    axes = tuple(tuple(named(axis, conv) for axis, conv in zip(axes, windows[path], strict=True))
-                 for path, axes in zip(process.paths, cut.axes, strict=True))
+    axes = tuple(
+        tuple(named(axis, conv) for axis, conv in zip(axes, windows[path], strict=True))
+        for path, axes in zip(process.paths, cut.axes, strict=True)
+    )
 
     def keep(size, kept, round, client, seed):
         return tf.gather_nd(tf.constant(tables[size.conv, kept]), [[round, client]])[0]
@@ -128,10 +133,15 @@ def _windows(paths):
         # A block's first norm is the first of it: it reads what the block before has left.
         if name.endswith(".n1.weight"):
             entered, left = left, outer
-        ends = {"n1": (entered,), "n2": (inner,), "n4": (left,),
-                "linear": (left, None) if name.endswith("weight") else (None,),
-                "conv1": (None, None, entered, inner) if block else (None, None, None, name),
-                "conv2": (None, None, inner, outer), "shortcut": (None, None, entered, outer)}
+        ends = {
+            "n1": (entered,),
+            "n2": (inner,),
+            "n4": (left,),
+            "linear": (left, None) if name.endswith("weight") else (None,),
+            "conv1": (None, None, entered, inner) if block else (None, None, None, name),
+            "conv2": (None, None, inner, outer),
+            "shortcut": (None, None, entered, outer),
+        }
         found[path] = ends[layer]
     return found
 

@@ -7,8 +7,15 @@ import numpy as np
 
 TOLERANCE = 1e-8
 # PyTorch's name of what Keras calls the last part of a variable's path.
-LEAVES = {"kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias",
-          "moving_mean": "running_mean", "moving_variance": "running_var"}
+LEAVES = {
+    "kernel": "weight",
+    "depthwise_kernel": "weight",
+    "gamma": "weight",
+    "bias": "bias",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
 
 
 class File:

@@ -10,10 +10,13 @@ def replay(path):
     """(stage, gap, tolerance) of one file."""
     file, gaps = files.File(path), files.Gaps()
     examples = common.Examples()
-    work = [{client: examples.batches(file, f"round{number}/client{client}") for client in cohort["users"]}
-            for number, cohort in enumerate(file.meta["rounds"])]
+    work = [
+        {client: examples.batches(file, f"round{number}/client{client}") for client in cohort["users"]}
+        for number, cohort in enumerate(file.meta["rounds"])
+    ]
     process = common.build_process(
-        _recipe(file), examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name), _sizes(file, work))
+        _recipe(file), examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name), _sizes(file, work)
+    )
     paths, shapes = _paths(file, process), dict(zip(process.paths, process.parts.cut.shapes))
     before = file.weights("global_init", paths, shapes)
     state = common.state_of(process, before)
@@ -21,9 +24,10 @@ def replay(path):
     for number, cohort in enumerate(file.meta["rounds"]):
         plan = _plan(file, number, work[number])
         for slot, client in enumerate(cohort["users"]):
-            counts = np.count_nonzero(plan.rows[slot] >= 0, axis=-1)[:plan.steps[slot]]
-            _compare_client(file, paths, shapes, f"round{number}/client{client}", trainer(state, plan, slot), counts,
-                            gaps)
+            counts = np.count_nonzero(plan.rows[slot] >= 0, axis=-1)[: plan.steps[slot]]
+            _compare_client(
+                file, paths, shapes, f"round{number}/client{client}", trainer(state, plan, slot), counts, gaps
+            )
         old, state = state, common.merged(process, state, plan)
         expected = file.weights(f"f64/round{number}/global_after", paths, shapes)
         gaps.note("round", state.weights, expected)
@@ -46,30 +50,33 @@ def _levels(file):
 def _recipe(file):
     meta = file.meta
     first, *_ = channels = meta["widths"]
-    blocks = [f"PostActivationBlock: {{filters: !w {filters}, stride: {1 if stage == 0 or place else 2}, norm: wbn, "
-              "scaler: false}" for stage, (filters, count) in enumerate(zip(channels, meta["blocks"]))
-              for place in range(count)]
+    blocks = [
+        f"PostActivationBlock: {{filters: !w {filters}, stride: {1 if stage == 0 or place else 2}, norm: wbn, "
+        "scaler: false}"
+        for stage, (filters, count) in enumerate(zip(channels, meta["blocks"]))
+        for place in range(count)
+    ]
     levels = _levels(file)
     return f"""
 name: parity
 data: {{name: synthetic}}
 input: {{name: images}}
-partition: {{name: iid, clients: {len(meta['rounds']) * len(meta['max_p'])}}}
+partition: {{name: iid, clients: {len(meta["rounds"]) * len(meta["max_p"])}}}
 model:
   layers:
     - [PaddedConv2D: {{filters: !w {first}, use_bias: false}}, Norm: {{kind: wbn}}, ReLU]
-    - {f'{chr(10)}    - '.join(blocks)}
+    - {f"{chr(10)}    - ".join(blocks)}
     - [GlobalAveragePooling2D, Dense: {{units: !classes}}]
 levels:
-  widths: {{{', '.join(f'{name}: {width}' for width, name in levels.items())}}}
-  mix: {{{', '.join(f'{name}: 1' for name in levels.values())}}}
-round: {{clients: {max(len(cohort['users']) for cohort in meta['rounds'])}, weighting: samples, label_rows: all}}
+  widths: {{{", ".join(f"{name}: {width}" for width, name in levels.items())}}}
+  mix: {{{", ".join(f"{name}: 1" for name in levels.values())}}}
+round: {{clients: {max(len(cohort["users"]) for cohort in meta["rounds"])}, weighting: samples, label_rows: all}}
 client:
   batch_size: 10
   loss: cross_entropy
-  stages: {{name: nested, distill: {str(meta['kd']).lower()}}}
-  coupling: {'self_distillation' if meta['kd'] else 'sum'}
-optimizer: {{learning_rate: {meta['lr']}, momentum: {meta['momentum']}, weight_decay: {meta['weight_decay']},
+  stages: {{name: nested, distill: {str(meta["kd"]).lower()}}}
+  coupling: {"self_distillation" if meta["kd"] else "sum"}
+optimizer: {{learning_rate: {meta["lr"]}, momentum: {meta["momentum"]}, weight_decay: {meta["weight_decay"]},
             clip_norm: null}}
 rounds: 1
 precision: float64
@@ -85,9 +92,14 @@ def _paths(file, process):
     places = [(stage, place) for stage, count in enumerate(file.meta["blocks"], 1) for place in range(count)]
     for block, (stage, place) in zip(blocks, places, strict=True):
         stem = f"layer{stage}.{place}"
-        stems |= {f"{stem}.conv1": f"{block}/conv1", f"{stem}.conv2": f"{block}/conv2",
-                  f"{stem}.bn1": f"{block}/norm1/wbn", f"{stem}.bn2": f"{block}/norm2/wbn",
-                  f"{stem}.shortcut.0": f"{block}/shortcut", f"{stem}.shortcut.1": f"{block}/norm3/wbn"}
+        stems |= {
+            f"{stem}.conv1": f"{block}/conv1",
+            f"{stem}.conv2": f"{block}/conv2",
+            f"{stem}.bn1": f"{block}/norm1/wbn",
+            f"{stem}.bn2": f"{block}/norm2/wbn",
+            f"{stem}.shortcut.0": f"{block}/shortcut",
+            f"{stem}.shortcut.1": f"{block}/norm3/wbn",
+        }
     found = files.variable_paths([path for path in process.paths if "/moving_" not in path], stems)
     layers = {layer: stem for stem, layer in stems.items()}
     for path in process.paths:
@@ -100,10 +112,17 @@ def _paths(file, process):
 
 def _plan(file, number, work):
     levels, widths, cohort = list(_levels(file)), sorted(file.meta["p_s"]), file.meta["rounds"][number]
-    return common.plan([
-        common.Entry(number * len(file.meta["max_p"]) + client, levels.index(file.meta["max_p"][client]), work[client],
-                     [widths.index(width) for width in drawn])
-        for client, drawn in zip(cohort["users"], cohort["draws"], strict=True)])
+    return common.plan(
+        [
+            common.Entry(
+                number * len(file.meta["max_p"]) + client,
+                levels.index(file.meta["max_p"][client]),
+                work[client],
+                [widths.index(width) for width in drawn],
+            )
+            for client, drawn in zip(cohort["users"], cohort["draws"], strict=True)
+        ]
+    )
 
 
 def _compare_client(file, paths, shapes, place, trained, counts, gaps):
@@ -113,8 +132,11 @@ def _compare_client(file, paths, shapes, place, trained, counts, gaps):
         gaps.note("reported", np.average(trained.losses, weights=counts), file.result(f"{place}/reported_loss"))
     # A client of this project holds the first channels only; the vectors' decays all of them.
     whole = file.weights(f"f64/{place}/after", paths, shapes)
-    gaps.note("client", trained.values, {path: whole[path][tuple(slice(size) for size in value.shape)]
-                                         for path, value in trained.values.items()})
+    gaps.note(
+        "client",
+        trained.values,
+        {path: whole[path][tuple(slice(size) for size in value.shape)] for path, value in trained.values.items()},
+    )
 
 
 def _compare_prediction(file, process, state, gaps):

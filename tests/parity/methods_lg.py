@@ -12,9 +12,9 @@ from methods_common import Entry, Examples, Trainer, build_process, merged, plan
 from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.data.dataset import Split
-from hetero_tf.nets import values
-from hetero_tf.objectives import softmax_twice
-from hetero_tf.objectives.cross_entropy import softmax_cross_entropy
+from hetero_tf.methods.losses import softmax_twice
+from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
+from hetero_tf.models.variables import values
 from hetero_tf.partitions.shares import Shares
 
 LAYERS = {
@@ -29,13 +29,20 @@ LAYERS = {
     - [Conv2D: {{filters: {1}, kernel_size: 5}}, ReLU, MaxPooling2D]
     - [Flatten, Dense: {{units: {2}}}, ReLU]
     - [Dense: {{units: {3}}}, ReLU]
-    - Dense: {{units: !classes}}"""}
+    - Dense: {{units: !classes}}""",
+}
 # The dense kernel behind Flatten: height and width of the map.
 FLATTENED = {"mlp": {}, "cnn": {"fc1.weight": (5, 5)}}
 STEMS = {
-    "mlp": {"layer_input": "0_1_dense", "layer_hidden1": "1_0_dense", "layer_hidden2": "2_0_dense",
-            "layer_hidden3": "3_0_dense", "layer_out": "4_0_dense"},
-    "cnn": {"conv1": "0_0_conv2d", "conv2": "1_0_conv2d", "fc1": "2_1_dense", "fc2": "3_0_dense", "fc3": "4_0_dense"}}
+    "mlp": {
+        "layer_input": "0_1_dense",
+        "layer_hidden1": "1_0_dense",
+        "layer_hidden2": "2_0_dense",
+        "layer_hidden3": "3_0_dense",
+        "layer_out": "4_0_dense",
+    },
+    "cnn": {"conv1": "0_0_conv2d", "conv2": "1_0_conv2d", "fc1": "2_1_dense", "fc2": "3_0_dense", "fc3": "4_0_dense"},
+}
 LOSS = {"mlp": "softmax_twice", "cnn": "cross_entropy"}
 CLASSES = 10
 
@@ -51,13 +58,13 @@ data: {{name: synthetic}}
 input: {{name: images}}
 partition: {{name: iid, clients: {clients}}}
 model:
-  layers:{LAYERS[meta['net']].format(*meta['widths'])}
+  layers:{LAYERS[meta["net"]].format(*meta["widths"])}
 levels: {{widths: {{a: 1}}, mix: a1}}
-round: {{clients: {len(meta['users'][0])}, label_rows: all, personal: [{quoted}]}}
-client: {{epochs: {meta['local_epochs']}, batch_size: {meta['batch']}, loss: {LOSS[meta['net']]}}}
-optimizer: {{learning_rate: {meta['lr']}, momentum: {meta['momentum']}, weight_decay: 0.0, clip_norm: null}}
+round: {{clients: {len(meta["users"][0])}, label_rows: all, personal: [{quoted}]}}
+client: {{epochs: {meta["local_epochs"]}, batch_size: {meta["batch"]}, loss: {LOSS[meta["net"]]}}}
+optimizer: {{learning_rate: {meta["lr"]}, momentum: {meta["momentum"]}, weight_decay: 0.0, clip_norm: null}}
 rounds: 1
-evaluate: {{batch_size: {meta['test_batch']}}}
+evaluate: {{batch_size: {meta["test_batch"]}}}
 engine: slots
 precision: float64
 """
@@ -71,8 +78,10 @@ class Replay:
         self.meta, self.clients = self.file.meta, len(self.file.meta["labels"])
         examples = Examples()
         batches = [self._batches(examples, client) for client in range(self.clients)]
-        self.plans = [plan([Entry(client, 0, batches[client] * self.meta["local_epochs"]) for client in cohort])
-                      for cohort in self.meta["users"]]
+        self.plans = [
+            plan([Entry(client, 0, batches[client] * self.meta["local_epochs"]) for client in cohort])
+            for cohort in self.meta["users"]
+        ]
         self.images, self.labels = self.file.input("test/img"), self.file.input("test/label")
         dataset = dataclasses.replace(examples.dataset(CLASSES, self.file.name), test=Split(self.images, self.labels))
         process = build_process(recipe_text(self.meta, self.clients), dataset, [1] * self.clients)
@@ -85,8 +94,10 @@ class Replay:
     def _batches(self, examples, client):
         images, labels = self.file.input(f"client{client}/img"), self.file.input(f"client{client}/label")
         size = self.meta["batch"]
-        return [examples.add(images[first:first + size], labels[first:first + size])
-                for first in range(0, len(labels), size)]
+        return [
+            examples.add(images[first : first + size], labels[first : first + size])
+            for first in range(0, len(labels), size)
+        ]
 
     def weights(self, place):
         """`{variable path: value}` of what the file has under a place."""
@@ -96,8 +107,9 @@ class Replay:
     def net(self, state, client):
         """`{variable path: value}` of a client's own model."""
         kept = state.clients["personal"]
-        return {path: np.asarray(kept[path][client] if path in kept else value)
-                for path, value in state.weights.items()}
+        return {
+            path: np.asarray(kept[path][client] if path in kept else value) for path, value in state.weights.items()
+        }
 
     def outputs(self, net, rows=slice(None)):
         """What the authors' net gives for test images: probabilities (mlp) or their logarithms (cnn)."""
@@ -174,16 +186,23 @@ def compare_metrics(replay, states, gaps):
         accuracy, losses = replay.local(state)
         gaps.note("local", accuracy, file.result(f"round{number}/local/accuracy"))
         gaps.note("local", losses, file.result(f"round{number}/local/test_loss"))
-        best = [max((accuracy[client], replay.net(state, client)), best[client], key=lambda pair: pair[0])
-                for client in clients]
+        best = [
+            max((accuracy[client], replay.net(state, client)), best[client], key=lambda pair: pair[0])
+            for client in clients
+        ]
         mean = _mean([net for _, net in best])
         found = replay.measured(replay.outputs(mean))
-        gaps.note("mean of best", found, [file.result(f"round{number}/avg_of_best/{name}")
-                                          for name in ("accuracy", "test_loss")])
+        gaps.note(
+            "mean of best",
+            found,
+            [file.result(f"round{number}/avg_of_best/{name}") for name in ("accuracy", "test_loss")],
+        )
         if accuracy.mean() > best_local[0]:
             personal = state.clients["personal"]
-            best_local = accuracy.mean(), [{path: net[path] if path in personal else mean[path] for path in net}
-                                           for _, net in best]
+            best_local = (
+                accuracy.mean(),
+                [{path: net[path] if path in personal else mean[path] for path in net} for _, net in best],
+            )
     _compare_final(replay, best_local[1], gaps)
 
 

@@ -38,9 +38,12 @@ class Replay:
         examples, clients = Examples(), {client for cohort in meta["users_per_round"] for client in cohort}
         self.batches = {client: examples.batches(file, f"client{client}") for client in sorted(clients)}
         personal = [layer.split("_")[0] for stem, layer in stems.items() if "bn" in stem] if meta["local_bn"] else []
-        self.process = build_process(_recipe(meta, self.levels, layers, personal, engine),
-                                     examples.dataset(meta["classes"], file.name), meta["client_sizes"],
-                                     rates=meta["lr_per_round"].__getitem__)
+        self.process = build_process(
+            _recipe(meta, self.levels, layers, personal, engine),
+            examples.dataset(meta["classes"], file.name),
+            meta["client_sizes"],
+            rates=meta["lr_per_round"].__getitem__,
+        )
         self.shapes = {path: tuple(value.shape[1:]) for path, value in self.process.initialize().weights.items()}
         self.paths = variable_paths(self.process.paths, stems)
         self.trainer = Trainer(self.process)
@@ -53,8 +56,12 @@ class Replay:
     def member(self, place, number):
         """`{path: value}` of one network under a place of the file."""
         side = self.file.meta["image"][1] // 4
-        return self.file.weights(place, {f"{number}.{name}": path for name, path in self.paths.items()}, self.shapes,
-                                 {f"{number}.fc1.weight": (side, side)})
+        return self.file.weights(
+            place,
+            {f"{number}.{name}": path for name, path in self.paths.items()},
+            self.shapes,
+            {f"{number}.fc1.weight": (side, side)},
+        )
 
     def weights(self, place):
         """`{path: [networks, ...]}` under a place of the file."""
@@ -86,8 +93,10 @@ def _resnet(file):
             stems |= {f"{stem}.{part}": f"{layer}/{part}" for part in ("conv1", "conv2", "shortcut")}
             stems |= {f"{stem}.n{part}": f"{layer}/norm{part}/{norm}" for part in (1, 2)}
             stride = 2 if stage > 1 and block == 0 else 1
-            lines.append(f"PreActivationBlock: {{filters: {width}, stride: {stride}, norm: {norm}, scaler: {scaler}, "
-                         "scaler_at: products}")
+            lines.append(
+                f"PreActivationBlock: {{filters: {width}, stride: {stride}, norm: {norm}, scaler: {scaler}, "
+                "scaler_at: products}"
+            )
     stems |= {"n4": f"{len(lines)}_0_norm/{norm}", "linear": f"{len(lines)}_3_dense"}
     return [*lines, f"[Norm: {{kind: {norm}}}, ReLU, GlobalAveragePooling2D, Dense: {{units: !classes}}]"], stems
 
@@ -129,21 +138,21 @@ def _recipe(meta, levels, layers, personal, engine):
 name: parity
 data: {{name: synthetic}}
 input: {{name: images}}
-partition: {{name: iid, clients: {len(meta['client_sizes'])}}}
+partition: {{name: iid, clients: {len(meta["client_sizes"])}}}
 model:
   layers:
-{''.join(f'    - {line}{chr(10)}' for line in layers)}
+{"".join(f"    - {line}{chr(10)}" for line in layers)}
 levels:
-  widths: {json.dumps(dict.fromkeys(levels, meta['atom']))}
+  widths: {json.dumps(dict.fromkeys(levels, meta["atom"]))}
   mix: {json.dumps(dict.fromkeys(levels, 1))}
   members: {json.dumps(levels)}
 round:
-  clients: {max(map(len, meta['users_per_round']))}
+  clients: {max(map(len, meta["users_per_round"]))}
   weighting: samples
   label_rows: all
   personal: {json.dumps(personal)}
-client: {{batch_size: 10, loss: {'batch_masked_cross_entropy' if meta['mask_loss'] else 'cross_entropy'}}}
-optimizer: {{learning_rate: 0.1, momentum: {meta['momentum']}, weight_decay: {meta['weight_decay']}, clip_norm: null}}
+client: {{batch_size: 10, loss: {"batch_masked_cross_entropy" if meta["mask_loss"] else "cross_entropy"}}}
+optimizer: {{learning_rate: 0.1, momentum: {meta["momentum"]}, weight_decay: {meta["weight_decay"]}, clip_norm: null}}
 rounds: 1
 engine: {engine}
 precision: float64
@@ -170,8 +179,9 @@ def _compare_clients(replay, state, number, gaps):
 
 def _compare_round(replay, state, number, gaps):
     """The whole round; networks that nobody trains keep their bits. Gives the `State` after it."""
-    entries = [entry for client in replay.file.meta["users_per_round"][number]
-               for entry in replay.entries(number, client)]
+    entries = [
+        entry for client in replay.file.meta["users_per_round"][number] for entry in replay.entries(number, client)
+    ]
     found = merged(replay.process, state, plan(entries))
     _note(gaps, "round", found.weights, replay.weights(f"f64/round{number}/global_after"))
     for path, value in found.weights.items():
@@ -221,7 +231,11 @@ def _chosen(state, order):
 
 def _accuracy(replay, state):
     """Share of the evaluation's examples that all networks together get right."""
-    hits = [np.argmax(predict(replay.process, state, replay.file.input(f"eval/batch{batch}/img"),
-                              training=replay.training), -1) == replay.file.input(f"eval/batch{batch}/label")
-            for batch in range(replay.file.steps("eval"))]
+    hits = [
+        np.argmax(
+            predict(replay.process, state, replay.file.input(f"eval/batch{batch}/img"), training=replay.training), -1
+        )
+        == replay.file.input(f"eval/batch{batch}/label")
+        for batch in range(replay.file.steps("eval"))
+    ]
     return float(np.mean(np.concatenate(hits)))

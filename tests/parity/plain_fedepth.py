@@ -29,14 +29,21 @@ def fedepth_values(rng, running, exits, classes=4):
     shapes, channels = {"first.weight": (2, 2, 3, 3), **pair("first_norm", 2)}, 2
     for unit, width in ((1, 2), (2, 4)):
         stem = f"layer{unit}.0"
-        shapes |= {**pair(f"{stem}.bn1", channels), f"{stem}.conv1.weight": (width, channels, 3, 3),
-                   **pair(f"{stem}.bn2", width), f"{stem}.conv2.weight": (width, width, 3, 3)}
+        shapes |= {
+            **pair(f"{stem}.bn1", channels),
+            f"{stem}.conv1.weight": (width, channels, 3, 3),
+            **pair(f"{stem}.bn2", width),
+            f"{stem}.conv2.weight": (width, width, 3, 3),
+        }
         if width != channels:
             shapes[f"{stem}.shortcut.weight"] = (width, channels, 1, 1)
         channels = width
         if exits:
-            shapes |= {**pair(f"pre_linear{unit}", width), f"linear{unit}.weight": (classes, width),
-                       f"linear{unit}.bias": (classes,)}
+            shapes |= {
+                **pair(f"pre_linear{unit}", width),
+                f"linear{unit}.weight": (classes, width),
+                f"linear{unit}.bias": (classes,),
+            }
     if not exits:
         shapes |= {**pair("bn9", 4), "linear.weight": (classes, 4), "linear.bias": (classes,)}
     return with_norms(rng, shapes, running)
@@ -48,22 +55,36 @@ def fedepth(variant, running=False):
     groups, sizes = [0, 3, 0], [6, 4, 7]
     skipped = (1,) if variant == "partial" else ()
     stages = {"0": [[2]] if skipped else [[1], [2]], "3": [[1, 2]]}
-    meta = {"method": "fedepth", "variant": variant, "hidden": [2, 4], "num_classes": 4, "momentum": MOMENTUM,
-            "track_running_stats": running, "lr_per_round": [rate], "weight_decay": DECAY,
-            "users_per_round": [[0, 1, 2]],
-            "client_train_sizes": sizes, "budget_group": groups, "stages_by_group": stages, "resource_weight": False}
+    meta = {
+        "method": "fedepth",
+        "variant": variant,
+        "hidden": [2, 4],
+        "num_classes": 4,
+        "momentum": MOMENTUM,
+        "track_running_stats": running,
+        "lr_per_round": [rate],
+        "weight_decay": DECAY,
+        "users_per_round": [[0, 1, 2]],
+        "client_train_sizes": sizes,
+        "budget_group": groups,
+        "stages_by_group": stages,
+        "resource_weight": False,
+    }
     start = fedepth_values(rng, running, exits)
     arrays = {"meta.json": np.asarray(json.dumps(meta)), **{f"global_init/{name}": v for name, v in start.items()}}
-    returned = [_fedepth_client(arrays, rng, variant, start, client, groups, stages, sizes, skipped, running)
-                for client in range(3)]
+    returned = [
+        _fedepth_client(arrays, rng, variant, start, client, groups, stages, sizes, skipped, running)
+        for client in range(3)
+    ]
     factors = {1: (4, 0, 0, 0)}
 
     def counts(name, client):
         exit = next((number for number in factors if exits and f"linear{number}." in name), None)
         return sizes[client] * (factors[exit][groups[client]] if exit else 1)
 
-    after = {name: sum(counts(name, client) * returned[client][name] for client in range(3)) / sum(sizes)
-             for name in start}
+    after = {
+        name: sum(counts(name, client) * returned[client][name] for client in range(3)) / sum(sizes) for name in start
+    }
     arrays |= {f"f64/round0/global_after/{name}": value for name, value in after.items()}
     images, labels = batch_of(rng, 5, (2, 4, 4), 4)
     logits = fedepth_net(Net(after, running), channels_last(images), 2, exits, training=False)
@@ -85,18 +106,27 @@ def _fedepth_client(arrays, rng, variant, start, client, groups, stages, sizes, 
         arrays |= {f"f64/{place}/aux_before/{name}": value for name, value in peer.arrays().items()}
     for number, units in enumerate(own):
         before, heads = net.arrays(), f"linear{units[-1]}." if exits else ("bn9.", "linear.")
-        moving = [name for name in start if name.startswith(tuple(f"layer{unit}." for unit in units))
-                  or name.startswith(heads) or (exits and name.startswith(f"pre_{heads}"))
-                  or (number == 0 and name.startswith("first"))]
+        moving = [
+            name
+            for name in start
+            if name.startswith(tuple(f"layer{unit}." for unit in units))
+            or name.startswith(heads)
+            or (exits and name.startswith(f"pre_{heads}"))
+            or (number == 0 and name.startswith("first"))
+        ]
         for images, labels in batches:
+
             def logits(net, x=channels_last(images), last=units[-1], out=skipped if groups[client] == 0 else ()):
                 return fedepth_net(net, x, last, exits, out)
 
             losses.append(_fedepth_step(net, peer, logits, labels, moving))
         if number + 1 < len(own):
             after = net.arrays()
-            arrays |= {f"f64/{place}/after_stage{number + 1}/{name}": after[name] for name in after
-                       if (after[name] != before[name]).any()}
+            arrays |= {
+                f"f64/{place}/after_stage{number + 1}/{name}": after[name]
+                for name in after
+                if (after[name] != before[name]).any()
+            }
     names = ("loss", "kl", "aux_loss", "aux_kl") if peer else ("loss",)
     arrays |= {f"f64/{place}/{name}": np.asarray(part) for name, part in zip(names, zip(*losses))}
     arrays |= {f"f64/{place}/after/{name}": value for name, value in net.arrays().items()}
@@ -112,6 +142,9 @@ def _fedepth_step(net, peer, logits, labels, moving):
     said, parts = [logits(net), logits(peer)], []
     for own, other in ((net, said[1]), (peer, said[0])):
         parts += [cross_entropy(logits(own), labels).numpy(), divergence(other, logits(own)).numpy()]
-        own.step(lambda own=own, other=other: cross_entropy(logits(own), labels) + divergence(other, logits(own)),
-                 moving, 0.05)
+        own.step(
+            lambda own=own, other=other: cross_entropy(logits(own), labels) + divergence(other, logits(own)),
+            moving,
+            0.05,
+        )
     return parts

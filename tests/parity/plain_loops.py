@@ -63,19 +63,29 @@ def cross_entropy(logits, labels, masked=False):
 
 
 def divergence(teacher, logits):
-    return tf.reduce_mean(tf.reduce_sum(tf.stop_gradient(tf.nn.softmax(teacher)) * tf.stop_gradient(
-        tf.nn.log_softmax(teacher)) - tf.stop_gradient(tf.nn.softmax(teacher)) * tf.nn.log_softmax(logits), -1))
+    return tf.reduce_mean(
+        tf.reduce_sum(
+            tf.stop_gradient(tf.nn.softmax(teacher)) * tf.stop_gradient(tf.nn.log_softmax(teacher))
+            - tf.stop_gradient(tf.nn.softmax(teacher)) * tf.nn.log_softmax(logits),
+            -1,
+        )
+    )
 
 
 def with_norms(rng, shapes, running):
     """Initial values by name, norms off 1 and 0; float32 numbers, as vectors have them."""
-    values = {name: rng.normal(0, 0.4, shape) + (name.split(".")[-2].strip("012345").startswith(NORMED)
-                                                 and name.endswith("weight")) for name, shape in shapes.items()}
+    values = {
+        name: rng.normal(0, 0.4, shape)
+        + (name.split(".")[-2].strip("012345").startswith(NORMED) and name.endswith("weight"))
+        for name, shape in shapes.items()
+    }
     for name in [name for name in shapes if running and name.endswith("bias")]:
         stem = name.removesuffix(".bias")
         if stem.split(".")[-1].strip("012345").startswith(NORMED):
-            values |= {f"{stem}.running_mean": rng.normal(size=shapes[name]),
-                       f"{stem}.running_var": rng.uniform(0.5, 2, shapes[name])}
+            values |= {
+                f"{stem}.running_mean": rng.normal(size=shapes[name]),
+                f"{stem}.running_var": rng.uniform(0.5, 2, shapes[name]),
+            }
     return {name: np.asarray(value, np.float32).astype(np.float64) for name, value in values.items()}
 
 

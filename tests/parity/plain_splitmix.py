@@ -9,6 +9,7 @@ from plain_loops import DECAY, MOMENTUM, Net, batch_of, channels_last, cross_ent
 
 def splitmix_net(net, x, kind, atom, training):
     """Logits of one member; `atom`: what divides behind every product but the last while training."""
+
     def scaled(x):
         return x / atom if training is not None else x
 
@@ -32,8 +33,14 @@ def splitmix_net(net, x, kind, atom, training):
 
 def splitmix_values(rng, kind, members, classes=5):
     if kind == "digit":
-        shapes = {"conv1.weight": (1, 2, 5, 5), "conv2.weight": (2, 1, 5, 5), "conv3.weight": (2, 2, 5, 5),
-                  "fc1.weight": (4, 8), "fc2.weight": (3, 4), "fc3.weight": (classes, 3)}
+        shapes = {
+            "conv1.weight": (1, 2, 5, 5),
+            "conv2.weight": (2, 1, 5, 5),
+            "conv3.weight": (2, 2, 5, 5),
+            "fc1.weight": (4, 8),
+            "fc2.weight": (3, 4),
+            "fc3.weight": (classes, 3),
+        }
         shapes |= {name.replace("weight", "bias"): shape[:1] for name, shape in shapes.items()}
         for place, width in enumerate((1, 2, 2, 4, 3), 1):
             shapes |= pair(f"bn{place}", width)
@@ -41,12 +48,22 @@ def splitmix_values(rng, kind, members, classes=5):
         shapes = {"conv1.weight": (2, 2, 3, 3)}
         for stage, (before, width) in enumerate(((2, 2), (2, 3)), 1):
             stem = f"layer{stage}.0"
-            shapes |= {**pair(f"{stem}.n1", before), f"{stem}.conv1.weight": (width, before, 3, 3),
-                       **pair(f"{stem}.n2", width), f"{stem}.conv2.weight": (width, width, 3, 3)}
-        shapes |= {"layer2.0.shortcut.weight": (3, 2, 1, 1), **pair("n4", 3), "linear.weight": (classes, 3),
-                   "linear.bias": (classes,)}
-    own = [with_norms(rng, {f"{member}.{name}": shape for name, shape in shapes.items()}, kind == "digit")
-           for member in range(members)]
+            shapes |= {
+                **pair(f"{stem}.n1", before),
+                f"{stem}.conv1.weight": (width, before, 3, 3),
+                **pair(f"{stem}.n2", width),
+                f"{stem}.conv2.weight": (width, width, 3, 3),
+            }
+        shapes |= {
+            "layer2.0.shortcut.weight": (3, 2, 1, 1),
+            **pair("n4", 3),
+            "linear.weight": (classes, 3),
+            "linear.bias": (classes,),
+        }
+    own = [
+        with_norms(rng, {f"{member}.{name}": shape for name, shape in shapes.items()}, kind == "digit")
+        for member in range(members)
+    ]
     return {name: value for one in own for name, value in one.items()}
 
 
@@ -54,11 +71,27 @@ def splitmix(kind, bases, local_bn=False, masked=False):
     """Rounds of clients with the members that each trains, `bases[round][client]`: the arrays of a file."""
     rng, atom, rate, sizes = np.random.default_rng(6), 0.5, 0.05, [7, 4, 5]
     side = 8 if kind == "digit" else 4
-    meta = {"method": "splitmix", "net": kind, "track": kind == "digit", "local_bn": local_bn, "mask_loss": masked,
-            "rescale_layer": True, "classes": 5, "atom": atom, "slim_ratios": "2-1", "client_sizes": sizes,
-            "base_hidden": [2, 3], "num_blocks": [1, 1], "base_conv": [1, 2, 2], "base_fc": [4, 3],
-            "momentum": MOMENTUM, "weight_decay": DECAY, "users_per_round": [list(own) for own in bases],
-            "lr_per_round": [rate] * len(bases), "image": [2, side, side]}
+    meta = {
+        "method": "splitmix",
+        "net": kind,
+        "track": kind == "digit",
+        "local_bn": local_bn,
+        "mask_loss": masked,
+        "rescale_layer": True,
+        "classes": 5,
+        "atom": atom,
+        "slim_ratios": "2-1",
+        "client_sizes": sizes,
+        "base_hidden": [2, 3],
+        "num_blocks": [1, 1],
+        "base_conv": [1, 2, 2],
+        "base_fc": [4, 3],
+        "momentum": MOMENTUM,
+        "weight_decay": DECAY,
+        "users_per_round": [list(own) for own in bases],
+        "lr_per_round": [rate] * len(bases),
+        "image": [2, side, side],
+    }
     weights = splitmix_values(rng, kind, 2)
     arrays = {"meta.json": np.asarray(json.dumps(meta)), **{f"global_init/{name}": v for name, v in weights.items()}}
     batches = {}
@@ -71,10 +104,12 @@ def splitmix(kind, bases, local_bn=False, masked=False):
     for number, cohort in enumerate(bases):
         total = {name: [0.0, 0.0] for name in weights}
         for client, own in cohort.items():
-            start = {name: kept[client][name] if local_bn and "bn" in name else value
-                     for name, value in weights.items()}
-            after = _splitmix_client(arrays, f"round{number}/client{client}", start, batches[client], own, kind, atom,
-                                     masked, rate)
+            start = {
+                name: kept[client][name] if local_bn and "bn" in name else value for name, value in weights.items()
+            }
+            after = _splitmix_client(
+                arrays, f"round{number}/client{client}", start, batches[client], own, kind, atom, masked, rate
+            )
             kept[client] |= {name: value for name, value in after.items() if "bn" in name}
             for name in [name for name in after if not (local_bn and "bn" in name)]:
                 total[name] = [total[name][0] + sizes[client] * after[name], total[name][1] + sizes[client]]
@@ -88,13 +123,25 @@ def _splitmix_client(arrays, place, start, batches, own, kind, atom, masked, rat
     losses, after = [], {}
     for member in own:
         net = Net(start, kind == "digit").part(member)
-        losses.append([net.step(lambda x=images, y=labels: cross_entropy(
-            splitmix_net(net, channels_last(x), kind, atom, True), y, masked), list(net.values), rate)
-            for images, labels in batches])
+        losses.append(
+            [
+                net.step(
+                    lambda x=images, y=labels: cross_entropy(
+                        splitmix_net(net, channels_last(x), kind, atom, True), y, masked
+                    ),
+                    list(net.values),
+                    rate,
+                )
+                for images, labels in batches
+            ]
+        )
         after |= {f"{member}.{name}": value for name, value in net.arrays().items()}
     arrays |= {f"f64/{place}/after/{name}": value for name, value in after.items()}
-    arrays |= {f"f64/{place}/loss": np.transpose(losses), f"{place}/bases": np.asarray(own),
-               f"{place}/step_batch": np.arange(len(batches))}
+    arrays |= {
+        f"f64/{place}/loss": np.transpose(losses),
+        f"{place}/bases": np.asarray(own),
+        f"{place}/step_batch": np.arange(len(batches)),
+    }
     return after
 
 
@@ -116,6 +163,7 @@ def _splitmix_tests(rng, weights, kept, kind, atom, local_bn, side):
     for client, norms in kept.items():
         found |= {f"f64/local_bn/client{client}/{name}": value for name, value in norms.items() if "bn" in name}
         own = logits({name: norms[name] if "bn" in name else value for name, value in weights.items()})
-        found |= {f"f64/eval/client{client}/members{members}/batch0/logits": np.mean(own[:members], 0)
-                  for members in (1, 2)}
+        found |= {
+            f"f64/eval/client{client}/members{members}/batch0/logits": np.mean(own[:members], 0) for members in (1, 2)
+        }
     return found

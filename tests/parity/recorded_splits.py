@@ -31,8 +31,11 @@ def _fedepth(case):
 def _capped(case):
     drawn, clients = _by_kind(case), case["clients"]
     shuffles = drawn["shuffle"]
-    answers = {"permutation": [*shuffles[:-clients], np.concatenate(shuffles[-clients:])],
-               "dirichlet": drawn["dirichlet"], "integers": drawn["rng.choice"]}
+    answers = {
+        "permutation": [*shuffles[:-clients], np.concatenate(shuffles[-clients:])],
+        "dirichlet": drawn["dirichlet"],
+        "integers": drawn["rng.choice"],
+    }
     least = case.get("min_size", FEDEPTH_LEAST)
     return "dirichlet", {"alpha": case["alpha"], "least": least, **_held_out(case)}, answers
 
@@ -47,9 +50,12 @@ def _balanced(case):
     picks = [data[picked] for picked in drawn["torch.multinomial"]]
     # Production draws labels and takes the next example of each: so the data come in the order they were picked.
     order = np.concatenate([*picks, np.setdiff1d(np.arange(len(labels)), np.concatenate(picks))])
-    answers = {"permutation": [order, np.concatenate([data[mixed] for mixed in drawn["shuffle"]])],
-               "dirichlet": [np.stack(drawn["dirichlet"])], "integers": drawn["rng.choice"],
-               "standard_exponential": list(_clocks(labels, picks, drawn["dirichlet"], case["classes"]))}
+    answers = {
+        "permutation": [order, np.concatenate([data[mixed] for mixed in drawn["shuffle"]])],
+        "dirichlet": [np.stack(drawn["dirichlet"])],
+        "integers": drawn["rng.choice"],
+        "standard_exponential": list(_clocks(labels, picks, drawn["dirichlet"], case["classes"])),
+    }
     return "dirichlet_equal", {"alpha": case["alpha"], **_held_out(case)}, answers
 
 
@@ -60,7 +66,7 @@ def _clocks(labels, picks, weights, classes):
         rings = np.full((classes, len(own)), 2.0 * len(own))
         for label in range(classes):
             at = 1.0 + np.flatnonzero(labels[own] == label)
-            rings[label, :len(at)] = np.diff(at, prepend=0)
+            rings[label, : len(at)] = np.diff(at, prepend=0)
         waiting = left[:, None] - np.arange(len(own))
         yield rings * np.asarray(weight)[:, None] * np.maximum(waiting, 1)
         left = left - np.bincount(labels[own], minlength=classes)
@@ -69,8 +75,13 @@ def _clocks(labels, picks, weights, classes):
 def _sizes(case):
     drawn = _by_kind(case)
     sizes = "dirichlet" if case.get("partition_mode") == "dir" else "equal"
-    options = {"sizes": sizes, "least": case["min_per_share"], "shuffled": False, "held_out": case["val_ratio"],
-               "test": "new"}
+    options = {
+        "sizes": sizes,
+        "least": case["min_per_share"],
+        "shuffled": False,
+        "held_out": case["val_ratio"],
+        "test": "new",
+    }
     return "quantity", options, {"dirichlet": drawn["rng.dirichlet"], "integers": drawn["rng.choice"]}
 
 
@@ -80,16 +91,24 @@ def _deck(case):
     deals, rest = [], drawn["shuffle"]
     deals.append(rest[:decks])
     # Each client's list is shuffled twice: for its training examples, and again for the validation examples.
-    train, rest = rest[decks:decks + 2 * clients:2], rest[decks + 2 * clients:]
+    train, rest = rest[decks : decks + 2 * clients : 2], rest[decks + 2 * clients :]
     if not consistent:
         deals.append(rest[:decks])
         rest = rest[decks:]
-    answers = {"permuted": deals, "dirichlet": drawn["rng.dirichlet"], "integers": drawn["rng.choice"],
-               "permutation": [np.concatenate(train), np.concatenate(rest)] if train else []}
-    options = {"per_client": case["classes_per_client"], "held_out": case["val_ratio"],
-               "sizes": "dirichlet" if case.get("partition_mode") == "dir" else "equal",
-               "least": case["min_per_share"], "test_least": case["min_per_share"],
-               "test": "own" if consistent else "new"}
+    answers = {
+        "permuted": deals,
+        "dirichlet": drawn["rng.dirichlet"],
+        "integers": drawn["rng.choice"],
+        "permutation": [np.concatenate(train), np.concatenate(rest)] if train else [],
+    }
+    options = {
+        "per_client": case["classes_per_client"],
+        "held_out": case["val_ratio"],
+        "sizes": "dirichlet" if case.get("partition_mode") == "dir" else "equal",
+        "least": case["min_per_share"],
+        "test_least": case["min_per_share"],
+        "test": "own" if consistent else "new",
+    }
     return "class_deck", options, answers
 
 
@@ -122,16 +141,22 @@ def _heterofl(case):
     table = np.tile(np.arange(case["classes"]), shards)[orders[0]]
     rows = [np.unique(row) for row in table.reshape(case["clients"], per_client)]
     picks = [order[0] for order in orders[1:]]
-    return "labels", {"per_client": per_client}, {
-        "permutation": [table, *_shards(rows, picks, case["classes"], shards)]}
+    return (
+        "labels",
+        {"per_client": per_client},
+        {"permutation": [table, *_shards(rows, picks, case["classes"], shards)]},
+    )
 
 
 def _lg(case):
     table = np.asarray(_by_kind(case)["random.shuffle"][0])
     shards = len(table) // case["classes"]
     rows = table.reshape(case["clients"], -1)
-    return "labels", {"per_client": rows.shape[1], "keep_duplicates": True}, {
-        "permutation": [table, *_shards(rows, _by_kind(case)["choice"], case["classes"], shards)]}
+    return (
+        "labels",
+        {"per_client": rows.shape[1], "keep_duplicates": True},
+        {"permutation": [table, *_shards(rows, _by_kind(case)["choice"], case["classes"], shards)]},
+    )
 
 
 def _picked(total, each, orders):

@@ -22,23 +22,38 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from recipes import recipe_text  # noqa: E402
 from vectors import Vectors  # noqa: E402
 
-from hetero_tf import cut as cuts  # noqa: E402
-from hetero_tf import calibration, plans, recipe, rounds, stack_round  # noqa: E402
+from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
+from hetero_tf.evaluation import calibration
 from hetero_tf.inputs import masked_text  # noqa: E402
 from hetero_tf.partitions.partition import Partition  # noqa: E402
 from hetero_tf.partitions.shares import Shares  # noqa: E402
+from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process  # noqa: E402
+from hetero_tf.rounds.cut import axis_masks, coordinates, merged_rows, put, take  # noqa: E402
+from hetero_tf.rounds.round import merge_updates
+from hetero_tf.rounds.stack_update import Work, train_stack  # noqa: E402
+from recipes import recipe_text  # noqa: E402
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
 TOLERANCES = {
     "float64": dict.fromkeys(
-        ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"), 1e-8),
-    "float32": {"cut": 0.0, "loss": 1e-5, "norm": 1e-4, "client": 1e-5, "merge": 1e-5, "round": 1e-5, "kept": 0.0,
-                "sbn": 1e-5, "global": 1e-5, "local": 1e-5},
+        ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"), 1e-8
+    ),
+    "float32": {
+        "cut": 0.0,
+        "loss": 1e-5,
+        "norm": 1e-4,
+        "client": 1e-5,
+        "merge": 1e-5,
+        "round": 1e-5,
+        "kept": 0.0,
+        "sbn": 1e-5,
+        "global": 1e-5,
+        "local": 1e-5,
+    },
 }
 BIT_EQUAL = ("cut", "kept")
 ENGINES = ("slots", "cohort")
@@ -74,8 +89,10 @@ class Replay:
             process = dataclasses.replace(process, input=source, parts=parts)
         self.process = process
         self.shapes = [tuple(v.shape) for v in process.global_model.trainable_variables]
-        self.start = [tf.constant(value, vectors.precision)
-                      for value in vectors.parameters("global_init", self.shapes, results=False)]
+        self.start = [
+            tf.constant(value, vectors.precision)
+            for value in vectors.parameters("global_init", self.shapes, results=False)
+        ]
 
     def _with_levels(self, plan):
         return dataclasses.replace(plan, levels=np.asarray([self.levels[client] for client in plan.clients], np.int32))
@@ -108,8 +125,9 @@ def _image_data(vectors):
         planned.append(_plan(cohort, work))
     train = Split(np.concatenate(images), np.concatenate(labels))
     test = Split(vectors.input("eval/img"), vectors.input("eval/label"))
-    return Dataset(train, test, classes=len(vectors.arrays["global_init/" + vectors.names()[-1]]),
-                   source=vectors.name), planned
+    return Dataset(
+        train, test, classes=len(vectors.arrays["global_init/" + vectors.names()[-1]]), source=vectors.name
+    ), planned
 
 
 def _text_data(vectors):
@@ -134,12 +152,12 @@ def _plan(cohort, work):
     size = (len(cohort), max(len(starts) for _, starts in work), max(len(batch) for rows, _ in work for batch in rows))
     rows, firsts = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32)
     for slot, (batches, starts) in enumerate(work):
-        firsts[slot, :len(starts)] = starts
+        firsts[slot, : len(starts)] = starts
         for step, batch in enumerate(batches):
-            rows[slot, step, :len(batch)] = batch
+            rows[slot, step, : len(batch)] = batch
     steps = np.asarray([len(starts) for _, starts in work], np.int32)
     zeros = np.zeros(len(cohort), np.int32)
-    return plans.Plan(np.asarray(cohort, np.int32), zeros, steps, rows, firsts, np.zeros_like(firsts), zeros)
+    return Plan(np.asarray(cohort, np.int32), zeros, steps, rows, firsts, np.zeros_like(firsts), zeros)
 
 
 def _with_given_masks(vectors, planned):
@@ -148,23 +166,30 @@ def _with_given_masks(vectors, planned):
     most = max(max(plan.rows.shape[2] for plan in planned), *vectors.arrays["eval/mask"].shape[:1])
     clients, steps = len(vectors.meta["levels"]), max(plan.rows.shape[1] for plan in planned)
     table = np.zeros((len(planned) + 1, clients, max(steps, 1), most, bptt), np.float32)
-    lengths = np.full(sum(len(vectors.arrays[f"round{r}/client{c}/tokens"]) for r, cohort in enumerate(vectors.cohorts)
-                          for c in cohort), 0, np.int32)
+    lengths = np.full(
+        sum(
+            len(vectors.arrays[f"round{r}/client{c}/tokens"])
+            for r, cohort in enumerate(vectors.cohorts)
+            for c in cohort
+        ),
+        0,
+        np.int32,
+    )
     for number, (cohort, plan) in enumerate(zip(vectors.cohorts, planned)):
         for slot, client in enumerate(cohort):
             tokens = vectors.arrays[f"round{number}/client{client}/tokens"]
-            lengths[plan.rows[slot, 0][:len(tokens)]] = tokens.shape[1]
+            lengths[plan.rows[slot, 0][: len(tokens)]] = tokens.shape[1]
             for step in range(plan.steps[slot]):
                 mask = vectors.arrays[f"round{number}/client{client}/step{step}/mask"]
-                table[number, client, step, :mask.shape[0], :mask.shape[1]] = mask
+                table[number, client, step, : mask.shape[0], : mask.shape[1]] = mask
     mask = vectors.arrays["eval/mask"]
-    table[-1, 0, 0, :mask.shape[0], :mask.shape[1]] = mask
+    table[-1, 0, 0, : mask.shape[0], : mask.shape[1]] = mask
 
     def given(key, shape):
         # Training keys are (seed, round, client, step), one for each client of a stack; those of the test are
         # (seed, row, start).
         mask = tf.gather_nd(table, key[..., 1:]) if key.shape[-1] == 4 else tf.constant(table)[-1, 0, 0]
-        return 1.0 - mask[..., :shape[0], :shape[1]]
+        return 1.0 - mask[..., : shape[0], : shape[1]]
 
     source = masked_text.build(vectors.precision, segment=bptt, uniform=given)
 
@@ -194,12 +219,12 @@ def compare_clients(replay, differences):
             # A shortened file leaves out the weights of wide clients; their part of the merge still tells.
             _note_all(differences, "client", trained if after else [], after or [])
             rows = _rows(parts, submodel, client, number)
-            added = cuts.put(parts.cut, submodel, trained, rows)
+            added = put(parts.cut, submodel, trained, rows)
             total = added if total is None else [have + more for have, more in zip(total, added)]
-            masks.append(cuts.axis_masks(parts.cut, rows, vectors.precision))
+            masks.append(axis_masks(parts.cut, rows, vectors.precision))
         stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.cut.distinct}
         counting = [tf.ones(len(masks), vectors.precision)] * len(weights)
-        merged, _ = rounds.merge_updates(parts, {"weights": weights, "slots": []}, total, stacked, counting)
+        merged, _ = merge_updates(parts, {"weights": weights, "slots": []}, total, stacked, counting)
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
         _note_all(differences, "merge", merged, after)
         weights = [tf.constant(value, vectors.precision) for value in after]
@@ -211,21 +236,23 @@ def _training(replay, submodel):
     stack = parts.engine.stacks[submodel]
     weights = [tf.TensorSpec(shape, replay.vectors.precision) for shape in replay.shapes]
     # One trace for every number of steps and every size of a batch.
-    work = [tf.TensorSpec(shape, tf.int32)
-            for shape in ([stack.clients], [stack.clients], [], [stack.clients, None, None], [None], [None])]
+    work = [
+        tf.TensorSpec(shape, tf.int32)
+        for shape in ([stack.clients], [stack.clients], [], [stack.clients, None, None], [None], [None])
+    ]
 
     @tf.function(autograph=False, input_signature=[weights, tf.TensorSpec([], tf.int32), *work])
     def train(weights, number, *work):
         tables = {"personal": {}, "memory": {}}
-        work = stack_round.Work(*work)
-        update = stack_round.train_stack(parts, submodel, weights, tables, number, tf.constant(0), work, rate)
+        work = Work(*work)
+        update = train_stack(parts, submodel, weights, tables, number, tf.constant(0), work, rate)
         return stack.unpack(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
     def alone(weights, client, number, plan, slot):
         steps = plan.steps[slot]
         empty = [(0, stack.clients - 1), (0, 0), (0, 0)]
         clients = np.pad([client], empty[:1], constant_values=-1).astype(np.int32)
-        rows = np.pad(plan.rows[slot:slot + 1, :steps], empty, constant_values=-1)
+        rows = np.pad(plan.rows[slot : slot + 1, :steps], empty, constant_values=-1)
         work = (clients, np.zeros_like(clients), steps, rows, plan.starts[slot, :steps], plan.stages[slot, :steps])
         return train(weights, tf.constant(number), *map(tf.constant, work))
 
@@ -239,17 +266,25 @@ def _note_cut(replay, submodel, weights, client, number, differences):
     before = vectors.parameters(f"round{number}/client{client}/before", shapes, results=False)
     if vectors.precision == "float32" and before is not None:
         where = _where(parts, submodel, client, number)
-        _note_all(differences, "cut", cuts.take(parts.cut, submodel, weights, where), before)
+        _note_all(differences, "cut", take(parts.cut, submodel, weights, where), before)
 
 
 def _where(parts, submodel, client, number):
     classes = parts.present.shape[1]
-    return cuts.coordinates(parts.cut, submodel, parts.keep, tf.constant(number), tf.constant(client), tf.constant(0),
-                            tf.range(classes), tf.constant(0))
+    return coordinates(
+        parts.cut,
+        submodel,
+        parts.keep,
+        tf.constant(number),
+        tf.constant(client),
+        tf.constant(0),
+        tf.range(classes),
+        tf.constant(0),
+    )
 
 
 def _rows(parts, submodel, client, number):
-    return cuts.merged_rows(parts.cut, _where(parts, submodel, client, number), tf.gather(parts.present, client))
+    return merged_rows(parts.cut, _where(parts, submodel, client, number), tf.gather(parts.present, client))
 
 
 def _note_all(differences, stage, found, expected):
@@ -268,8 +303,11 @@ def compare_rounds(replay, differences):
         old = state.weights
         state, _ = process.run(state, [plan])
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
-        before = (vectors.parameters("global_init", replay.shapes, results=False) if number == 0
-                  else vectors.parameters(f"round{number - 1}/global_after", replay.shapes))
+        before = (
+            vectors.parameters("global_init", replay.shapes, results=False)
+            if number == 0
+            else vectors.parameters(f"round{number - 1}/global_after", replay.shapes)
+        )
         for name, new, was in zip(names, after, before):
             differences.note("round", state.weights[name], new)
             same = np.asarray(new) == np.asarray(was)
@@ -284,8 +322,13 @@ def compare_evaluation(replay, state, differences):
     statistics = []
     if vectors.statistics_names():
         statistics = _statistics(replay, weights)
-        expected = sum(([vectors.result(f"sbn/{name}.running_mean"), vectors.result(f"sbn/{name}.running_var")]
-                        for name in vectors.statistics_names()), [])
+        expected = sum(
+            (
+                [vectors.result(f"sbn/{name}.running_mean"), vectors.result(f"sbn/{name}.running_var")]
+                for name in vectors.statistics_names()
+            ),
+            [],
+        )
         for mine, theirs in zip(statistics, expected, strict=True):
             differences.note("sbn", mine, theirs)
     elif calibration.statistics_paths(process.global_model):
@@ -309,8 +352,14 @@ def _statistics(replay, weights):
     images = tf.constant(vectors.input("sbn/img"))
     top = process.recipe.levels.global_level
     calibrate = calibration.build_calibrate(
-        process.global_model, process.build(top), process.input, images,
-        tf.constant(vectors.input("sbn/label")), vectors.meta["sbn_batch"], parallel=2)
+        process.global_model,
+        process.build(top),
+        process.input,
+        images,
+        tf.constant(vectors.input("sbn/label")),
+        vectors.meta["sbn_batch"],
+        parallel=2,
+    )
     full, short = calibration.statistics_batches([np.arange(len(images))], vectors.meta["sbn_batch"])
     return calibrate(weights, full, short, 0)
 
@@ -319,7 +368,7 @@ def _compare_local(replay, logits, differences):
     first = 0
     for client, ids in enumerate(replay.process.partition.test):
         if len(ids):
-            own = logits[first:first + len(ids)]
+            own = logits[first : first + len(ids)]
             differences.note("local", own, replay.vectors.result(f"eval/local{client}/logits"))
             first += len(ids)
 
@@ -340,8 +389,11 @@ def within(precision, differences, double_passes):
     """Whether every stage is inside its tolerance; returns the stages that are not."""
     limits = TOLERANCES[precision]
     slack = FLIPPED if precision == "float32" and double_passes else 0.0
-    return [stage for stage, gap in differences.items()
-            if gap > (limits[stage] if stage in BIT_EQUAL else max(limits[stage], slack))]
+    return [
+        stage
+        for stage, gap in differences.items()
+        if gap > (limits[stage] if stage in BIT_EQUAL else max(limits[stage], slack))
+    ]
 
 
 def main(argv=None):
@@ -355,8 +407,11 @@ def main(argv=None):
     if not files:
         print(f"{args.folder}: no .npz file")
         return 2
-    failed = sum(not _report(path, engine, args.precision or ("float64", "float32"))
-                 for path in files for engine in args.engine or ENGINES)
+    failed = sum(
+        not _report(path, engine, args.precision or ("float64", "float32"))
+        for path in files
+        for engine in args.engine or ENGINES
+    )
     print(f"{len(files)} files, {failed} failed")
     return int(failed > 0)
 
@@ -371,8 +426,11 @@ def _report(path, engine, precisions):
         beyond = within(precision, differences, passes and _may_flip(path))
         passes, good = precision == "float64" and not beyond, good and not beyond
         told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in differences.items())
-        print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {told}"
-              + (f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""), flush=True)
+        print(
+            f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {told}"
+            + (f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""),
+            flush=True,
+        )
     return good
 
 

@@ -24,8 +24,14 @@ import numpy as np  # noqa: E402
 import replay_packing  # noqa: E402
 import replay_partitions  # noqa: E402
 
-MODULES = {"FedRolex": "methods_fedrolex", "FjORD": "methods_fjord", "DepthFL": "methods_depthfl",
-           "LG-FedAvg": "methods_lg", "fedepth": "methods_fedepth", "splitmix": "methods_splitmix"}
+MODULES = {
+    "FedRolex": "methods_fedrolex",
+    "FjORD": "methods_fjord",
+    "DepthFL": "methods_depthfl",
+    "LG-FedAvg": "methods_lg",
+    "fedepth": "methods_fedepth",
+    "splitmix": "methods_splitmix",
+}
 NOT_BUILT = {"fiarse": "masks of single weights by their magnitude are not built: sub-models are cut along axes"}
 
 
@@ -42,8 +48,10 @@ def replay_file(path):
     if method not in MODULES:
         return [("method", False, f"the meta data name {method!r}; known: {', '.join([*MODULES, *NOT_BUILT])}")]
     found = importlib.import_module(MODULES[method]).replay(path)
-    return [(stage, gap <= tolerance, f"{gap:.1e}" + ("" if gap <= tolerance else f"  beyond {tolerance:.0e}"))
-            for stage, gap, tolerance in found]
+    return [
+        (stage, gap <= tolerance, f"{gap:.1e}" + ("" if gap <= tolerance else f"  beyond {tolerance:.0e}"))
+        for stage, gap, tolerance in found
+    ]
 
 
 def main(argv=None):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from hetero_tf import budgets  # noqa: E402
-from hetero_tf.errors import BadInput  # noqa: E402
+from hetero_tf.base.errors import BadInput  # noqa: E402
+from hetero_tf.methods.stages import budgets  # noqa: E402
 
 
 def replay_packing(path):
@@ -31,8 +31,9 @@ def _replay(case, first):
         found = budgets.pack(case["costs"], case["cap"], list(map(str, numbers)))
     except BadInput as problem:
         return refused, f"refused: {problem}"
-    told = _told([numbers[place] for place in found.skipped],
-                 [[numbers[place] for place in stage] for stage in found.stages])
+    told = _told(
+        [numbers[place] for place in found.skipped], [[numbers[place] for place in stage] for stage in found.stages]
+    )
     if refused:
         return False, f"{told}, expected a refusal"
     expected = _told(case["skip"], case["stages"])

@@ -15,8 +15,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 import numpy as np  # noqa: E402
 from recorded_splits import SOURCES  # noqa: E402
 
-from hetero_tf import registry  # noqa: E402
-from hetero_tf.errors import BadInput  # noqa: E402
+from hetero_tf.base import registry  # noqa: E402
+from hetero_tf.base.errors import BadInput  # noqa: E402
 
 
 class Draws:
@@ -91,8 +91,14 @@ def _replay_case(case):
     test = np.asarray(case.get("test_labels", [0]), np.int32)
     split = registry.find("partitions", name).split
     try:
-        found = split(train, test, classes, np.random.default_rng(0) if "error" in case else draws,
-                      clients=case["clients"], **options)
+        found = split(
+            train,
+            test,
+            classes,
+            np.random.default_rng(0) if "error" in case else draws,
+            clients=case["clients"],
+            **options,
+        )
     except BadInput as error:
         return "error" in case, f"{name} refuses: {error}"
     except AssertionError as error:
@@ -119,11 +125,13 @@ def _compare(case, found):
     table = case.get("label_split", case.get("class_table"))
     if table is not None:
         equal["labels"] = [sorted(set(row)) for row in table] == [
-            np.flatnonzero(mask).tolist() for mask in found.label_mask]
+            np.flatnonzero(mask).tolist() for mask in found.label_mask
+        ]
     if "val" in case and case["method_arg"] != "pat":
         # What is held out is nobody's: it is known by what is missing where nothing is held out.
-        equal["val"] = [own[:len(kept)] == kept and own[len(kept):]
-                        for own, kept in zip(_whole(case), _lists(found.train))] == case["val"]
+        equal["val"] = [
+            own[: len(kept)] == kept and own[len(kept) :] for own, kept in zip(_whole(case), _lists(found.train))
+        ] == case["val"]
     return equal
 
 
@@ -131,8 +139,9 @@ def _whole(case):
     name, options, answers = SOURCES[case["source"]](case)
     labels = [np.asarray(case[part], np.int32) for part in ("labels", "test_labels")]
     split = registry.find("partitions", name).split
-    return _lists(split(*labels, case["classes"], Draws(answers), clients=case["clients"],
-                        **options | {"held_out": 0.0}).train)
+    return _lists(
+        split(*labels, case["classes"], Draws(answers), clients=case["clients"], **options | {"held_out": 0.0}).train
+    )
 
 
 def _lists(shares):

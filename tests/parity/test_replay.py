@@ -10,8 +10,9 @@ SMALL = Path(__file__).parent / "small"
 IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"}
 
 
-@pytest.mark.parametrize(("precision", "engine", "missing"), [("float64", "cohort", {"cut"}),
-                                                              ("float32", "slots", set())])
+@pytest.mark.parametrize(
+    ("precision", "engine", "missing"), [("float64", "cohort", {"cut"}), ("float32", "slots", set())]
+)
 def test_image_vectors_agree(precision, engine, missing):
     found = replay.replay_file(SMALL / "conv_bn.npz", precision, engine)
     assert set(found) == IMAGE_STAGES - missing

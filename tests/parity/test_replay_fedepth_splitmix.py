@@ -29,12 +29,15 @@ def shifted(arrays, *names):
     return changed
 
 
-@pytest.mark.parametrize("variant, running, stages", [
-    ("link", True, FEDEPTH),
-    ("partial", False, FEDEPTH - {"stage"}),
-    ("heads", False, FEDEPTH | {"weighed exits"}),
-    ("mkd", False, FEDEPTH - {"round"} | {"merge", "peer"}),
-])
+@pytest.mark.parametrize(
+    "variant, running, stages",
+    [
+        ("link", True, FEDEPTH),
+        ("partial", False, FEDEPTH - {"stage"}),
+        ("heads", False, FEDEPTH | {"weighed exits"}),
+        ("mkd", False, FEDEPTH - {"round"} | {"merge", "peer"}),
+    ],
+)
 def test_fedepth_agrees_with_plain_loops(tmp_path, variant, running, stages):
     found = replayed(methods_fedepth, tmp_path, plain_fedepth.fedepth(variant, running))
     assert found.keys() == stages
@@ -43,10 +46,14 @@ def test_fedepth_agrees_with_plain_loops(tmp_path, variant, running, stages):
 
 
 def test_fedepth_notices_every_wrong_number(tmp_path):
-    arrays = shifted(plain_fedepth.fedepth("link", True), "f64/round0/client0/loss",
-                     "f64/round0/client1/after/bn9.bias", "f64/eval/batch0/logits",
-                     "f64/round0/client2/after_stage1/layer1.0.bn1.running_mean",
-                     "f64/round0/global_after/first_norm.running_var")
+    arrays = shifted(
+        plain_fedepth.fedepth("link", True),
+        "f64/round0/client0/loss",
+        "f64/round0/client1/after/bn9.bias",
+        "f64/eval/batch0/logits",
+        "f64/round0/client2/after_stage1/layer1.0.bn1.running_mean",
+        "f64/round0/global_after/first_norm.running_var",
+    )
     # As if it had not moved in the first stage.
     del arrays["f64/round0/client0/after_stage1/layer1.0.conv1.weight"]
     assert beyond(replayed(methods_fedepth, tmp_path, arrays)) == FEDEPTH
@@ -69,7 +76,13 @@ def test_splitmix_agrees_where_clients_keep_their_norms(tmp_path):
 
 
 def test_splitmix_notices_every_wrong_number(tmp_path):
-    arrays = shifted(plain_splitmix.splitmix("digit", ({0: [1], 1: [1]},)), "f64/round0/client0/loss",
-                     "f64/round0/client1/after/1.fc1.weight", "f64/round0/global_after/0.conv1.bias",
-                     "f64/eval/members2/batch0/logits", "f64/sort/base_acc", "f64/sort/members1/batch0/logits")
+    arrays = shifted(
+        plain_splitmix.splitmix("digit", ({0: [1], 1: [1]},)),
+        "f64/round0/client0/loss",
+        "f64/round0/client1/after/1.fc1.weight",
+        "f64/round0/global_after/0.conv1.bias",
+        "f64/eval/members2/batch0/logits",
+        "f64/sort/base_acc",
+        "f64/sort/members1/batch0/logits",
+    )
     assert beyond(replayed(methods_splitmix, tmp_path, arrays)) == SPLITMIX - {"kept"}

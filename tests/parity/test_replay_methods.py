@@ -13,7 +13,8 @@ import replay_methods
 
 STAGES = {
     "methods_fedrolex": {"loss", "norm", "client", "round", "kept", "global", "local"},
-    "methods_fjord": {"loss", "reported", "client", "round", "kept", "predict"}}
+    "methods_fjord": {"loss", "reported", "client", "round", "kept", "predict"},
+}
 
 
 def changed(path, name, value):

@@ -7,16 +7,28 @@ import pytest
 import replay_packing
 
 # Packed by hand.
-CASES = {"unit_numbering": "1-based", "cases": [
-    {"name": "prefix", "costs": [9, 9, 4, 3, 2, 2], "cap": 6, "skip": [1, 2], "stages": [[3], [4, 5], [6]]},
-    {"name": "whole", "costs": [1, 2, 3], "cap": 6, "skip": [], "stages": [[1, 2, 3]]},
-    {"name": "late", "costs": [1, 9, 1], "cap": 6, "skip": [], "stages": [[1], [3]], "error": "unit 2 does not fit"},
-    {"name": "nothing", "costs": [7, 8], "cap": 6, "skip": [1, 2], "stages": []}]}
+CASES = {
+    "unit_numbering": "1-based",
+    "cases": [
+        {"name": "prefix", "costs": [9, 9, 4, 3, 2, 2], "cap": 6, "skip": [1, 2], "stages": [[3], [4, 5], [6]]},
+        {"name": "whole", "costs": [1, 2, 3], "cap": 6, "skip": [], "stages": [[1, 2, 3]]},
+        {
+            "name": "late",
+            "costs": [1, 9, 1],
+            "cap": 6,
+            "skip": [],
+            "stages": [[1], [3]],
+            "error": "unit 2 does not fit",
+        },
+        {"name": "nothing", "costs": [7, 8], "cap": 6, "skip": [1, 2], "stages": []},
+    ],
+}
 
 
 @pytest.fixture
 def replayed(tmp_path):
     """`replayed(cases)`: what comes out of a file with these cases."""
+
     def replay(cases):
         path = tmp_path / "cases.json"
         path.write_text(json.dumps(cases))
@@ -28,7 +40,11 @@ def replayed(tmp_path):
 def test_cases_by_hand_come_out(replayed):
     found = replayed(CASES)
     assert [(name, good) for name, good, _ in found] == [
-        ("prefix", True), ("whole", True), ("late", True), ("nothing", True)]
+        ("prefix", True),
+        ("whole", True),
+        ("late", True),
+        ("nothing", True),
+    ]
     assert [detail for *_, detail in found][:2] == ["skip 1,2; 3 | 4,5 | 6", "1,2,3"]
     assert found[2][2].startswith("refused: unit 2 takes 9 and the client can hold 6; only units before")
 

@@ -14,8 +14,16 @@ TESTS = np.random.default_rng(1).integers(0, 5, 62)
 
 def case(name, source, clients, lists, draws, **more):
     lists = {part: [list(map(int, own)) for own in found] for part, found in lists.items()}
-    return {"name": name, "source": source, "labels": LABELS.tolist(), "classes": 5, "clients": clients, **lists,
-            "draws": [[kind, np.asarray(drawn).tolist()] for kind, drawn in draws], **more}
+    return {
+        "name": name,
+        "source": source,
+        "labels": LABELS.tolist(),
+        "classes": 5,
+        "clients": clients,
+        **lists,
+        "draws": [[kind, np.asarray(drawn).tolist()] for kind, drawn in draws],
+        **more,
+    }
 
 
 class Recorder:
@@ -60,9 +68,17 @@ def plain_balanced(alpha=0.3, clients=4):
     held = int(0.2 * each)
     record.keep("rng.choice", [3, 0])
     tests = np.split(np.arange(62), [16, 31, 46])
-    return case("balanced", "fedepth", clients, {
-        "train": [own[:each - held] for own in found], "val": [own[each - held:] for own in found], "test": tests},
-        record.drawn, method_arg="balanced-dir", alpha=alpha, val_ratio=0.2, test_labels=TESTS.tolist())
+    return case(
+        "balanced",
+        "fedepth",
+        clients,
+        {"train": [own[: each - held] for own in found], "val": [own[each - held :] for own in found], "test": tests},
+        record.drawn,
+        method_arg="balanced-dir",
+        alpha=alpha,
+        val_ratio=0.2,
+        test_labels=TESTS.tolist(),
+    )
 
 
 def plain_deck(clients=7, each=2, consistent=False):
@@ -93,9 +109,19 @@ def plain_deck(clients=7, each=2, consistent=False):
         train.append(record.shuffled(own)[held:])
         val.append(record.shuffled(own)[:held])
     test = [record.shuffled(own) for own in deal(TESTS, first if consistent else hands())]
-    return case(f"deck {consistent}", "fedepth", clients, {"train": train, "val": val, "test": test}, record.drawn,
-                method_arg="pat", classes_per_client=each, val_ratio=0.2, min_per_share=1,
-                consistent_test_class=consistent, test_labels=TESTS.tolist())
+    return case(
+        f"deck {consistent}",
+        "fedepth",
+        clients,
+        {"train": train, "val": val, "test": test},
+        record.drawn,
+        method_arg="pat",
+        classes_per_client=each,
+        val_ratio=0.2,
+        min_per_share=1,
+        consistent_test_class=consistent,
+        test_labels=TESTS.tolist(),
+    )
 
 
 def plain_turns(sigma, clients=3, alpha=2.0, seed=6):
@@ -115,8 +141,16 @@ def plain_turns(sigma, clients=3, alpha=2.0, seed=6):
         while not left[label]:
             label = np.argmax(rng.uniform() <= np.cumsum(prior[client]))
         found[client].insert(0, left[label].pop())
-    return case(f"turns {sigma}", "feddc", clients, {"train": found}, [("permutation", data), ("dirichlet", prior)],
-                alpha=alpha, sigma=sigma, seed=seed)
+    return case(
+        f"turns {sigma}",
+        "feddc",
+        clients,
+        {"train": found},
+        [("permutation", data), ("dirichlet", prior)],
+        alpha=alpha,
+        sigma=sigma,
+        seed=seed,
+    )
 
 
 def plain_shards(clients=10, each=2):
@@ -129,10 +163,12 @@ def plain_shards(clients=10, each=2):
         for label in range(5):
             ids = np.flatnonzero(labels == label).tolist()
             size = len(ids) // shards
-            rest = ids[size * shards:]
-            pieces.append([ids[i * size:(i + 1) * size] + rest[i:i + 1] for i in range(shards)])
-        lists[part] = [sum((pieces[label].pop(record.keep("choice", record.rng.randint(len(pieces[label]))))
-                            for label in row), []) for row in table]
+            rest = ids[size * shards :]
+            pieces.append([ids[i * size : (i + 1) * size] + rest[i : i + 1] for i in range(shards)])
+        lists[part] = [
+            sum((pieces[label].pop(record.keep("choice", record.rng.randint(len(pieces[label])))) for label in row), [])
+            for row in table
+        ]
     return case("shards", "lg", clients, {**lists, "class_table": table}, record.drawn, test_labels=TESTS.tolist())
 
 
@@ -145,13 +181,22 @@ def replayed(folder, *cases):
 @pytest.mark.parametrize("block", [2**12, 16])
 def test_plain_loops_are_replayed_list_by_list(tmp_path, monkeypatch, block):
     monkeypatch.setattr(dirichlet_turns, "BLOCK", block)
-    found = replayed(tmp_path, plain_capped(), plain_balanced(), plain_deck(), plain_deck(consistent=True),
-                     plain_turns(0.0), plain_turns(0.6), plain_shards())
+    found = replayed(
+        tmp_path,
+        plain_capped(),
+        plain_balanced(),
+        plain_deck(),
+        plain_deck(consistent=True),
+        plain_turns(0.0),
+        plain_turns(0.6),
+        plain_shards(),
+    )
     assert [(name, good, told) for name, good, told in found if not good] == []
     told = [told for *_, told in found]
     assert told[0] == "dirichlet: train equal" and told[1] == "dirichlet_equal: train, test, val equal"
-    assert told[2] == ("class_deck: train, test equal; val skipped: drawn a second time there, so that it overlaps "
-                       "train")
+    assert told[2] == (
+        "class_deck: train, test equal; val skipped: drawn a second time there, so that it overlaps train"
+    )
     assert told[-1] == "labels: train, test, class_table equal"
 
 
@@ -177,8 +222,10 @@ def test_other_draws_and_sources_are_failures(tmp_path):
     less = [draw for draw in whole["draws"] if draw[0] != "rng.choice"]
     assert "a draw of integers that the public code did not make" in replayed(tmp_path, whole | {"draws": less})[0][2]
     found = replayed(tmp_path, whole | {"source": "else"}, plain_turns(0.6) | {"seed": 7})
-    assert [(good, told.split(": ")[0]) for _, good, told in found] == [(False, "source 'else'"),
-                                                                        (False, "source 'feddc'")]
+    assert [(good, told.split(": ")[0]) for _, good, told in found] == [
+        (False, "source 'else'"),
+        (False, "source 'feddc'"),
+    ]
     assert all("not the draws or keys of a known case" in told for *_, told in found)
 
 

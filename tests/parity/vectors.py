@@ -66,8 +66,10 @@ class Vectors:
         names = [name for name in self.names() if f"{prefix}{place}/{name}" in self.arrays]
         if not names:
             return None
-        return [keras_layout(name, self.arrays[f"{prefix}{place}/{name}"], shape)
-                for name, shape in zip(names, shapes, strict=True)]
+        return [
+            keras_layout(name, self.arrays[f"{prefix}{place}/{name}"], shape)
+            for name, shape in zip(names, shapes, strict=True)
+        ]
 
     def names(self):
         """PyTorch parameter names in the order of the Keras model's variables."""
@@ -94,7 +96,9 @@ def _pair(stem):
 
 
 def _conv(meta):
-    stages = [[*_pair(f"blocks.{5 * stage}"), *_pair(f"blocks.{5 * stage + 2}")] for stage in range(len(meta["hidden"]))]
+    stages = [
+        [*_pair(f"blocks.{5 * stage}"), *_pair(f"blocks.{5 * stage + 2}")] for stage in range(len(meta["hidden"]))
+    ]
     head = 5 * len(meta["hidden"]) + 1
     return [*sum(stages, []), *_pair(f"blocks.{head}")]
 
@@ -104,14 +108,23 @@ def _resnet(meta):
     for stage in range(1, 5):
         for block in range(8):
             stem = f"layer{stage}.{block}"
-            names += [*_pair(f"{stem}.n1"), *_pair(f"{stem}.n2"), f"{stem}.conv1.weight", f"{stem}.conv2.weight",
-                      f"{stem}.shortcut.weight"]
+            names += [
+                *_pair(f"{stem}.n1"),
+                *_pair(f"{stem}.n2"),
+                f"{stem}.conv1.weight",
+                f"{stem}.conv2.weight",
+                f"{stem}.shortcut.weight",
+            ]
     return [*names, *_pair("n4"), *_pair("linear")]
 
 
 def _transformer(meta):
     top = "transformer_embedding"
-    names = [f"{top}.embedding.weight", f"{top}.positional_embedding.positional_embedding.weight", *_pair(f"{top}.norm")]
+    names = [
+        f"{top}.embedding.weight",
+        f"{top}.positional_embedding.positional_embedding.weight",
+        *_pair(f"{top}.norm"),
+    ]
     for layer in range(meta["tcfg"]["num_layers"]):
         stem = f"transformer_encoder.layers.{layer}"
         parts = [*(f"mha.linear_{part}" for part in "qkvo"), "norm1", "norm2", "linear1", "linear2"]

@@ -19,8 +19,16 @@ class StackedDense(keras.layers.Layer):
     Input shape: either form of a stack. Output shape: `(clients, batch, ..., units)`.
     """
 
-    def __init__(self, units: int, clients: int, activation=None, use_bias: bool = True,
-                 kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        units: int,
+        clients: int,
+        activation=None,
+        use_bias: bool = True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.units = units
         self.clients = clients
@@ -33,10 +41,12 @@ class StackedDense(keras.layers.Layer):
         self.leading = is_leading(input_shape, self.clients)
         channels = leading_shape(input_shape, self.clients)[-1]
         self.kernel = self.add_weight(
-            shape=(self.clients, channels, self.units), initializer=self.kernel_initializer, name="kernel")
+            shape=(self.clients, channels, self.units), initializer=self.kernel_initializer, name="kernel"
+        )
         if self.use_bias:
             self.bias = self.add_weight(
-                shape=(self.clients, 1, self.units), initializer=self.bias_initializer, autocast=False, name="bias")
+                shape=(self.clients, 1, self.units), initializer=self.bias_initializer, autocast=False, name="bias"
+            )
 
     def call(self, inputs):
         inputs = inputs if self.leading else to_leading(inputs, self.clients)
@@ -54,7 +64,12 @@ class StackedDense(keras.layers.Layer):
         return (*leading_shape(input_shape, self.clients)[:-1], self.units)
 
     def get_config(self):
-        return {**super().get_config(), "units": self.units, "clients": self.clients, "use_bias": self.use_bias,
-                "activation": keras.activations.serialize(self.activation),
-                "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-                "bias_initializer": keras.initializers.serialize(self.bias_initializer)}
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "clients": self.clients,
+            "use_bias": self.use_bias,
+            "activation": keras.activations.serialize(self.activation),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }

@@ -69,5 +69,10 @@ class StackedLayerNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), "clients": self.clients, "epsilon": self.epsilon, "center": self.center,
-                "scale": self.scale}
+        return {
+            **super().get_config(),
+            "clients": self.clients,
+            "epsilon": self.epsilon,
+            "center": self.center,
+            "scale": self.scale,
+        }

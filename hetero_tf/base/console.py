@@ -1,0 +1,134 @@
+"""What the program says while it works: one live line on a terminal, plain lines when piped, and a log."""
+
+import contextlib
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+IMPORTED = time.monotonic()
+# What stands in the metrics but would drown the rest on a line.
+HIDDEN = re.compile("round|bytes.*|flops|local_mean|local_std.*|local_accuracy_.*|simulated_.*")
+
+
+class Console:
+    """Prints sentences and progress; a closed pipe or full disk silences it instead of stopping the work.
+
+    Args:
+        stream: Where to print; standard error if the result is to be read by a program.
+        clock: Seconds, monotonic.
+
+    Attributes:
+        log: File that all text is added to; None: none yet.
+        laps: Seconds of each `lap`, by name.
+    """
+
+    def __init__(self, stream=None, clock=time.monotonic):
+        self.stream = sys.stdout if stream is None else stream
+        self.clock = clock
+        self.log = None
+        self.laps = {}
+        self._lapped = clock() - age()
+        self._live = False
+
+    def lap(self, name):
+        """Ends a part of the work, which lasted since the one before; the first began with the process."""
+        now = self.clock()
+        self.laps[name], self._lapped = now - self._lapped, now
+
+    def say(self, text):
+        """Prints a sentence on lines of its own, and logs it."""
+        self._write(("\n" if self._live else "") + text + "\n")
+        self._live = False
+        self._record(text)
+
+    def progress(self, text):
+        """Shows the state of the work: over the last one on a terminal, else as a line."""
+        if self._terminal():
+            # Some terminals do not tell their width.
+            width = os.get_terminal_size(self.stream.fileno()).columns or 80
+            self._write("\r\x1b[2K" + text[: width - 1])
+            self._live = True
+        else:
+            self._write(text + "\n")
+        self._record(text)
+
+    def _terminal(self):
+        return self.stream is not None and self.stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    def _write(self, text):
+        if self.stream is None:
+            return
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):
+            self.stream = None
+
+    def _record(self, text):
+        if self.log is not None:
+            # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
+            with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as log:
+                log.write(text + "\n")
+
+
+def age():
+    """Seconds since this process began; since the import of this module where the system does not tell."""
+    try:
+        # Fields after the name, which may hold blanks and brackets; the twentieth is the start in ticks since boot.
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), 0.0)
+    except (OSError, AttributeError, ValueError, IndexError):
+        return time.monotonic() - IMPORTED
+
+
+def duration(seconds):
+    """Seconds for a person: 8 s, 3:05 min, 2:10:00 h."""
+    seconds = max(int(seconds), 0)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}:{seconds:02} min"
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} h"
+
+
+def shown_metrics(metrics):
+    """Those of the metrics that a line for a person has."""
+    return {name: value for name, value in metrics.items() if not HIDDEN.fullmatch(name)}
+
+
+def figures(metrics):
+    """`{name: number}` in one line: "global_accuracy 97.12  local_loss 0.0841"."""
+    return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
+
+
+def table(rows):
+    """Rows of text as lines, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
+    return "\n".join(map("  ".join, cells))
+
+
+def engine_lines(report):
+    """How clients are computed, in one line; and a line for each level that could not be computed several at once.
+
+    Args:
+        report: As `rounds.engine.report` gives it.
+    """
+    together = {}
+    for level, clients in report["clients_at_once"].items():
+        together.setdefault(clients, []).append(level)
+    ways = [
+        f"{f'{clients} clients at once' if clients > 1 else 'one by one'} at level{'s' * (len(levels) > 1)} "
+        + ", ".join(levels)
+        for clients, levels in sorted(together.items(), reverse=True)
+    ]
+    threads = report["threads"]
+    how = [
+        *ways,
+        f"{report['parallel']} in flight, {threads} thread{'s' * (threads != 1)} each",
+        f"{report['precision']}, {report['device']}" + ", compiled by XLA" * report["compiled"],
+    ]
+    return "\n".join(["engine: " + "; ".join(how), *report["reasons"]])

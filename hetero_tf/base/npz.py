@@ -1,0 +1,101 @@
+"""Reading .npz files that may come from anyone: no pickle, and no header is believed before it is checked."""
+
+import contextlib
+import math
+import os
+import stat
+import zipfile
+
+import numpy as np
+
+from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal
+
+
+def read(path, names):
+    """Reads named arrays of a .npz file.
+
+    Args:
+        path: File to read.
+        names: Array names; other arrays of the file are not looked at.
+
+    Returns:
+        Dictionary name -> array.
+
+    Raises:
+        BadInput: The file is no regular file or no .npz, lacks an array, or an array is damaged or holds objects.
+        MemoryProblem: The arrays need more than the memory of this machine.
+        DiskProblem: The operating system refused to read.
+    """
+    with _opened(path) as (archive, members):
+        for name in names:
+            if name not in members:
+                received = ", ".join(sorted(members)) or "none"
+                raise BadInput(f"{path}: expected an array '{name}'. Received: {received}")
+        check_memory(path, sum(archive.getinfo(members[name]).file_size for name in names))
+        return {name: _member(path, archive, members[name]) for name in names}
+
+
+def array_names(path):
+    """Sorted names of the arrays of a .npz file; raises what `read` raises."""
+    with _opened(path) as (_, members):
+        return sorted(members)
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """The archive and {array name: member name}; whatever goes wrong inside becomes a sentence."""
+    check_regular(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive, {name.removesuffix(".npy"): name for name in archive.namelist()}
+    except (Refusal, MemoryError):
+        raise
+    except OSError as error:
+        raise DiskProblem(f"{path}: cannot be read: {error.strerror or error}") from error
+    # Crafted bytes make the zip and npy readers fail in many ways: BadZipFile, struct.error, SyntaxError...
+    except Exception as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise BadInput(f"{path}: cannot be read as an .npz file, it is damaged or something else: {reason}") from error
+
+
+def check_regular(path):
+    """Refuses folders, pipes and devices: reading a pipe waits for ever and /dev/zero never ends."""
+    try:
+        kind = os.stat(path).st_mode
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be opened: {error.strerror}") from error
+    if not stat.S_ISREG(kind):
+        what = "a folder" if stat.S_ISDIR(kind) else "a pipe, device or socket"
+        raise BadInput(f"{path}: expected a file. Received: {what}")
+
+
+def check_memory(path, size):
+    """Refuses `size` bytes that do not fit into half of this machine's memory."""
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if size > limit:
+        raise MemoryProblem(
+            f"{path}: needs {size / 2**30:.1f} GiB, but half of this machine's memory is "
+            f"{limit / 2**30:.1f} GiB; use fewer or smaller examples"
+        )
+
+
+def _member(path, archive, name):
+    info = archive.getinfo(name)
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(file)
+        held = info.file_size - file.tell()
+    if dtype.hasobject:
+        raise BadInput(
+            f"{path}: array '{name}' holds Python objects, which could run code when read; save it with a numeric dtype"
+        )
+    # math.prod counts in Python integers: NumPy's would wrap around on a header that claims 2**70 items.
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed != held:
+        raise BadInput(
+            f"{path}: array '{name}' must have the size that its header claims, {claimed} bytes for "
+            f"{dtype} {shape}. Received: {held} bytes"
+        )
+    with archive.open(info) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)

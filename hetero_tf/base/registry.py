@@ -1,0 +1,224 @@
+"""The closed table of plug-ins: a kind is a package, a plug-in is a module of it, named after it.
+
+Names, options, types and meanings are read from source text, so a recipe is checked without importing TensorFlow.
+A recipe only names what stands here; code of a person's own comes in by `register_plugin` alone.
+"""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_tf.base.errors import BadInput, did_you_mean
+
+EXPORTS = {
+    "data": "load",
+    "inputs": "build",
+    "partitions": "split",
+    "submodels": "keep",
+    "stages": "divide",
+    "losses": "loss",
+    "couplings": "couple",
+    "corrections": "correct",
+    "servers": "apply",
+    "schedules": "multiplier",
+}
+KINDS = (*EXPORTS, "layers")
+# The other kinds have a folder of their own at the top of the package.
+OF_METHODS = ("submodels", "stages", "losses", "couplings", "corrections", "servers", "schedules")
+FROM_LEVEL = ("scale", "clients")
+REQUIRED = inspect.Parameter.empty
+_PACKAGE = Path(__file__).parents[1]
+_plugged = {kind: {} for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a plug-in or argument of a layer; `type` is the annotation as text, e.g. `int | None`."""
+
+    name: str
+    type: str
+    required: bool
+    default: object
+    doc: str
+
+
+def names(kind):
+    """Sorted names of all plug-ins of a kind; for "layers" the class names of our own and plugged layers."""
+    return tuple(sorted({*_shipped(kind), *_plugged[kind]}))
+
+
+def find(kind, name):
+    """The module of a plug-in, imported; `BadInput` names what exists."""
+    return importlib.import_module(_module_name(kind, name))
+
+
+def level_arguments(name):
+    """Those of "scale" and "clients" that one of our layers takes: the model builder supplies them, no recipe can."""
+    if name not in names("layers"):
+        return frozenset()
+    return frozenset(FROM_LEVEL) & {option.name for option in _arguments(_source("layers", name), name)}
+
+
+def options(kind, name):
+    """The options of a plug-in as `{option: Option}`, read from its source without importing it.
+
+    A plug-in's options are the annotated keyword-only parameters of its function; a layer's are the annotated
+    parameters of `__init__`, without those of `level_arguments`.
+    """
+    path = _source(kind, name)
+    if kind == "layers":
+        return {option.name: option for option in _arguments(path, name) if option.name not in FROM_LEVEL}
+    return {option.name: option for option in _keywords(path, EXPORTS[kind])}
+
+
+def register_plugin(module_name):
+    """Imports a person's own module and adds what it defines, for `--plugin pkg.module`.
+
+    A public function named in `EXPORTS` adds a plug-in of that kind under the last part of the module name;
+    every public Keras layer defined there becomes a layer. Returns the added (kind, name) pairs.
+    """
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise BadInput(f"--plugin {module_name}: cannot be imported; {type(error).__name__}: {error}") from error
+    short = module_name.rpartition(".")[2]
+    added = [(kind, short) for kind, function in EXPORTS.items() if _defined_in(module, function)]
+    added += [("layers", name) for name, value in vars(module).items() if _is_layer(module, name, value)]
+    if not added:
+        raise BadInput(
+            f"--plugin {module_name}: defines nothing to add; it must define a Keras layer or one of the "
+            f"functions {', '.join(EXPORTS.values())}"
+        )
+    for kind, name in added:
+        if name in names(kind) and _plugged[kind].get(name) != module_name:
+            raise BadInput(f"--plugin {module_name}: {name!r} already exists in {kind}; rename yours")
+    for kind, name in added:
+        _plugged[kind][name] = module_name
+    return added
+
+
+def snake_case(name):
+    """The file name of a class: `PaddedConv2D` -> `padded_conv2d`, `GELU` -> `gelu`."""
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def _defined_in(module, name):
+    return inspect.isfunction(getattr(module, name, None)) and getattr(module, name).__module__ == module.__name__
+
+
+def _is_layer(module, name, value):
+    # By name of the base class: importing keras here would make every recipe check wait for it.
+    bases = inspect.getmro(value) if inspect.isclass(value) else ()
+    return (
+        not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+        and any(base.__name__ == "Layer" and base.__module__.split(".")[0] == "keras" for base in bases)
+    )
+
+
+def _module_name(kind, name):
+    if name not in names(kind):
+        raise BadInput(f"no {name!r} in {kind}{did_you_mean(name, names(kind))}")
+    if name in _plugged[kind]:
+        return _plugged[kind][name]
+    return ".".join(("hetero_tf", *_folder(kind), _shipped(kind)[name].stem))
+
+
+def _source(kind, name):
+    module = _module_name(kind, name)
+    if name in _plugged[kind]:
+        return Path(importlib.util.find_spec(module).origin)
+    return _shipped(kind)[name]
+
+
+def _folder(kind):
+    """The folders between the package and the modules of a kind."""
+    return ("methods", kind) if kind in OF_METHODS else (kind,)
+
+
+@functools.lru_cache
+def _shipped(kind):
+    """`{name: file}` of the modules of the package that define what the kind asks for."""
+    found = {}
+    for path in sorted(_PACKAGE.joinpath(*_folder(kind)).glob("[a-z]*.py")):
+        for node in _tree(path).body:
+            if kind == "layers" and isinstance(node, ast.ClassDef) and snake_case(node.name) == path.stem:
+                found[node.name] = path
+            elif kind != "layers" and isinstance(node, ast.FunctionDef) and node.name == EXPORTS[kind]:
+                found[path.stem] = path
+    return found
+
+
+@functools.lru_cache
+def _tree(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
+def _definition(body, kind, name):
+    return next((node for node in body if isinstance(node, kind) and node.name == name), None)
+
+
+@functools.lru_cache
+def _keywords(path, function):
+    """Options from the keyword-only parameters of a function."""
+    node = _definition(_tree(path).body, ast.FunctionDef, function)
+    return _options(zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True), ast.get_docstring(node) or "")
+
+
+@functools.lru_cache
+def _arguments(path, name):
+    """Options from `__init__` of a class; none if it has no `__init__`."""
+    node = _definition(_tree(path).body, ast.ClassDef, name)
+    init = _definition(node.body, ast.FunctionDef, "__init__")
+    if init is None:
+        return ()
+    plain = init.args.posonlyargs + init.args.args
+    defaults = [None] * (len(plain) - len(init.args.defaults)) + init.args.defaults
+    pairs = [*zip(plain, defaults, strict=True), *zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)]
+    return _options(pairs[1:], ast.get_docstring(node) or "")
+
+
+def _options(pairs, docstring):
+    # A parameter without annotation is for other code (an injected function), never for a recipe.
+    meanings = argument_docs(docstring)
+    return tuple(
+        Option(
+            argument.arg,
+            ast.unparse(argument.annotation),
+            default is None,
+            REQUIRED if default is None else _literal(argument.arg, default),
+            meanings.get(argument.arg, ""),
+        )
+        for argument, default in pairs
+        if argument.annotation is not None
+    )
+
+
+def _literal(name, default):
+    try:
+        return ast.literal_eval(default)
+    except ValueError:
+        raise BadInput(
+            f"option {name!r} of a plug-in has a default that is not a plain value; write a number, text, "
+            f"tuple, true, false or None. Received: {ast.unparse(default)}"
+        ) from None
+
+
+def argument_docs(docstring):
+    """`{argument: meaning}` from the `Args:` section of a docstring, continuation lines joined."""
+    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n(?=[ ]))*)", docstring, re.MULTILINE)
+    meanings, current = {}, []
+    for line in section.group(1).splitlines() if section else ():
+        start = re.match(r" {1,4}(\w+(?:, \w+)*): (.*)", line)
+        if start:
+            current = start.group(1).split(", ")
+            meanings.update(dict.fromkeys(current, start.group(2).strip()))
+        elif line.strip():
+            meanings.update({name: f"{meanings[name]} {line.strip()}" for name in current})
+    return meanings

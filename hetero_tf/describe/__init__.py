@@ -1,0 +1,172 @@
+"""What a model costs at every level: parameters, operations, traffic and memory.
+
+Two counts of operations stand side by side: `flops` in the convention of the HeteroFL paper's tables, so that the
+numbers can be compared, and `multiply_adds`, the products that really run.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.accounting.levels import Costs, travelling
+from hetero_tf.describe import trained
+from hetero_tf.describe.loads import Loads
+from hetero_tf.describe.tables import to_json, to_text
+from hetero_tf.models.counting import forward
+from hetero_tf.models.family import build_networks
+from hetero_tf.models.unit_costs import unit_shares
+from hetero_tf.models.variables import values
+from hetero_tf.rounds import layout
+from hetero_tf.rounds.cut import find_label_axes
+
+__all__ = ["Description", "LevelCost", "describe", "describe_recipe", "forward", "to_json", "to_text"]
+
+MEGABYTE = 2**20
+# Besides the weights a client holds their gradient and their momentum.
+COPIES = 3
+
+
+@dataclass(frozen=True)
+class LevelCost:
+    """One level of the recipe: its sub-model with its exits, in an ensemble all networks that its clients train.
+
+    Attributes:
+        width: Share of channels.
+        parameters: Trainable values, with all labels.
+        flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
+        megabytes: Of the parameters, 2**20 bytes each.
+        bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
+            clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
+            only. What stays with the clients does not travel.
+        training_bytes: Estimate of what local training of the whole sub-model (one network of an ensemble) holds:
+            weights, gradient, momentum and activations.
+        shapes: `{variable path: shape}` of one network, with all labels.
+    """
+
+    width: float
+    parameters: int
+    flops: int
+    multiply_adds: int
+    megabytes: float
+    bytes_down: int
+    bytes_up: int
+    training_bytes: int
+    shapes: dict
+
+
+@dataclass(frozen=True)
+class Description:
+    """The cost of a recipe.
+
+    Attributes:
+        recipe: Its name.
+        example: Shape of one input.
+        classes: Labels, or words of the vocabulary.
+        levels: `{level: LevelCost}`, all widths of the recipe.
+        mix: `{level: share of the clients}`, adding up to 1; the first level is the global model's.
+        labels: int [clients], how many labels each client has.
+        split: Summary of the partition, or None where it is not known.
+        source: Where the data came from, or None.
+        stand_in_for: What they stand in for, or None.
+        engine: How clients are computed, as `rounds.engine.report` gives it, or None: that depends on the data too.
+        loads: `loads.Loads` where the levels differ in more than their widths, or None.
+    """
+
+    recipe: str
+    example: tuple
+    classes: int
+    levels: dict
+    mix: dict
+    labels: np.ndarray
+    split: dict | None = None
+    source: str | None = None
+    stand_in_for: str | None = None
+    engine: dict | None = None
+    loads: Loads | None = None
+
+
+def describe(process):
+    """The `Description` of a `process.LearningProcess`, with the summary of its split."""
+    dataset, partition, networks = process.dataset, process.partition, process.networks
+    found = _described(
+        networks,
+        process.example_shape,
+        partition.label_mask.sum(axis=1),
+        int(partition.train.sizes.max()),
+        split=partition.summary(dataset.train.labels),
+        source=dataset.source,
+        stand_in_for=dataset.stand_in_for,
+        engine=process.engine_report(),
+    )
+    if not trained.is_divided(networks):
+        return found
+    steps = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
+    costs = Costs(networks, process.example_shape, dataset.classes)
+    return dataclasses.replace(found, loads=trained.loads(costs, found.levels, steps))
+
+
+def describe_recipe(recipe, example, classes, labels=None, examples=None, **about):
+    """The `Description` of a recipe whose data need not be there.
+
+    Args:
+        recipe: `recipe.schema.Recipe`.
+        example: Shape of one input: (height, width, channels), or (positions,) for text.
+        classes: Labels, or words of the vocabulary.
+        labels: int [clients], how many labels each client has; None: one client with all of them.
+        examples: Most training examples of a client, which limits its batch; None: no limit.
+        about: `split`, `source`, `stand_in_for` and `engine` of the `Description`.
+    """
+    shape = (None,) if len(example) == 1 else tuple(example)
+    networks = build_networks(recipe, shape, classes, lambda: unit_shares(recipe, shape, example, classes))
+    return _described(networks, example, np.asarray([classes] if labels is None else labels), examples, **about)
+
+
+def _described(networks, example, labels, examples, **about):
+    recipe, classes = networks.recipe, networks.classes
+    narrowest = min(recipe.levels.widths.values())
+    deepest = max(recipe.levels.widths, key=lambda name: len(networks.route(name).exits))
+    label_axes = find_label_axes(lambda few: _shapes(networks.fresh(deepest, few, narrowest)))
+    costs = Costs(networks, example, classes)
+    batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
+    levels = {}
+    for name in recipe.levels.widths:
+        model = networks.fresh(name, classes)
+        shapes = _shapes(model) | _tracked(networks, name)
+        learned = sum(math.prod(value.shape) for value in model.trainable_variables)
+        moved = travelling(costs, name, shapes, label_axes, classes, labels)
+        levels[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
+    total = sum(share for _, share in recipe.levels.mix)
+    mix = {name: share / total for name, share in recipe.levels.mix}
+    return Description(recipe.name, tuple(example), classes, levels, mix, labels, **about)
+
+
+def _shapes(model):
+    return {variable.path: tuple(variable.shape) for variable in values(model)}
+
+
+def _tracked(networks, level):
+    """What a level of the mix has besides: the running statistics of its narrower routes."""
+    if level not in networks.stages:
+        return {}
+    axes = networks.recipe.levels.ensemble is not None
+    return {path: shape[axes:] for path, shape in layout.shapes(networks, level, networks.classes).items()}
+
+
+def _cost(recipe, level, parameters, shapes, found, moved, batch):
+    """The `LevelCost` of one network's values, its `counting.Forward`, and the values that go down and up."""
+    size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
+    down, up = (round(members * count * size) for count in moved)
+    training = (COPIES * parameters + batch * found.activations) * size
+    return LevelCost(
+        recipe.levels.widths[level],
+        members * parameters,
+        members * found.flops,
+        members * found.multiply_adds,
+        members * parameters * size / MEGABYTE,
+        down,
+        up,
+        training,
+        shapes,
+    )

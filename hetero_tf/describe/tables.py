@@ -1,0 +1,142 @@
+"""A `Description` for programs (JSON) and for people (aligned text)."""
+
+from hetero_tf.base import console
+from hetero_tf.base.console import table
+from hetero_tf.describe import loads as loading
+
+MEANS = ("parameters", "flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
+WHOLE = ("parameters", "flops", "multiply_adds", "bytes_down", "bytes_up")
+
+
+def to_json(description):
+    """Plain dict, ready for JSON.
+
+    Returns:
+        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "flops", "megabytes",
+        "multiply_adds", "bytes_down", "bytes_up", "training_bytes"}}, "mix": {"shares", means of the levels by
+        share, "ratio"}, "split", "data", "stand_in_for", "engine", "loads"}; ratio = mean parameters by those of the
+        global model; loads: as `loads.to_json`, or None.
+    """
+    names = ("width", *MEANS, "training_bytes")
+    levels = {level: {name: getattr(cost, name) for name in names} for level, cost in description.levels.items()}
+    return {
+        "recipe": description.recipe,
+        "example": list(description.example),
+        "classes": description.classes,
+        "levels": levels,
+        "mix": _mix(description),
+        "split": description.split,
+        "data": description.source,
+        "stand_in_for": description.stand_in_for,
+        "engine": description.engine,
+        "loads": None if description.loads is None else loading.to_json(description.loads),
+    }
+
+
+def _mix(description):
+    shares = description.mix
+    means = {
+        name: sum(share * getattr(description.levels[level], name) for level, share in shares.items()) for name in MEANS
+    }
+    first = description.levels[next(iter(shares))].parameters
+    return {"shares": dict(shares), **means, "ratio": means["parameters"] / first}
+
+
+def to_text(description, variables=True):
+    """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
+    parts = [_heading(description), _levels(description), _notes(description)]
+    if description.loads is not None:
+        parts.append(loading.to_text(description.loads))
+    if description.split is not None:
+        parts.append(_split(description.split))
+    if variables:
+        parts.append(_variables(description))
+    return "\n\n".join(parts)
+
+
+def _heading(description):
+    shape = " x ".join(str(size) for size in description.example)
+    lines = [f"{description.recipe}: inputs {shape}, {description.classes:,} labels"]
+    if description.source is not None:
+        lines.append(f"data: {description.source}")
+    if description.stand_in_for is not None:
+        lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
+    if description.engine is not None:
+        lines.append(console.engine_lines(description.engine))
+    return "\n".join(lines)
+
+
+def _levels(description):
+    """One row per level of the recipe, the mean of the mix last."""
+    rows = [("level", "width", "share", "parameters", "MB", "FLOPs", "multiply-adds", "down B", "up B", "training MB")]
+    for level, cost in description.levels.items():
+        share = description.mix.get(level)
+        rows.append(
+            (
+                level,
+                f"{cost.width:g}",
+                "-" if share is None else f"{100 * share:.1f} %",
+                *_figures(vars(cost)),
+                f"{cost.training_bytes / 2**20:,.1f}",
+            )
+        )
+    mix = _mix(description)
+    rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix), "-"))
+    return table(rows)
+
+
+def _figures(values):
+    counts = {name: f"{values[name]:,.0f}" for name in WHOLE}
+    return (
+        counts["parameters"],
+        f"{values['megabytes']:,.2f}",
+        counts["flops"],
+        counts["multiply_adds"],
+        counts["bytes_down"],
+        counts["bytes_up"],
+    )
+
+
+def _notes(description):
+    labels = description.labels
+    lines = [
+        "mix: means by share; its width is the ratio of mean parameters to those of the global model.",
+        "FLOPs: convention of the HeteroFL paper, one example forward. training MB: an estimate.",
+        "down, up: bytes of weights for a client and round.",
+    ]
+    if labels.min() != labels.max():
+        lines[-1] = (
+            f"down, up: bytes of weights for a client and round, mean over clients with {labels.min():,} to "
+            f"{labels.max():,} of {description.classes:,} labels."
+        )
+    return "\n".join(lines)
+
+
+def _split(summary):
+    rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
+    for name in ("train_examples", "test_examples", "labels"):
+        spread = summary[name]
+        rows.append(
+            (
+                name.replace("_", " "),
+                f"{spread['min']:,}",
+                f"{spread['mean']:,.1f}",
+                f"{spread['std']:,.1f}",
+                f"{spread['max']:,}",
+            )
+        )
+    distance = summary["label_distance"]
+    rows.append(("label distance", *(f"{distance[name]:.3f}" for name in ("min", "mean", "std", "max"))))
+    return table(rows)
+
+
+def _variables(description):
+    """One row per variable, one column per level."""
+    levels = description.levels
+    paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
+    rows = [("variable", *levels)]
+    rows += [
+        (path, *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()))
+        for path in paths
+    ]
+    return table(rows)

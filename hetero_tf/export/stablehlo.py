@@ -1,0 +1,52 @@
+"""A compiled round as StableHLO, to be run where there is no TensorFlow."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from hetero_tf.planning.packing import pack
+from hetero_tf.rounds import round as rounds
+
+
+def portable_round(process, state, planned):
+    """The planned rounds as one program without captured data.
+
+    Args:
+        process: `process.LearningProcess`, built with `device="gpu"`: only that engine has the static shapes that XLA
+            needs.
+        state: `process.State` before the rounds.
+        planned: List of `plans.Plan`; the program holds for plans that pack to the same shapes.
+
+    Returns:
+        (module, arguments): serialised StableHLO bytes, and the flat list of tensors that it takes, in its order. Its
+        results are the new weights in model order, then the metrics "finite", "gradient_norm" and "loss".
+
+    Raises:
+        ValueError: The process was built for the CPU.
+    """
+    parts = process.parts
+    if not parts.engine.compiled:
+        raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
+    packed = pack(planned, [stack.clients for stack in parts.engine.stacks], process.networks.submodel_of)
+    rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
+    # What a program captures is written into it as a constant; so the data are arguments.
+    data = {
+        name: getattr(parts, name)
+        for name in ("x", "y", "labels", "present", "counts")
+        if getattr(parts, name) is not None
+    }
+
+    def play(data, before, packed, rates, first_round, seed):
+        return rounds.play(dataclasses.replace(parts, **data), before, packed, rates, first_round, seed)
+
+    arguments = (
+        data,
+        process.in_order(state),
+        [tf.constant(array) for array in packed.arrays()],
+        tf.constant(rates, process.recipe.float_type),
+        tf.constant(state.round),
+        process._seed,
+    )
+    compiled = tf.function(play, jit_compile=True, autograph=False)
+    module = compiled.experimental_get_compiler_ir(*arguments)(stage="stablehlo_serialized")
+    return module, tf.nest.flatten(arguments)

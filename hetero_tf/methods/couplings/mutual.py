@@ -1,0 +1,42 @@
+"""Mutual distillation: every output learns the labels and what all the others predict."""
+
+import tensorflow as tf
+
+from hetero_tf.methods.couplings.distillation import divergence, log_softmax, teacher
+
+READS_LOGITS = True
+
+
+def couple(losses, logits, targets, round, *, weight: float = 1.0, ramp: int | None = 300, floor: float = 0.0):
+    """`sum over outputs i of loss_i + w / (M - 1) * sum over j != i of KL(softmax z_j || softmax z_i)`.
+
+    Nothing flows back into z_j. w is `weight * exp(-5 * (1 - min(round, ramp) / ramp)^2)`. DepthFL has a ramp of 300
+    and, in the public code, a floor of 1e-7; mutual knowledge distillation between peers (FeDepth) has no ramp.
+
+    Args:
+        weight: of the divergences, after the ramp.
+        ramp: rounds in which the weight grows from e^-5 of it to all of it; null: all of it from the first round on.
+        floor: added to every probability that is learned from.
+
+    References: DepthFL (Kim et al., ICLR 2023); for peers, FeDepth (Zhang et al. 2023).
+    """
+    total = tf.add_n(losses)
+    if len(losses) == 1:
+        return total
+    logs = [log_softmax(one) for one in logits]
+    teachers = [teacher(one, floor) for one in logs]
+    pairs = [
+        divergence(teachers[other], own)
+        for place, own in enumerate(logs)
+        for other in range(len(logs))
+        if other != place
+    ]
+    return total + ramped(round, weight, ramp, total.dtype) / (len(logs) - 1) * tf.add_n(pairs)
+
+
+def ramped(round, weight, ramp, dtype):
+    """Scalar: what a divergence counts for in a round; arguments as those of `couple`."""
+    if ramp is None:
+        return tf.constant(weight, dtype)
+    left = 1 - tf.cast(tf.minimum(round, ramp), dtype) / ramp
+    return weight * tf.exp(-5 * tf.square(left))

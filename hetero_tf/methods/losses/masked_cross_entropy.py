@@ -1,0 +1,23 @@
+"""Cross-entropy in which labels that the client does not have count as logit zero."""
+
+import tensorflow as tf
+
+from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
+
+MASKS_LABELS = True
+
+
+def masked(logits, present):
+    """Logits with zero (not minus infinity) for labels that are not `present`, as in the authors' code."""
+    return tf.where(present, logits, tf.zeros([], logits.dtype))
+
+
+def loss(logits, targets, present, outside):
+    """`-z_y + log(sum over present c of exp(z_c) + number of absent classes)` of every example.
+
+    Absent classes have logit 0, hence no gradient and exp(0) = 1 each in the denominator; the `outside` classes that
+    were cut away are absent too. A target that is absent has logit 0 as well.
+
+    Reference: HeteroFL (arXiv 2010.01264), section 3.3, with the authors' code's zero logit.
+    """
+    return softmax_cross_entropy(logits, targets, tf.cast(present, logits.dtype), outside)

@@ -1,0 +1,24 @@
+"""FedAdagrad: steps shrink with the sum of all squared changes so far."""
+
+import operator
+
+from hetero_tf.methods.servers import adaptive
+
+SLOTS = adaptive.SLOTS
+
+
+def apply(
+    old, mean, coverage, slots, *, registered, learning_rate: float = 0.01, beta1: float = 0.0, adaptivity: float = 1e-3
+):
+    """`v = v + d^2` inside the step of `adaptive`, d = mean - old.
+
+    The sum starts at 0. With beta1 at 0 the change itself is the numerator.
+
+    Args:
+        learning_rate: length of the first step.
+        beta1: share of the mean change that each round keeps.
+        adaptivity: added to the root of the squares; the larger, the more it is server momentum.
+
+    Reference: Reddi et al. 2021 (arXiv 2003.00295), algorithm 2.
+    """
+    return adaptive.adaptive_step(old, mean, coverage, slots, operator.add, learning_rate, beta1, adaptivity)

@@ -1,0 +1,37 @@
+"""FedAdam: steps scaled by a moving average of squared changes."""
+
+from hetero_tf.methods.servers import adaptive
+
+SLOTS = adaptive.SLOTS
+
+
+def apply(
+    old,
+    mean,
+    coverage,
+    slots,
+    *,
+    registered,
+    learning_rate: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    adaptivity: float = 1e-3,
+):
+    """`v = beta2 * v + (1 - beta2) * d^2` inside the step of `adaptive`, d = mean - old.
+
+    Without bias correction, and v starts at 0; Flower's FedAdam scales the step of round t, counted from 0, by
+    `sqrt(1 - beta2^(t + 1)) / (1 - beta1^(t + 1))` besides.
+
+    Args:
+        learning_rate: length of a step where all changes agree.
+        beta1: share of the mean change that each round keeps.
+        beta2: share of the mean squared change that each round keeps.
+        adaptivity: added to the root of the squares; the larger, the more it is server momentum.
+
+    Reference: Reddi et al. 2021 (arXiv 2003.00295), algorithm 2.
+    """
+
+    def accumulate(second, square):
+        return beta2 * second + (1 - beta2) * square
+
+    return adaptive.adaptive_step(old, mean, coverage, slots, accumulate, learning_rate, beta1, adaptivity)

@@ -1,0 +1,26 @@
+"""What adam, yogi and adagrad have in common; they differ in how squares are accumulated.
+
+Reference: Reddi et al. 2021, "Adaptive federated optimization" (arXiv 2003.00295), algorithm 2.
+"""
+
+import tensorflow as tf
+
+from hetero_tf.methods.servers.covered import where_covered
+
+SLOTS = ("first_moment", "second_moment")
+
+
+def adaptive_step(old, mean, coverage, slots, accumulate, learning_rate, beta1, adaptivity):
+    """`m = beta1 * m + (1 - beta1) * d`, `v = accumulate(v, d^2)`, then `old + learning_rate * m / (sqrt(v) + tau)`.
+
+    d is `mean - old`, tau the adaptivity. As in the paper there is no bias correction. m and v start at 0, whereas the
+    paper lets v start anywhere from tau^2 on: first steps are longer here where changes are small beside tau.
+
+    Args:
+        accumulate: `(v, d^2) -> v`.
+    """
+    change = mean - old
+    first = beta1 * slots[0] + (1 - beta1) * change
+    second = accumulate(slots[1], tf.square(change))
+    moved = old + learning_rate * first / (tf.sqrt(second) + adaptivity)
+    return where_covered(coverage, (moved, first, second), (old, *slots))

@@ -1,0 +1,16 @@
+"""Server SGD: a step from the old weights towards the merged ones."""
+
+from hetero_tf.methods.servers.covered import where_covered
+
+SLOTS = ()
+
+
+def apply(old, mean, coverage, slots, *, registered, learning_rate: float = 1.0):
+    """`old + learning_rate * (mean - old)` on covered entries.
+
+    Args:
+        learning_rate: share of the way to the merged weights; 0 changes nothing, 1 equals replace up to rounding.
+
+    Reference: Reddi et al. 2021 (arXiv 2003.00295), FedAvg as server SGD.
+    """
+    return where_covered(coverage, (old + learning_rate * (mean - old),), (old,))

@@ -1,0 +1,96 @@
+"""How a client's local steps go through its sub-model: `divide(outline, level, *, costs, options) -> tuple of Stage`.
+
+A stage is what a client runs and trains in some of its steps. Stages follow one another, each with all local epochs,
+or, where a module says `DRAWN = True`, every step draws one. `costs() -> {unit: share}` gives what each unit
+takes of the whole model, in the measure of the budgets, for those that divide by it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way through the model.
+
+    Attributes:
+        units: The trunk's units that are run, in order.
+        exits: The exits that are read, from 1, the shallowest first; the trunk's end is the last one.
+        width: Share of channels of the model of width 1, at most that of the level.
+        linked: Whether the output of the unit before the head is brought to the head's size without parameters,
+            because the units between them are left out.
+        frozen: So many of the first units pass no gradient on.
+        buffered: Whether these are run once for each example of a stage, and its steps begin behind them.
+        copy: 0 for the client's own network, from 1 for its peers, which start alike and are never merged.
+    """
+
+    units: tuple[str, ...]
+    exits: tuple[int, ...]
+    width: float
+    linked: bool = False
+    frozen: int = 0
+    buffered: bool = False
+    copy: int = 0
+
+    @property
+    def stepped(self):
+        """The units of the trunk that every step runs."""
+        return self.units[self.frozen :] if self.buffered else self.units
+
+    @property
+    def before(self):
+        """The route through the frozen units; it ends in what they hand on."""
+        return Route(self.units[: self.frozen], (), self.width)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some steps of a client: the routes whose outputs are compared, and the units that are trained."""
+
+    routes: tuple[Route, ...]
+    trained: frozenset
+
+    @property
+    def before(self):
+        """The route through its frozen units where what they give is buffered, else None."""
+        return next((route.before for route in self.routes if route.buffered), None)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a division needs to know of a model and its levels.
+
+    Attributes:
+        trunk: Its units in order; the first is the stem, the last the head, which ends in logits.
+        exits: `{number: (units of the trunk before it, unit of the branch)}` of the exits before the trunk's end.
+        widths: Widths of the levels of the mix.
+    """
+
+    trunk: tuple[str, ...]
+    exits: dict
+    widths: tuple[float, ...]
+
+    @property
+    def last(self):
+        """The number of the trunk's end among the exits."""
+        return len(self.exits) + 1
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level as the recipe gives it: its width, the number of its deepest exit, and its budget, or None."""
+
+    name: str
+    width: float
+    depth: int
+    budget: float | None
+
+
+def whole(outline, level):
+    """The `Route` through all of a level's sub-model with all its exits, and the units that are on it."""
+    if level.depth == outline.last:
+        trunk, numbers = outline.trunk, tuple(range(1, outline.last + 1))
+    else:
+        trunk = outline.trunk[: outline.exits[level.depth][0]]
+        numbers = tuple(range(1, level.depth + 1))
+    branches = {outline.exits[number][1] for number in numbers if number in outline.exits}
+    return Route(trunk, numbers, level.width), frozenset(trunk) | branches

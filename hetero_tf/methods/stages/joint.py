@@ -1,0 +1,24 @@
+"""Joint training: one stage, all of the sub-model at once."""
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.methods.stages import Stage, whole
+
+DRAWN = False
+TRAINED = ("all", "last")
+
+
+def divide(outline, level, *, costs, exits: str = "all"):
+    """The whole sub-model in every step.
+
+    Args:
+        exits: which exits are trained: all, or last, the deepest one of the client; the others are run, so that their
+            running statistics move, but no gradient and no weight decay reaches them
+
+    Reference: `last` with the coupling `last` is InclusiveFL as DepthFL's authors run it.
+    """
+    if exits not in TRAINED:
+        raise BadInput(f"client.stages.exits: must be one of {', '.join(TRAINED)}. Received: exits={exits!r}")
+    route, units = whole(outline, level)
+    if exits == "last":
+        units -= {unit for number, (_, unit) in outline.exits.items() if number != level.depth}
+    return (Stage((route,), units),)

@@ -1,0 +1,164 @@
+"""Builds the recipe's Keras model at any width, with the same variable paths at every width."""
+
+import contextlib
+import functools
+import random
+
+import keras
+
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.layers.link import Link
+from hetero_tf.layers.stacked import MIXED, keras_layer
+from hetero_tf.recipe.layer_table import KERAS_LAYERS
+from hetero_tf.recipe.model import Classes, Width
+
+INITIALIZERS = {
+    # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
+    "fan_in_uniform": lambda: keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+}
+
+
+def build_model(
+    model, shape, width, scale=1.0, classes=10, dtype="float32", seed=0, clients=1, route=None, name="model"
+):
+    """The layers of a recipe as a Keras model.
+
+    Args:
+        model: `recipe.model.Model`.
+        shape: Of one input without the batch axis; float pixels, or int32 tokens where it is `(None,)`.
+        width: Share of channels in (0, 1], for `!w`.
+        scale: Width divided by the global model's width, for the Scalers.
+        classes: Length of the label axis, for `!classes`.
+        dtype: Float type of weights and computation, or "mixed_bfloat16": float32 but for the products, whose factors
+            and results are bfloat16. The logits may be too.
+        seed: Of the initial values.
+        clients: More than one builds the model's twin, which computes so many clients at once: each layer that has
+            an argument `clients` gets it (see `layers.stacked`), images have `clients * channels` channels, and
+            tokens and logits lead with an axis for the clients. Its initial values are of no use.
+        route: `stages.Route`; None: the trunk alone.
+        name: Of the Keras model.
+
+    Returns:
+        A functional `keras.Model` that gives logits, or a list of them where the route has several exits. A layer's
+        variables have the same paths on every route.
+
+    Raises:
+        ValueError: A layer cannot take what the twin's layer before it gives.
+    """
+    with _seeded(seed):
+        held = keras.DTypePolicy(dtype).variable_dtype
+        inputs = _inputs(shape, held, clients)
+        make = functools.partial(
+            _layer, width=width, classes=classes, dtype=dtype, supplied={"scale": scale, "clients": clients}
+        )
+        layers = {}
+        link = _link(model, make, inputs, clients) if route is not None and route.linked else None
+        if route is not None and route.buffered:
+            inputs = keras.Input(_handed_on(model, make, inputs.shape, route.before.units)[1:], dtype=held)
+        built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
+    for spec in model.layers:
+        if spec.name in layers and spec.alike in layers:
+            for own, first in zip(layers[spec.name].trainable_variables, layers[spec.alike].trainable_variables):
+                own.assign(first)
+    return built
+
+
+def _is_on(spec, route):
+    """Whether a layer lies on a route."""
+    if route is None:
+        return spec.exit is None
+    return spec.unit in route.stepped if spec.exit is None else spec.exit in route.exits
+
+
+def _walk(model, make, layers, inputs, route, link):
+    """The logits at the end of the layers that lie on a route, or the list of them in the order of its exits.
+
+    Each layer is made just before it is called, and added to `layers`: some initialisers draw their seeds when they are
+    made and others when they are built, so the order decides the initial values.
+    """
+    value, branches = inputs, {}
+    run = set(route.before.units) if route is not None and route.buffered else set()
+    for spec in model.layers:
+        if not _is_on(spec, route):
+            continue
+        layers[spec.name] = make(spec)
+        if spec.exit is not None:
+            branches[spec.exit] = layers[spec.name](branches.get(spec.exit, value))
+            continue
+        if spec.unit not in run:
+            value = keras.ops.stop_gradient(value) if route is not None and len(run) == route.frozen > 0 else value
+            value = link(value) if link is not None and spec.unit == model.trunk[-1] else value
+            run.add(spec.unit)
+        value = layers[spec.name](value)
+    if not branches:
+        return value
+    found = [branches.get(number, value) for number in route.exits]
+    return found[0] if len(found) == 1 else found
+
+
+def _link(model, make, inputs, clients):
+    """The layer that brings a map to the size that the head takes; None where a model has no maps to bring."""
+    shape = _handed_on(model, make, inputs.shape, model.trunk[:-1])
+    if len(shape) != 4:
+        return None
+    # Without a type Keras would cast float64 maps to float32.
+    return Link(shape[1], shape[-1] // clients, clients, name="link", dtype=inputs.dtype)
+
+
+def _handed_on(model, make, shape, units):
+    """The shape of what so many first units of the trunk hand on."""
+    for spec in model.layers:
+        if spec.exit is None and spec.unit in units:
+            shape = make(spec).compute_output_shape(shape)
+    return shape
+
+
+def _inputs(shape, dtype, clients):
+    if shape != (None,):
+        return keras.Input((*shape[:-1], clients * shape[-1]), dtype=dtype, name="inputs")
+    if clients == 1:
+        return keras.Input(shape, dtype="int32", name="inputs")
+    return keras.Input(batch_shape=(clients, None, *shape), dtype="int32", name="inputs")
+
+
+def _layer(spec, width, classes, dtype, supplied):
+    """One Keras layer from its spec, with `!w`, `!classes` and those of the `supplied` arguments that it takes."""
+    sizes = {Width: lambda value: value.at(width), Classes: lambda value: classes}
+    args = {}
+    for name, value in spec.args.items():
+        value = sizes.get(type(value), lambda same: same)(value)
+        args[name] = INITIALIZERS[value]() if isinstance(value, str) and value in INITIALIZERS else value
+    args.update({name: supplied[name] for name in registry.level_arguments(spec.kind)})
+    policy = keras.DTypePolicy(dtype)
+    mixed = policy.compute_dtype != policy.variable_dtype
+    # Only what computes products gains from a mixed policy, and sums in bfloat16 would lose digits.
+    products = spec.kind in MIXED or getattr(layer_class(spec.kind), "HAS_PRODUCTS", False)
+    return layer_class(spec.kind, supplied["clients"], mixed)(
+        **args, name=spec.name, dtype=policy if products else policy.variable_dtype
+    )
+
+
+def layer_class(name, clients=1, mixed=False):
+    """The class of a layer: one of ours, one of a plug-in, or one of the table of ordinary Keras layers.
+
+    What stands in for a Keras layer where it computes several clients at once knows how many they are; under a
+    `mixed` policy others stand in for those with products.
+    """
+    ours = registry.names("layers")
+    if name in ours:
+        return getattr(registry.find("layers", name), name)
+    if name not in KERAS_LAYERS:
+        raise BadInput(f"no layer {name!r}{did_you_mean(name, [*ours, *KERAS_LAYERS])}")
+    return keras_layer(name, clients, mixed)
+
+
+@contextlib.contextmanager
+def _seeded(seed):
+    """Keras draws the seeds of initialisers from Python's generator: fix it here and give it back as it was."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)

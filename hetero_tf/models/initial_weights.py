@@ -1,0 +1,79 @@
+"""Initial weights by path: the values that a run starts from, out of a file of arrays named like the variables."""
+
+import numpy as np
+
+from hetero_tf.base import npz
+from hetero_tf.base.errors import BadInput, did_you_mean
+
+
+def read(path, variables, fresh=()):
+    """Reads the values of variables from a .npz file that holds `variable path -> array`.
+
+    `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file.
+
+    Args:
+        path: The file. Arrays of variables that are not asked for are refused, unless `fresh` names them.
+        variables: Keras variables, or whatever has `path`, `shape` and `dtype`.
+        fresh: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their own
+            initial values: the head of a model for other labels.
+
+    Returns:
+        `{variable path: array}` of the variable's shape and dtype, in the order of `variables`, without the fresh ones.
+
+    Raises:
+        BadInput: The file is damaged, lacks a variable or has one too many; a shape, dtype or value is wrong; or a
+            name of `fresh` begins no path.
+        MemoryProblem, DiskProblem: See `npz.read`.
+    """
+    _check_fresh(fresh, variables)
+    wanted = {variable.path: variable for variable in variables if not _begins(fresh, variable.path)}
+    held = set(npz.array_names(path))
+    missing = [name for name in wanted if name not in held]
+    if missing:
+        raise BadInput(
+            f"{path}: expected an array for every variable; {_some(missing)} missing. Received: {len(held)} "
+            f"arrays{did_you_mean(missing[0], held) if held else ''}"
+        )
+    unknown = sorted(name for name in held - wanted.keys() if not _begins(fresh, name))
+    if unknown:
+        raise BadInput(
+            f"{path}: every array must be a variable of the model; {_some(unknown)} unknown"
+            f"{did_you_mean(unknown[0], wanted)}"
+        )
+    found = npz.read(path, list(wanted))
+    return {name: _fitting(path, name, found[name], variable) for name, variable in wanted.items()}
+
+
+def _check_fresh(fresh, variables):
+    paths = [variable.path for variable in variables]
+    for name in fresh:
+        if not any(_begins((name,), path) for path in paths):
+            layers = dict.fromkeys(path.split("/")[0] for path in paths)
+            raise BadInput(
+                f"`fresh` must name variables or layers of the model. Received: {name!r}{did_you_mean(name, layers)}"
+            )
+
+
+def _begins(names, path):
+    """Whether one of the names is the path or a whole part at its beginning: `1_1` does not begin `1_10/kernel`."""
+    return any(path == name or path.startswith(f"{name}/") for name in names)
+
+
+def _some(names):
+    """The first three of the names, and how many more there are."""
+    shown = ", ".join(names[:3])
+    more = f" and {len(names) - 3} more are" if len(names) > 3 else " is" if len(names) == 1 else " are"
+    return shown + more
+
+
+def _fitting(path, name, value, variable):
+    shape = tuple(variable.shape)
+    if value.shape != shape:
+        raise BadInput(
+            f"{path}: {name} must have shape {shape}, that of the model at its full width. Received: {value.shape}"
+        )
+    if value.dtype.kind != "f":
+        raise BadInput(f"{path}: {name} must hold floats. Received: {value.dtype}")
+    if not np.isfinite(value).all():
+        raise BadInput(f"{path}: {name} must be finite. Received: NaN or infinity")
+    return value.astype(str(variable.dtype))

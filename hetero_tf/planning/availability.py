@@ -1,0 +1,105 @@
+"""Which active clients return, and with how much of their work: dropouts and stragglers, in simulated time.
+
+Nothing is waited for: a client takes as many seconds as its steps would on a device of its level. Everything is a pure
+function of (seed, round, client).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.base import seeds
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of the clients of one round.
+
+    Attributes:
+        steps: int32 [n], local steps that reach the server; a client with none is left out of the merge.
+        seconds: float64 [n], simulated seconds that each client works; 0 where it dropped out.
+        dropped: How many dropped out.
+        late: How many were not done at the deadline.
+        partial: How many of those returned the steps that they had finished.
+        round_seconds: Simulated seconds of the round: that of the slowest client, or the deadline if one is missing.
+    """
+
+    steps: np.ndarray
+    seconds: np.ndarray
+    dropped: int
+    late: int
+    partial: int
+    round_seconds: float
+
+    def metrics(self):
+        """What a row of metrics says of it; "simulated_client_seconds" is the mean over clients that returned."""
+        returned = self.seconds[self.steps > 0]
+        return {
+            "dropped": self.dropped,
+            "late": self.late,
+            "partial": self.partial,
+            "simulated_seconds": self.round_seconds,
+            "simulated_client_seconds": float(returned.mean()) if returned.size else None,
+        }
+
+
+def limit(availability, seed, round, ids, levels, steps, pieces=1):
+    """Decides who drops out, who is late, and how many steps each client returns.
+
+    Args:
+        availability: `recipe.schema.Availability`.
+        seed, round: The run's seed and the round.
+        ids: int [n], the clients.
+        levels: [n], the name of each client's level.
+        steps: int [n], local steps that each would take.
+        pieces: [n] or one for all, how many steps only count together; a late client returns whole pieces.
+
+    Returns:
+        `Outcome`. It does not depend on who else is asked for, but for `round_seconds` and the counts.
+
+    Raises:
+        ValueError: A level has no seconds.
+    """
+    ids, steps = np.asarray(ids), np.asarray(steps, np.int32)
+    gone = seeds.uniform(seed, "client dropout", round, ids=ids) < availability.dropout
+    pace = _pace(availability, seed, round, ids, levels)
+    finished = _finished(availability.deadline, pace, steps)
+    late = ~gone & (finished < steps)
+    kept = finished - finished % pieces if availability.late == "partial" else np.zeros_like(steps)
+    allowed = np.where(gone, 0, np.where(late, kept, steps)).astype(np.int32)
+    # Where nobody is late the deadline may be None.
+    seconds = np.where(gone, 0.0, np.where(late, availability.deadline or 0.0, steps * pace))
+    waits = availability.deadline is not None and (gone | late).any()
+    return Outcome(
+        allowed,
+        seconds,
+        int(gone.sum()),
+        int(late.sum()),
+        int((late & (allowed > 0)).sum()),
+        float(availability.deadline if waits else seconds.max(initial=0.0)),
+    )
+
+
+def _pace(availability, seed, round, ids, levels):
+    """Seconds of one local step of each client: float64 [n]."""
+    if not availability.seconds_per_step:
+        return np.zeros(len(ids))
+    missing = sorted(set(levels) - set(availability.seconds_per_step))
+    if missing:
+        raise ValueError(
+            "`availability.seconds_per_step` must name every level of the mix. "
+            f"Received: nothing for {', '.join(missing)}"
+        )
+    usual = np.asarray([availability.seconds_per_step[name] for name in levels], float)
+    one, other = (seeds.uniform(seed, "client pace", round, part, ids=ids) for part in range(2))
+    # Box and Muller: two uniform numbers make a normal one, for each client alone.
+    normal = np.sqrt(-2 * np.log1p(-one)) * np.cos(2 * np.pi * other)
+    return usual * np.exp(availability.spread * normal)
+
+
+def _finished(deadline, pace, steps):
+    """Whole steps that each client has finished at the deadline, at most `steps`: int32 [n]."""
+    if deadline is None or not pace.any():
+        return steps
+    # 0.3 / 0.1 is a little below 3, and the third step is in time.
+    return np.minimum(steps, np.floor(deadline / pace * (1 + 1e-9))).astype(np.int32)

@@ -1,0 +1,145 @@
+"""Local training of the clients of one stack: plain SGD steps inside the graph."""
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What local training leaves.
+
+    Attributes:
+        weights: [K, values], every client's trained sub-model.
+        losses: [most, K], before each update; 0 where a client is idle.
+        gradient_norms: [most, K], L2 norm of all of a client's gradients before clipping; 0 where it is idle.
+    """
+
+    weights: tf.Tensor
+    losses: tf.Tensor
+    gradient_norms: tf.Tensor
+
+
+def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key):
+    """Runs the SGD steps of a stack's clients in a loop of the graph.
+
+    Args:
+        stack: `stacks.Stack` of K clients.
+        objective: `(outputs, targets) -> [K]`, outputs: list of logits.
+        correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
+        optimizer: `recipe.schema.Optimizer`.
+        batches: `batches.Batches`.
+        weights: [K, values], the starting values.
+        learning_rate: Scalar.
+        key: int32 [K, 3] (seed, round, client) for dropout and masks; each client's own step is added to it.
+
+    Returns:
+        `LocalResult`.
+    """
+    clients, parameters = stack.clients, stack.parameters
+    record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[clients])
+    trained = _masks(stack, weights.dtype)
+
+    def step(batches, stages, tick, done, weights, momenta, losses, norms):
+        own = tf.concat([key, done[:, None]], 1)
+        loss, gradients, *running = _slope(stack, objective, batches, stages, tick, own, weights)
+        learned = weights[:, :parameters] if running else weights
+        gradients = gradients if correct is None else gradients + correct(learned)
+        moving = None if trained is None else trained[batches.stage(tick)]
+        gradients = gradients if moving is None else gradients * moving
+        norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
+        moved, pushed = sgd(learned, momenta, gradients, norm, learning_rate, optimizer)
+        if moving is not None:
+            moved, pushed = _chosen(moving > 0, (moved, pushed), (learned, momenta))
+        moved = tf.concat([moved, *running], 1) if running else moved
+        if batches.active is None:
+            return tick + 1, done + 1, moved, pushed, losses.write(tick, loss), norms.write(tick, norm)
+        active = batches.active(tick)
+        weights, momenta = _chosen(active[:, None], (moved, pushed), (weights, momenta))
+        loss, norm = _chosen(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
+        return (
+            tick + 1,
+            done + tf.cast(active, tf.int32),
+            weights,
+            momenta,
+            losses.write(tick, loss),
+            norms.write(tick, norm),
+        )
+
+    momenta = tf.zeros_like(weights[:, :parameters])
+    state = (0, tf.zeros([clients], tf.int32), weights, momenta, record, record)
+    for stages in stack.loops:
+        own = _batches_of(stack, batches, stages, weights=state[2])
+        state = tf.while_loop(
+            lambda tick, *_, own=own: tick < own.ticks,
+            functools.partial(step, own, stages),
+            state,
+            parallel_iterations=1,
+        )
+    _, _, weights, _, losses, norms = state
+    return LocalResult(weights, losses.stack(), norms.stack())
+
+
+def _batches_of(stack, batches, stages, weights):
+    """The batches up to the end of some stages; from a buffer where these begin behind frozen units."""
+    if stages[-1] + 1 < len(stack.stages):
+        batches = dataclasses.replace(batches, ticks=batches.end(stages[-1]))
+    before = stack.stages[stages[0]].before
+    if before is None:
+        return batches
+    forward, shape = functools.partial(stack.handed_on, weights, stage=stages[0]), before.model.outputs[0].shape[1:]
+    return dataclasses.replace(batches, read=batches.buffered(stages[0], forward, shape, weights.dtype))
+
+
+def _slope(stack, objective, batches, stages, tick, key, weights):
+    """Losses [K], their gradients [K, parameters] and, where there are any, the new running statistics."""
+
+    def branch(stage, kind):
+        inputs, targets = batches.read(tick, key, kind)
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            outputs, running = stack.call(weights, key, inputs, stage)
+            loss = objective(outputs, targets)
+        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+        gradients = tf.ensure_shape(gradients, weights.shape)
+        return (loss, gradients) if running is None else (loss, gradients[:, : stack.parameters], running)
+
+    branches = [functools.partial(branch, stage, kind) for stage in stages for kind in batches.kinds]
+    if len(branches) == 1:
+        return branches[0]()
+    return tf.switch_case((batches.stage(tick) - stages[0]) * len(batches.kinds) + batches.choose(tick), branches)
+
+
+def _chosen(which, new, old):
+    """Entry by entry the new values where `which` holds, else the old ones."""
+    return tuple(tf.where(which, one, other) for one, other in zip(new, old))
+
+
+def _masks(stack, dtype):
+    """[stages, parameters], 1 for the values that a stage trains; None where every stage trains all of them."""
+    if all(stage.trained is None for stage in stack.stages):
+        return None
+    everything = np.ones(stack.parameters)
+    return tf.constant(
+        np.stack([everything if stage.trained is None else stage.trained for stage in stack.stages]), dtype
+    )
+
+
+def sgd(weights, momenta, gradients, norm, learning_rate, optimizer):
+    """One step for every client: clip, add weight decay, accumulate momentum, move.
+
+    `g = gradient * min(1, clip_norm / (norm + 1e-6)) + weight_decay * w`, `v = momentum * v + g`,
+    `w = w - learning_rate * v`, as PyTorch's SGD behind clip_grad_norm_ does. Weight decay is neither clipped nor
+    decoupled, and applies to every variable.
+
+    Args:
+        weights, momenta, gradients: [K, parameters].
+        norm: [K].
+    """
+    if optimizer.clip_norm is not None:
+        gradients *= tf.minimum(tf.ones([], weights.dtype), optimizer.clip_norm / (norm + 1e-6))[:, None]
+    momenta = optimizer.momentum * momenta + (gradients + optimizer.weight_decay * weights)
+    return weights - learning_rate * momenta, momenta

@@ -1,0 +1,147 @@
+"""A run from start to end in its folder: begins or resumes, builds, trains, and tells."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_tf import data
+from hetero_tf.base import hardware
+from hetero_tf.base.console import engine_lines, figures, shown_metrics
+from hetero_tf.process import learning_process
+from hetero_tf.rounds import parts
+from hetero_tf.run import resume
+from hetero_tf.run.checkpoint import open_newest
+from hetero_tf.run.loop import Progress, train_rounds
+from hetero_tf.store import environment
+from hetero_tf.store.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line adds to a recipe.
+
+    Attributes:
+        run_dir: Folder of the run.
+        data_dir: Folder of the data, or None.
+        threads: Clients in flight.
+        allow_other_machine: Resume although the bits may differ from the run so far.
+    """
+
+    run_dir: Path
+    data_dir: Path | None
+    threads: int
+    allow_other_machine: bool
+
+
+def train(recipe, settings, console):
+    """Runs a recipe to its last round, from wherever the run folder stands.
+
+    Returns:
+        The summary as a dict, ready for JSON.
+
+    Raises:
+        BadInput: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
+        Locked, DiskProblem, NotFinite: See `errors`.
+    """
+    console.lap("start")
+    run = RunFolder(settings.run_dir)
+    with resume.held(run):
+        before = resume.known(run)
+        resume.check_recipe(run, recipe, before)
+        loaded = _load(recipe, settings, run, before)
+        console.lap("data")
+        process = learning_process(recipe, *loaded, parallel=settings.threads)
+        _announce(process, console)
+        facts = _facts(process, settings)
+        resume.check_environment(run, before, facts, settings.allow_other_machine, console.say)
+        progress = _restore(run, process, console)
+        resume.cut_metrics(run, before, console.say)
+        if before is None or not run.partition.exists():
+            process.partition.save(run.partition)
+        resume.write_copies(run, recipe, facts, console.say)
+        console.log = run.log
+        return _finish(run, process, train_rounds(run, process, progress, facts, console), facts, console)
+
+
+def build_process(recipe, settings, run=None):
+    """The learning process; with the data and the partition of `run` where it has begun.
+
+    Raises:
+        BadInput: The data are not those of the run.
+    """
+    loaded = _load(recipe, settings, run, None if run is None else resume.known(run))
+    return learning_process(recipe, *loaded, parallel=settings.threads)
+
+
+def _load(recipe, settings, run, before):
+    """The data set and its partition."""
+    dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
+    return dataset, resume.stored_partition(run, dataset, before, lambda: parts.split(recipe, dataset))
+
+
+def _announce(process, console):
+    """Says what is trained on what and how, and says it loudly if a stand-in took the data's place."""
+    dataset, partition = process.dataset, process.partition
+    if dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
+    else:
+        console.say(f"data: {dataset.source}")
+    sizes = partition.summary()["train_examples"]
+    console.say(
+        f"clients: {len(partition.train)}, {process.recipe.round.clients} active a round, "
+        f"{sizes['min']} to {sizes['max']} {'rows of text' if dataset.train.y is None else 'examples'} each"
+    )
+    console.say(engine_lines(process.engine_report()))
+
+
+def _facts(process, settings):
+    """What the bits of this run depend on."""
+    report = process.engine_report()
+    extra = {
+        "data": process.dataset.sha256,
+        "partition": process.partition.sha256,
+        **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
+    }
+    return environment.environment({"intra_op": report["threads"], "inter_op": settings.threads}, extra)
+
+
+def _restore(run, process, console):
+    found = open_newest(run.checkpoints, process)
+    if found is None:
+        return Progress(process.initialize(), {}, {}, 0)
+    state, _, info, skipped = found
+    for sentence in skipped:
+        console.say(f"skipped: {sentence}")
+    console.say(f"resumed {run.path} after round {state.round}")
+    if state.round >= process.recipe.rounds:
+        console.say(f"all {process.recipe.rounds} rounds are done; --set rounds=N trains more")
+    best = resume.best_there(run, info["best"], console.say)
+    return Progress(state, info["last"], best, info["spent"])
+
+
+def _finish(run, process, progress, facts, console):
+    """Says how it ended; the summary of the run, ready for JSON."""
+    dataset = process.dataset
+    summary = {
+        "run_dir": str(run.path),
+        "rounds": progress.state.round,
+        "data": dataset.source,
+        "stand_in_for": dataset.stand_in_for,
+        "fingerprint": environment.fingerprint(facts),
+        "last": progress.last,
+        "best": progress.best,
+        "engine": process.engine_report(),
+        "first_round_s": _first_round(console.laps),
+    }
+    if dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
+    for name in ("last", "best"):
+        if summary[name]:
+            shown = figures(shown_metrics(summary[name]))
+            console.say(f"{name}: round {summary[name]['round']}  {shown}")
+    return summary
+
+
+def _first_round(laps):
+    """Seconds of each lap up to the end of the first call, and their "total"; None if there was no round to run."""
+    parts = {**laps, "total": sum(laps.values())}
+    return {name: round(seconds, 2) for name, seconds in parts.items()} if "round" in laps else None

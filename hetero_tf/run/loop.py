@@ -1,0 +1,184 @@
+"""The training of a run: calls of the compiled round, planned while the one before runs, measured and sealed."""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from hetero_tf.accounting import traffic
+from hetero_tf.base.console import duration, figures, shown_metrics
+from hetero_tf.base.errors import NotFinite
+from hetero_tf.run import resume
+from hetero_tf.run.checkpoint import packed
+from hetero_tf.store import metrics, plain_json, sealed
+
+LOWER_IS_BETTER = ("global_loss", "local_loss", "global_perplexity")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        state: `process.State`.
+        last, best: The metrics of the last and the best evaluation, with "round".
+        spent: Bytes that all rounds have sent, in both directions.
+    """
+
+    state: object
+    last: dict
+    best: dict
+    spent: int
+
+
+def train_rounds(run, process, progress, facts, console):
+    """The loop over calls of the compiled round; every call ends where something is measured or sealed.
+
+    Args:
+        run: `RunFolder`, held.
+        process: `process.LearningProcess`.
+        progress: Where to begin.
+        facts: The environment, for what is sealed.
+        console: `Console`; its laps end with those of the first call.
+
+    Returns:
+        `Progress` after the last round.
+
+    Raises:
+        NotFinite: A round came to nothing twice; the state before it is sealed.
+    """
+    recipe, clock, first = process.recipe, console.clock, progress.state.round
+    with ThreadPoolExecutor(1) as planner:
+        ahead = planner.submit(plan_call, process, first)
+        _trace(process, progress, console)
+        began = clock()
+        while progress.state.round < recipe.rounds:
+            started, planned = clock(), ahead.result()
+            ahead = planner.submit(plan_call, process, progress.state.round + len(planned))
+            try:
+                state, rows, examples = advance(process, progress.state, planned)
+            except NotFinite:
+                if progress.state.round > first:
+                    _seal(run, recipe, progress, {}, facts, always=True)
+                raise
+            seconds = max(clock() - started, 1e-6)
+            if len(rows) < len(planned):
+                # The call ended before a bad round: the next one begins with it.
+                ahead = planner.submit(plan_call, process, state.round)
+            if progress.state.round == first:
+                _say_first(console, len(rows))
+            rows = traffic.accumulated(rows, progress.spent)
+            progress = _measure_and_seal(run, process, progress, state, rows, facts)
+            left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
+            console.progress(_line(process, rows[-1], examples / seconds, left))
+    return progress
+
+
+def _trace(process, progress, console):
+    """Makes the graph of the round, if there is one to run."""
+    if progress.state.round < process.recipe.rounds:
+        console.lap("build")
+        process.compile()
+        console.lap("trace")
+
+
+def _say_first(console, rounds):
+    """Says how long it took from the command to the end of the first call, and with what."""
+    console.lap("round")
+    shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in console.laps.items())
+    what, total = "round" if rounds == 1 else f"{rounds} rounds", sum(console.laps.values())
+    console.say(f"first {what} after {total:.1f} s: {shares}")
+
+
+def _measure_and_seal(run, process, progress, state, rows, facts):
+    """Measures if it is time to, writes the rows of metrics and what is to be sealed; gives the new `Progress`."""
+    recipe, statistics = process.recipe, {}
+    if state.round == recipe.rounds or state.round % recipe.evaluate.every == 0:
+        measured, statistics = process.evaluate(state)
+        rows[-1] |= measured
+        progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
+    for row in rows:
+        metrics.append(run.metrics, row)
+    progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"])
+    return _seal(run, recipe, progress, statistics, facts)
+
+
+def plan_call(process, first):
+    """The plans of one call, whose first round is `first`; none behind the last round."""
+    return [process.plan(round) for round in range(first, _next_stop(process.recipe, first))]
+
+
+def _next_stop(recipe, done):
+    """The next round after which something is measured or sealed."""
+    stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
+    return min(*stops, recipe.rounds)
+
+
+def advance(process, state, planned):
+    """Trains the planned rounds, or those before the first one that lost too many clients.
+
+    If that is the first round of all, it is repeated once with another cohort.
+
+    Returns:
+        State, one row of metrics per round, and the number of examples (tokens) that were trained on.
+    """
+    after, rows = process.run(state, planned)
+    lost = [index for index, row in enumerate(rows) if _too_many_lost(process, row)]
+    if lost and lost[0] > 0:
+        return advance(process, state, planned[: lost[0]])
+    if lost:
+        planned = [process.plan(state.round, attempt=1)]
+        after, rows = process.run(state, planned)
+        if _too_many_lost(process, rows[0]):
+            raise NotFinite(
+                f"round {state.round + 1}: {rows[0]['lost']} of {process.recipe.round.clients} clients returned NaN or "
+                "infinite weights, also with another cohort; the state before this round is kept. Lower "
+                f"optimizer.learning_rate. Received: learning_rate={rows[0]['learning_rate']:g}"
+            )
+    names = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
+    return after, names, sum(int(process.examples(plan).sum()) for plan in planned)
+
+
+def _too_many_lost(process, row):
+    return row["lost"] >= process.recipe.round.lost_share * sum(row["levels"].values())
+
+
+def _seal(run, recipe, progress, statistics, facts, always=False):
+    """Writes the state if one is due, and the best one if this evaluation is the best so far."""
+    state, last = progress.state, progress.last
+    improved = last.get("round") == state.round and better(recipe.evaluate.best, last, progress.best)
+    due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
+    if not (improved or due):
+        return progress
+    about = {"last": last, "spent": progress.spent, **resume.seal(run, recipe, facts)}
+    values = packed(state, statistics)
+    if improved:
+        progress = dataclasses.replace(progress, best=last)
+        sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
+    if due:
+        sealed.save(run.checkpoints, state.round, values, {**about, "best": progress.best}, recipe.checkpoint.keep)
+    return progress
+
+
+def better(name, found, best):
+    """Whether metric `name` of an evaluation is better than that of the best so far (none: {}); None never is."""
+    if found[name] is None:
+        return False
+    if not best:
+        return True
+    return found[name] < best[name] if name in LOWER_IS_BETTER else found[name] > best[name]
+
+
+def _line(process, row, speed, left):
+    """One line of progress."""
+    mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
+    shown = {
+        name: value
+        for name, value in shown_metrics(row).items()
+        if name not in ("levels", "lost", "learning_rate", "gradient_norm")
+    }
+    lost = f"  {row['lost']} clients lost" if row["lost"] else ""
+    unit = "tokens" if process.dataset.kind == "text" else "examples"
+    return (
+        f"round {row['round']}/{process.recipe.rounds}  {duration(left)} left  {figures(shown)}"
+        f"{lost}  {speed:,.0f} {unit}/s  {mix}"
+    )
