@@ -44,7 +44,6 @@ def export(args):
     from round import balanced_cohort, shortened, training_flops
 
     from hetero_tf import data, learning_process, recipe
-    from hetero_tf.base import hardware
     from hetero_tf.export.stablehlo import portable_round
 
     loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set])

@@ -9,9 +9,9 @@ import sys
 import programs
 import pytest
 
-from hetero_tf import __version__, cli
+from hetero_tf import __version__
 from hetero_tf.base import hardware
-from hetero_tf.cli import flags, interrupts
+from hetero_tf.cli import commands, flags, interrupts
 
 R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
@@ -142,7 +142,7 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
 def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
     before = tree(place)
-    assert cli.main(["hetero_tf", *words]) == 2
+    assert commands.main(["hetero_tf", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
     if sentence.endswith("..."):
@@ -161,7 +161,7 @@ def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
-    assert cli.main(["hetero_tf", R, "--run_dir=new"]) == 3
+    assert commands.main(["hetero_tf", R, "--run_dir=new"]) == 3
     assert capsys.readouterr().err == (
         "hetero_tf: new: could not create: Read-only file system; choose a folder that can be written\n"
     )
@@ -184,11 +184,11 @@ def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, c
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(cli, "_train", fail)
-    assert cli.main(["hetero_tf", R]) == code
+    monkeypatch.setattr(commands, "_train", fail)
+    assert commands.main(["hetero_tf", R]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
-    assert cli.main(["hetero_tf", R, "--debug"]) == code
+    assert commands.main(["hetero_tf", R, "--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -197,7 +197,7 @@ def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, 
         raise KeyError("surprise")
 
     monkeypatch.setattr("hetero_tf.process.plan_round", fail)
-    assert cli.main(["hetero_tf", R, "--run_dir=run"]) == 1
+    assert commands.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a defect of the program; --debug shows where\n"
 
@@ -205,16 +205,16 @@ def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, 
 def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, capsys):
     (place / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
     before = list(sys.path)
-    assert cli.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
+    assert commands.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
     assert sys.path == before
 
 
 def test_version_and_help(capsys, monkeypatch):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    assert cli.main(["hetero_tf", "--version"]) == 0
+    assert commands.main(["hetero_tf", "--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
     for words in (["--help"], ["-h"], ["train", "--help"]):
-        assert cli.main(["hetero_tf", *words]) == 0
+        assert commands.main(["hetero_tf", *words]) == 0
         out = capsys.readouterr().out
         for flag in flags.definitions():
             assert f"--{flag} " in out or flag == "h"
@@ -341,9 +341,9 @@ def test_evaluate_says_the_same_as_the_training(folder):
 def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
     """It comes last, so that it holds whatever --set says."""
     found = []
-    monkeypatch.setattr(cli, "_describe", lambda recipe, flags, console: found.append(recipe.engine))
+    monkeypatch.setattr(commands, "_describe", lambda recipe, flags, console: found.append(recipe.engine))
     for words in ([], ["--engine=slots"], ["--engine", "cohort", "--set=engine=slots"], ["--set=engine=slots"]):
-        assert cli.main(["hetero_tf", "describe", R, *words]) == 0
+        assert commands.main(["hetero_tf", "describe", R, *words]) == 0
     assert found == ["auto", "slots", "cohort", "slots"]
 
 

@@ -76,7 +76,7 @@ def test_vocabulary_keeps_the_order_of_first_appearance():
 
 
 def test_a_small_vocabulary_keeps_the_frequent_words():
-    words = "rare b a a b c c c <eos>".split()
+    words = ["rare", "b", "a", "a", "b", "c", "c", "c", "<eos>"]
     assert vocabulary_of(words, 6) == ("<ukn>", "<eos>", "rare", "b", "a", "c")
     assert vocabulary_of(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")
     assert vocabulary_of(words, 4) == ("<ukn>", "<eos>", "b", "c")

@@ -11,7 +11,6 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
-from hetero_tf.base import hardware
 from hetero_tf.planning.packing import pack
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds import engine as engines

@@ -69,7 +69,7 @@ def test_statistics_are_the_average_over_single_batches(way):
     assert short
     model = assigned(process, state)
     norms = [layer for layer in all_layers(model) if isinstance(layer, StaticBatchNormalization)]
-    sums = {path: 0.0 for path in found}
+    sums = dict.fromkeys(found, 0.0)
     for rows in [*full, *short]:
         model(oracle.batch(process, rows, 0, [0])[0], training=True)
         for norm in norms:

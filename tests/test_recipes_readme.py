@@ -102,7 +102,7 @@ def test_every_recipe_has_a_tiny_twin_of_the_same_structure(name):
     big, tiny = recipe.load(name), recipe.load(f"tiny/{name}")
     kinds = [list(dict.fromkeys(spec.kind for spec in got.model.layers)) for got in (big, tiny)]
     assert kinds[0] == kinds[1], "the same layers in the same order"
-    for part in ("submodel", "merge", "server"):
+    for part in ("submodel", "server"):
         assert getattr(tiny.round, part).name == getattr(big.round, part).name
     assert (tiny.partition.name, tiny.input.name, tiny.levels.widths, tiny.levels.mix) == (
         big.partition.name,

@@ -137,7 +137,7 @@ def test_plugin_adds_layers_defined_in_it_only(plugged):
             "nothing_here",
             "x = 1\n",
             "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
-            "of the functions load, build, split, keep, divide, loss, couple, correct, merge, apply, multiplier",
+            "of the functions load, build, split, keep, divide, loss, couple, correct, apply, multiplier",
         ),
         ("broken", "1 / 0\n", "--plugin broken: cannot be imported; ZeroDivisionError: division by zero"),
         (
@@ -173,7 +173,7 @@ def test_default_that_is_no_plain_value_is_a_sentence(plugged):
 
 def test_nothing_imports_tensorflow():
     code = (
-        "import sys; from hetero_tf import recipe, registry; recipe.load('cifar10'); recipe.documentation(); "
+        "import sys; from hetero_tf import recipe; from hetero_tf.base import registry; recipe.load('cifar10'); recipe.documentation(); "
         "print([name for name in ('tensorflow', 'keras', 'tensorflow_datasets') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

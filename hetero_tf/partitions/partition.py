@@ -104,7 +104,7 @@ class Partition:
             BadInput: The file is missing, damaged, changed, or something else.
         """
         data = read(path, NAMES)
-        expected = {name: (1, np.int32) for name in NAMES[:4]} | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
+        expected = dict.fromkeys(NAMES[:4], (1, np.int32)) | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
         for name, (axes, dtype) in expected.items():
             if data[name].ndim != axes or data[name].dtype != dtype:
                 raise BadInput(

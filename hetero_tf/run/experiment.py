@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf import data
-from hetero_tf.base import hardware
 from hetero_tf.base.console import engine_lines, figures, shown_metrics
 from hetero_tf.process import learning_process
 from hetero_tf.rounds import parts

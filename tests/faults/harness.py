@@ -20,10 +20,26 @@ CHILD = Path(__file__).with_name("save_rounds.py")
 IMPORTS = os.pathsep.join([str(ROOT), str(Path(np.__file__).parents[1])])
 SIZE = 50
 # `?`: not every processor has every name.
-CALLS = (
-    "mkdir mkdirat open openat creat write pwrite64 writev ftruncate fsync fdatasync close "
-    "rename renameat renameat2 unlink unlinkat rmdir"
-).split()
+CALLS = [
+    "mkdir",
+    "mkdirat",
+    "open",
+    "openat",
+    "creat",
+    "write",
+    "pwrite64",
+    "writev",
+    "ftruncate",
+    "fsync",
+    "fdatasync",
+    "close",
+    "rename",
+    "renameat",
+    "renameat2",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+]
 
 
 @dataclass(frozen=True)

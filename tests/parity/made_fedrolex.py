@@ -96,7 +96,7 @@ def _rolex_client(make, weights, number, t, client, algo):
 
 
 def _rolex_steps(make, values, place, labels, rate):
-    momenta, losses, norms = {name: 0.0 for name in values}, [], []
+    momenta, losses, norms = dict.fromkeys(values, 0.0), [], []
     for step in range(2):
         make.batch(f"{place}/batch{step}", labels)
         images, wanted = make.read(f"{place}/batch{step}")

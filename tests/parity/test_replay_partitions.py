@@ -45,7 +45,7 @@ def plain_capped(alpha=0.4, clients=4, least=8):
     while smallest < least:
         found = [[] for _ in range(clients)]
         for label in range(5):
-            ids = record.shuffled(np.flatnonzero(LABELS == label))
+            ids = record.shuffled(np.flatnonzero(label == LABELS))
             part = record.keep("dirichlet", record.rng.dirichlet([alpha] * clients))
             part = np.array([p if len(own) < 150 / clients else 0 for p, own in zip(part, found)])
             ends = (np.cumsum(part / part.sum()) * len(ids)).astype(int)[:-1]
