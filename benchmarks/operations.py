@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tells where the milliseconds of a client's step go: processor time of each kind of operation.
 
-    benchmarks/operations.py --recipe mnist --levels e --steps 50 [--engine slots] [--json]
+    benchmarks/operations.py --recipe mnist --levels e --steps 50 [--engine sequential] [--json]
 
 The round runs with one stack in flight, so that operations do not disturb each other; what no operation accounts for is
 TensorFlow's own work between them. It reads TensorFlow's profile (a private format, written against 2.21).
@@ -28,7 +28,7 @@ def parse():
     parser.add_argument("--recipe", default="digits")
     parser.add_argument("--levels", default="a")
     parser.add_argument("--steps", type=int, default=50, help="at most so many steps of each client")
-    parser.add_argument("--engine", choices=("auto", "slots", "cohort"), default="auto")
+    parser.add_argument("--engine", choices=("auto", "sequential", "stacked"), default="auto")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--rows", type=int, default=15, help="operations to print")

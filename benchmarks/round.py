@@ -28,7 +28,7 @@ def parse():
     parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
     parser.add_argument("--epochs", type=int, help="local epochs, to shorten wide levels")
     parser.add_argument("--steps", type=int, help="at most so many steps of each client, to shorten further")
-    parser.add_argument("--engine", choices=("auto", "slots", "cohort"))
+    parser.add_argument("--engine", choices=("auto", "sequential", "stacked"))
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--threads", type=int, default=hardware.cores())
@@ -152,7 +152,7 @@ def training_flops(process, plan):
     # Products of text are counted for a whole segment.
     size = 1 if len(example) == 3 else example[0]
     return sum(
-        6 * costs[process.networks.submodel_of[level]] * many / size
+        6 * costs[process.family.submodel_of[level]] * many / size
         for level, many in zip(plan.levels, process.examples(plan))
     )
 

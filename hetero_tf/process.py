@@ -16,11 +16,11 @@ import tensorflow as tf
 
 from hetero_tf import data
 from hetero_tf.accounting import traffic
-from hetero_tf.accounting.levels import works
+from hetero_tf.accounting.levels import client_costs
 from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.evaluation.evaluator import Measured
 from hetero_tf.models.initial_weights import read
-from hetero_tf.planning.packing import pack
+from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, plan_round
 from hetero_tf.rounds import engine, layout, parts
 from hetero_tf.rounds.round import build_round, new_state
@@ -49,11 +49,11 @@ class LearningProcess(Measured):
 
     def initialize(self):
         """The state before the first round; its values are those of the recipe's file, where it names one."""
-        return self._begin(self._given(layout.initial(self.networks)))
+        return self._begin(self._given(layout.initial(self.family)))
 
     def blank(self):
         """A state of the right shapes, without a look into the recipe's file of initial weights."""
-        return self._begin(layout.initial(self.networks))
+        return self._begin(layout.initial(self.family))
 
     def _given(self, weights):
         """Initial values with those of the recipe's file in their places."""
@@ -108,7 +108,7 @@ class LearningProcess(Measured):
             `availability.Outcome.metrics`.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
-        packed = pack(planned, [stack.clients for stack in self.parts.engine.stacks], self.networks.submodel_of)
+        packed = pack_rounds(planned, [stack.clients for stack in self.parts.engine.stacks], self.family.submodel_of)
         after, found = self._round(
             self.in_order(state),
             [tf.constant(array) for array in packed.arrays()],
@@ -149,8 +149,8 @@ class LearningProcess(Measured):
 
     @property
     def _division(self):
-        counts = tuple(len(self.networks.stages[name]) for name in self.recipe.levels.names)
-        return Division(counts, self.networks.drawn)
+        counts = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
+        return Division(counts, self.family.drawn)
 
     @property
     def example_shape(self):
@@ -173,11 +173,11 @@ class LearningProcess(Measured):
 
     def engine_report(self):
         """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
-        return engine.report(self.parts.engine, self.recipe, self.networks.submodel_of, self.parallel)
+        return engine.report(self.parts.engine, self.recipe, self.family.submodel_of, self.parallel)
 
     @functools.cached_property
-    def _works(self):
-        return works(self)
+    def _client_costs(self):
+        return client_costs(self)
 
     def learning_rate(self, round):
         """The local learning rate of a round, counted from 0."""
@@ -192,7 +192,7 @@ class LearningProcess(Measured):
         # A client of an ensemble stands in the plan once for each network that it trains.
         _, once = np.unique(plan.clients, return_index=True)
         mix = {name: int(np.sum(plan.levels[once] == place)) for place, name in enumerate(names)}
-        cost = traffic.round_cost(self._works, plan.levels, plan.steps, self.step_examples(plan), plan.stages)
+        cost = traffic.round_cost(self._client_costs, plan.levels, plan.steps, self.step_examples(plan), plan.stages)
         return {
             **means,
             "lost": len(np.unique(plan.clients[~finite])),
@@ -231,8 +231,8 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
     if partition is None:
         partition = parts.split(recipe, dataset)
     inputs = parts.build_input(recipe)
-    networks = parts.networks_of(recipe, inputs, dataset)
+    family = parts.family_of(recipe, inputs, dataset)
     round_parts = parts.round_parts(
-        recipe, dataset, partition, networks, inputs, parallel, hardware.devices() if device is None else device
+        recipe, dataset, partition, family, inputs, parallel, hardware.devices() if device is None else device
     )
-    return LearningProcess(recipe, dataset, partition, inputs, networks, round_parts, parallel)
+    return LearningProcess(recipe, dataset, partition, inputs, family, round_parts, parallel)

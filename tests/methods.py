@@ -175,7 +175,7 @@ METHODS = {
 }
 
 
-def built(name, engine="cohort", precision="float64"):
+def built(name, engine="stacked", precision="float64"):
     """The learning process of a method, which several tests share."""
     return _built(name, engine, precision)
 

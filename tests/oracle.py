@@ -24,7 +24,7 @@ def play_round(process, weights, plan, number):
     count = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
     metrics = []
     for slot, client in enumerate(plan.clients.tolist()):
-        model = process.networks.fresh(recipe.levels.names[plan.levels[slot]], classes)
+        model = process.family.fresh(recipe.levels.names[plan.levels[slot]], classes)
         places = {
             v.path: [
                 coordinates(process, size, kept, number, client) for size, kept in zip(weights[v.path].shape, v.shape)

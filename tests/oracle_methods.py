@@ -125,7 +125,7 @@ def stays(process, path):
 
 def moves(process, ways, level, path):
     """Whether clients of a level count for a variable: some stage trains it, or the recipe counts all they hold."""
-    stages = [ways(level, stage)[1] for stage in range(len(process.networks.stages[level]))]
+    stages = [ways(level, stage)[1] for stage in range(len(process.family.stages[level]))]
     trained = any(units is None or unit(process, path) in units for units in stages)
     return trained or process.recipe.round.untrained == "counted"
 
@@ -133,7 +133,7 @@ def moves(process, ways, level, path):
 def model_of(process, models, level, copy):
     """The Keras model of a level whose layers a client's network `copy` uses."""
     if (level, copy) not in models:
-        models[level, copy] = process.networks.fresh(level, process.dataset.classes)
+        models[level, copy] = process.family.fresh(level, process.dataset.classes)
     return models[level, copy]
 
 

@@ -13,7 +13,7 @@ from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.family import build_networks
+from hetero_tf.models.family import build_family
 from hetero_tf.models.unit_costs import unit_shares
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,11 +40,11 @@ BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=block
 
 def costs(*overrides, base=DEEP):
     given = recipe.loads(base, "tiny", overrides)
-    return levels.Costs(networks_of(given, (5, 5, 2), 9), (5, 5, 2), 9)
+    return levels.Costs(family_of(given, (5, 5, 2), 9), (5, 5, 2), 9)
 
 
-def networks_of(given, shape, classes):
-    return build_networks(given, shape, classes, lambda: unit_shares(given, shape, shape, classes))
+def family_of(given, shape, classes):
+    return build_family(given, shape, classes, lambda: unit_shares(given, shape, shape, classes))
 
 
 def described(*overrides, base=DEEP, **about):
@@ -103,7 +103,7 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
     units = {unit: cost.multiply_adds for unit, cost in joint.units("a", 1.0).items()}
     assert joint.flops("a") == (6 * sum(units.values()),)
     assert staged.flops("a") == (6 * (sum(units.values()) - units["2"]),)
-    stages = staged.networks.stages["b"]
+    stages = staged.family.stages["b"]
     assert len(staged.flops("b")) == len(stages) > 1
     run = set(stages[0].routes[0].units)
     assert staged.flops("b")[0] == 6 * sum(units[unit] for unit in run)
@@ -124,8 +124,8 @@ def test_nested_widths_cost_what_each_width_costs():
 def test_works_are_those_of_the_description_and_the_models_can_still_be_trained():
     process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
     found = accounting.describe(process).levels
-    works = accounting.works(process)
-    assert [(work.bytes_down, work.bytes_up) for work in works] == [
+    client_costs = accounting.client_costs(process)
+    assert [(work.bytes_down, work.bytes_up) for work in client_costs] == [
         (found[name].bytes_down, found[name].bytes_up) for name in "abc"
     ]
     state, row = process.next(process.initialize(), [0, 1, 3])
@@ -134,22 +134,22 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
 
 def test_an_ensembles_work_is_that_of_one_network():
     process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
-    found, works = accounting.describe(process), accounting.works(process)
+    found, client_costs = accounting.describe(process), accounting.client_costs(process)
     # Means over clients are rounded to whole bytes.
-    assert [4 * works[0].bytes_down, 2 * works[1].bytes_up] == pytest.approx(
+    assert [4 * client_costs[0].bytes_down, 2 * client_costs[1].bytes_up] == pytest.approx(
         [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2
     )
-    assert works[0] == works[1] == works[2]
+    assert client_costs[0] == client_costs[1] == client_costs[2]
     plan = process.plan(0)
     _, row = process.run(process.initialize(), [plan])
     assert sum(row[0]["levels"].values()) == 3 < len(plan.clients)
-    assert row[0]["bytes_down"] == len(plan.clients) * works[0].bytes_down
+    assert row[0]["bytes_down"] == len(plan.clients) * client_costs[0].bytes_down
 
 
 def test_training_in_stages_costs_what_was_counted_by_hand():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
     given = recipe.load(ROOT / "recipes/methods/fedepth.yaml")
-    found = levels.Costs(networks_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
+    found = levels.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
     (joint,) = found.flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
     assert [round(sum(found.flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
@@ -159,9 +159,9 @@ def test_budgets_of_products_divide_by_products():
     staged = costs(*BUDGETS, "levels.measure=flops")
     units = {unit: cost.multiply_adds for unit, cost in staged.units("a", 1.0).items()}
     for level, share in (("b", 1 / 2), ("c", 0.55)):
-        for stage in staged.networks.stages[level]:
+        for stage in staged.family.stages[level]:
             assert sum(units[unit] for unit in stage.trained - {"0", "5"}) <= 1.05 * share * sum(units.values())
-    assert staged.networks.stages != costs(*BUDGETS).networks.stages
+    assert staged.family.stages != costs(*BUDGETS).family.stages
     loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=flops")).loads
     assert loads.measure == "flops" and loads.whole == sum(units[unit] for unit in units if unit != "2")
 
@@ -191,7 +191,7 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     held = loads.levels[1]
     assert [unit for part in held.parts for unit in part.units] == ["1", "3", "4"] and held.skipped == ()
     steps = process.partition.train.sizes.mean() * 2
-    flops = levels.Costs(process.networks, (5, 5, 2), 9).flops("b")
+    flops = levels.Costs(process.family, (5, 5, 2), 9).flops("b")
     assert held.flops == pytest.approx(steps * sum(flops)) and held.clients == 1
     plain = accounting.to_json(found)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"

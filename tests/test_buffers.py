@@ -11,7 +11,7 @@ import tiny
 
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base.errors import BadInput
-from hetero_tf.describe import describe, works
+from hetero_tf.describe import client_costs, describe
 from hetero_tf.rounds import buffers, parts
 
 EPOCHS = 3
@@ -50,7 +50,7 @@ def expect_equal(found, wanted, tolerance):
     "settings",
     [
         ("client.stages={name: blockwise, exit: branch, buffered: %s}",),
-        ("engine=cohort",),
+        ("engine=stacked",),
         ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
     ],
     ids=["branches", "stacks", "late"],
@@ -77,10 +77,10 @@ def test_only_stages_with_frozen_units_have_buffers():
 
 
 def test_frozen_units_are_counted_once_instead_of_in_every_epoch():
-    kept, plain = (works(process(on)) for on in (True, False))
+    kept, plain = (client_costs(process(on)) for on in (True, False))
     assert kept[0] == plain[0] and kept[1].flops[0] == plain[1].flops[0]
-    networks = process(True).networks
-    products = {unit: cost for unit, cost in _products(networks).items() if unit in ("0", "1")}
+    family = process(True).family
+    products = {unit: cost for unit, cost in _products(family).items() if unit in ("0", "1")}
     saved = 2 * sum(products.values()) * (1 - 1 / EPOCHS)
     assert plain[1].flops[1] - kept[1].flops[1] == pytest.approx(saved)
 
@@ -92,8 +92,8 @@ def test_describe_says_what_a_buffer_takes():
     assert all(part.buffer == 0 for load in describe(process(False)).loads.levels for part in load.parts)
 
 
-def _products(networks):
-    costs = Costs(networks, (5, 5, 2), networks.classes)
+def _products(family):
+    costs = Costs(family, (5, 5, 2), family.classes)
     return {unit: cost.multiply_adds for unit, cost in costs.units("b", 1.0).items()}
 
 

@@ -64,7 +64,7 @@ WRONG = [
     ([R, "--threads=x"], "flag --threads=x: must be a whole number" + FLAGS),
     ([R, "--threads=1.5"], "flag --threads=1.5: must be a whole number" + FLAGS),
     ([R, "--state=wrong"], "flag --state=wrong: value should be one of <best|last>" + FLAGS),
-    ([R, "--engine=fast"], "flag --engine=fast: value should be one of <auto|slots|cohort>" + FLAGS),
+    ([R, "--engine=fast"], "flag --engine=fast: value should be one of <auto|sequential|stacked>" + FLAGS),
     ([R, "--json=maybe"], "flag --json=maybe: must be true or false" + FLAGS),
     (
         [R, "--plugin=own_missing"],
@@ -342,9 +342,14 @@ def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
     """It comes last, so that it holds whatever --set says."""
     found = []
     monkeypatch.setattr(commands, "_describe", lambda recipe, flags, console: found.append(recipe.engine))
-    for words in ([], ["--engine=slots"], ["--engine", "cohort", "--set=engine=slots"], ["--set=engine=slots"]):
+    for words in (
+        [],
+        ["--engine=sequential"],
+        ["--engine", "stacked", "--set=engine=sequential"],
+        ["--set=engine=sequential"],
+    ):
         assert commands.main(["hetero_tf", "describe", R, *words]) == 0
-    assert found == ["auto", "slots", "cohort", "slots"]
+    assert found == ["auto", "sequential", "stacked", "sequential"]
 
 
 def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):

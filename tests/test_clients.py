@@ -194,6 +194,6 @@ def test_a_client_that_idles_draws_the_dropout_of_its_own_next_step():
 
 def test_training_changes_no_variable_of_the_model():
     stack = linear(dropout=0.5)
-    before = [variable.numpy() for variable in stack.stages[0].nets[0].model.variables]
+    before = [variable.numpy() for variable in stack.stages[0].models[0].model.variables]
     train(stack, Optimizer(learning_rate=0.1))
-    assert all((old == new.numpy()).all() for old, new in zip(before, stack.stages[0].nets[0].model.variables))
+    assert all((old == new.numpy()).all() for old, new in zip(before, stack.stages[0].models[0].model.variables))

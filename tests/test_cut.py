@@ -9,9 +9,9 @@ from hetero_tf.rounds.cut import (
     Axis,
     Cut,
     axis_masks,
-    build_cut,
     coordinates,
     coverage,
+    cut_of_shapes,
     find_label_axes,
     inverse,
     merged_rows,
@@ -142,7 +142,7 @@ def shapes(model):
 
 
 def test_a_cut_is_derived_from_shapes_alone():
-    found = build_cut(
+    found = cut_of_shapes(
         shapes(dense(6, 9)),
         [shapes(dense(6, 3)), shapes(dense(2, 3))],
         {"head/kernel": {1: 0}, "head/bias": {0: 0}},
@@ -157,7 +157,7 @@ def test_a_cut_is_derived_from_shapes_alone():
 
 def test_a_level_without_a_variable_holds_the_others():
     whole = {"stem/kernel": (4, 6), "deep/kernel": (6, 6)}
-    found = build_cut(whole, [whole, {"stem/kernel": (4, 2)}], {}, classes=9)
+    found = cut_of_shapes(whole, [whole, {"stem/kernel": (4, 2)}], {}, classes=9)
     wide = Axis(6, (6, 2))
     assert found.axes == ((None, wide), (None, None))
     assert found.held == ((True, True), (True, False))
@@ -169,7 +169,7 @@ def test_a_level_without_a_variable_holds_the_others():
 
 
 def test_a_network_of_an_ensemble_is_one_entry_of_the_first_axis():
-    found = build_cut({"kernel": (3, 4, 2)}, [{"kernel": (1, 4, 2)}], {}, classes=9, members=True)
+    found = cut_of_shapes({"kernel": (3, 4, 2)}, [{"kernel": (1, 4, 2)}], {}, classes=9, members=True)
     (axis,) = found.distinct
     assert axis == Axis(3, (1,), member=True)
     where = coordinates(found, 0, None, None, None, None, None, tf.constant(2))
@@ -201,4 +201,4 @@ def test_label_axes_are_the_ones_that_grow_with_the_classes():
 )
 def test_a_level_that_does_not_lie_inside_the_global_model_is_refused(level, expected):
     with pytest.raises(ValueError, match=f"^variable {expected}$"):
-        build_cut(shapes(dense(6, 9)), [shapes(level)], {}, classes=9)
+        cut_of_shapes(shapes(dense(6, 9)), [shapes(level)], {}, classes=9)

@@ -11,14 +11,14 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
-from hetero_tf.planning.packing import pack
+from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds import engine as engines
 from hetero_tf.rounds import parts
 from hetero_tf.rounds.round import build_round
 from hetero_tf.rounds.stack import CannotStack
 
-ENGINES = ("slots", "cohort")
+ENGINES = ("sequential", "stacked")
 COHORTS = ("drawn", "everyone")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 # Recipe, sub-model, precision, other overrides. Every sub-model meets every kind of data.
@@ -73,7 +73,7 @@ def planned(process, cohort):
 @functools.cache
 def played(case, cohort):
     """The first weights, and what the plain loop makes of them; it knows no engine."""
-    process = built(case, "slots")
+    process = built(case, "sequential")
     old = tiny.arrays(process.initialize())
     return old, *oracle.play(process, old, planned(process, cohort))
 
@@ -99,14 +99,14 @@ def test_compiled_rounds_equal_the_plain_loop(case, engine):
     masked = process.recipe.client.loss.name == "masked_cross_entropy"
     # The compiled round cuts labels where it may, the plain loop never does.
     assert (process.parts.labels is not None) == (masked and process.recipe.client.label_cut)
-    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "slots" else 2}
+    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "sequential" else 2}
     for cohort in COHORTS:
         check(process, case, cohort)
 
 
 def test_stacks_of_different_sizes_equal_the_plain_loop():
     case = ("DENSE", "random", "float64", ("levels.mix=a1-c4", "partition.clients=5", "round.clients=5"))
-    process = built(case, "cohort", parallel=1)
+    process = built(case, "stacked", parallel=1)
     assert process.engine_report()["clients_at_once"] == {"a": 2, "c": 4}
     for cohort in COHORTS:
         check(process, case, cohort)
@@ -117,8 +117,8 @@ def kinds_of(process):
 
 
 def test_the_kinds_of_batches_are_those_that_plans_have():
-    assert kinds_of(built(("DENSE", "random", "float64", ()), "slots")) == ((4, 1), (3, 1), (1, 1))
-    process = built(CUT, "slots")
+    assert kinds_of(built(("DENSE", "random", "float64", ()), "sequential")) == ((4, 1), (3, 1), (1, 1))
+    process = built(CUT, "sequential")
     plan = process.plan(0, range(5))
     counts = (plan.rows >= 0).sum(-1)
     read = {(int(count), min(4, 10 - int(start))) for count, start in zip(counts[counts > 0], plan.starts[counts > 0])}
@@ -127,7 +127,7 @@ def test_the_kinds_of_batches_are_those_that_plans_have():
 
 def test_training_compiled_by_xla_equals_the_plain_loop():
     case = ("DENSE", "random", "float64", ())
-    process = built(case, "cohort")
+    process = built(case, "stacked")
     kinds = kinds_of(process)
     compiled = dataclasses.replace(process.parts.engine, compiled=True)
     process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=compiled, kinds=kinds))
@@ -138,14 +138,14 @@ def test_training_compiled_by_xla_equals_the_plain_loop():
 def test_plans_of_the_comparison_hold_what_stacks_may_meet():
     seen = set()
     for base in ("IMAGES", "TEXT"):
-        process = built((base, "random", "float64", ()), "cohort")
+        process = built((base, "random", "float64", ()), "stacked")
         rounds = [plan for kind in COHORTS for plan in planned(process, kind)]
         assert {level for plan in rounds for level in plan.levels} == set(range(len(process.parts.models)))
         batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]
         assert {(row < 0).any() for row in batches} == {True, False}  # short ones
         assert any((plan.steps == 0).any() for plan in rounds)
         for plan in rounds:
-            packed = pack([plan], [2] * len(process.parts.models), process.networks.submodel_of)
+            packed = pack_rounds([plan], [2] * len(process.parts.models), process.family.submodel_of)
             for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
                 idle = ~(rows[:, :ticks] >= 0).any(-1).all()
                 seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
@@ -153,14 +153,14 @@ def test_plans_of_the_comparison_hold_what_stacks_may_meet():
 
 
 def test_cutting_the_label_axis_changes_nothing():
-    cut, whole = built(CUT, "cohort"), built(WHOLE, "cohort")
+    cut, whole = built(CUT, "stacked"), built(WHOLE, "stacked")
     assert cut.parts.labels.shape[1] < whole.parts.present.shape[1] == cut.dataset.classes
     check(whole, CUT, "drawn")
 
 
-def test_a_model_without_a_stacked_form_runs_in_slots_and_says_why():
+def test_a_model_without_a_stacked_form_runs_one_by_one_and_says_why():
     case = (ODD, "random", "float64", ())
-    process = built(case, "cohort")
+    process = built(case, "stacked")
     assert process.engine_report()["clients_at_once"] == dict.fromkeys("abc", 1)
     assert process.parts.engine.reasons == tuple(
         f"level {level} is computed client by client: the variable 0_0_conv2d/kernel has shape (3, 3, 4, {width}), "
@@ -177,14 +177,14 @@ CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
 @pytest.mark.parametrize(
     ("engine", "device", "cost", "expected"),
     [
-        ("slots", "cpu", CHEAP, (1, 1, 1, 1)),
-        ("slots", "gpu", CHEAP, (1, 1, 1, 1)),
+        ("sequential", "cpu", CHEAP, (1, 1, 1, 1)),
+        ("sequential", "gpu", CHEAP, (1, 1, 1, 1)),
         ("auto", "cpu", CHEAP, (1, 2, 4, 8)),
         ("auto", "cpu", DEAR, (1, 1, 1, 1)),
-        ("cohort", "cpu", CHEAP, (2, 2, 4, 8)),
-        ("cohort", "cpu", DEAR, (2, 2, 4, 8)),
+        ("stacked", "cpu", CHEAP, (2, 2, 4, 8)),
+        ("stacked", "cpu", DEAR, (2, 2, 4, 8)),
         ("auto", "gpu", DEAR, (1, 3, 8, 8)),
-        ("cohort", "gpu", DEAR, (2, 3, 8, 8)),
+        ("stacked", "gpu", DEAR, (2, 3, 8, 8)),
     ],
 )
 def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
@@ -199,7 +199,7 @@ def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, m
 def test_the_cost_of_a_level_is_counted_only_where_it_matters(monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
     asked = []
-    for engine, device in (("auto", "cpu"), ("slots", "cpu"), ("cohort", "cpu"), ("auto", "gpu")):
+    for engine, device in (("auto", "cpu"), ("sequential", "cpu"), ("stacked", "cpu"), ("auto", "gpu")):
         engines.choose(engine, {"a": 2, "b": 8}, so_many, (), device, 2, lambda name: asked.append(name) or 0)
     assert asked == ["b"]  # level a has two clients a round, one for each stack in flight
 
@@ -218,15 +218,15 @@ def test_levels_that_cannot_be_stacked_have_a_reason_and_the_others_are(monkeypa
 
 def test_clients_that_stay_apart_are_computed_one_by_one(monkeypatch):
     monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    chosen = engines.choose("cohort", {"a": 9, "b": 8}, so_many, {"a"}, "cpu", 2, None)
+    chosen = engines.choose("stacked", {"a": 9, "b": 8}, so_many, {"a"}, "cpu", 2, None)
     assert [stack.clients for stack in chosen.stacks] == [1, 4] and chosen.reasons == ()
 
 
 def test_levels_with_one_sub_model_and_networks_of_an_ensemble_fill_stacks_together():
     levels = SimpleNamespace(mix=(("a", 1), ("b", 2), ("c", 1)), members={"a": 3})
     given = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
-    networks = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
-    assert parts.expected_clients(given, networks) == {"a": 8, "b": 4}
+    family = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
+    assert parts.expected_clients(given, family) == {"a": 8, "b": 4}
 
 
 def so_many(name, clients):
@@ -264,6 +264,6 @@ def test_a_loss_with_an_assertion_inside_would_be_found():
         tf.debugging.assert_less(targets, 100)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
-    process = built(CASES[-1], "cohort")
+    process = built(CASES[-1], "stacked")
     found = stateful(build_round(dataclasses.replace(process.parts, objective=checked), 0, 5))
     assert {"Assert", "While", "Case"} <= {kind for _, kind in found}

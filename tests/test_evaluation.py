@@ -221,7 +221,7 @@ def test_scalers_are_off_when_a_narrow_level_is_evaluated():
     statistics = process.statistics(state, "c")
     model = process.model(state, "c", statistics)
     inputs = oracle.batch(process, np.arange(3), 0, [0])[0]
-    client = process.networks.fresh("c", tiny.CLASSES)
+    client = process.family.fresh("c", tiny.CLASSES)
     client.set_weights([np.asarray(value) for value in model.variables])
     assert client.count_params() == model.count_params()
     np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))

@@ -109,18 +109,18 @@ def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_pat
         match=r"begun under other conditions \(settings.clients_at_once was {'a': 1, 'b': 1}, "
         r"is {'a': 2, 'b': 2}\), so its numbers .* with --allow_other_machine$",
     ):
-        train(tmp_path, RECIPE, "rounds=2", "engine=cohort")
+        train(tmp_path, RECIPE, "rounds=2", "engine=stacked")
     with pytest.raises(BadInput, match=r"under other conditions \(threads.inter_op was 2, is 1\)"):
         train(tmp_path, RECIPE, "rounds=2", threads=1)
     with pytest.raises(BadInput, match=r"holds a run of another recipe \(precision: 'float32' -> 'float64'\)"):
         train(tmp_path, RECIPE, "rounds=2", "precision=float64", allow=True)
     # The name of the engine does not matter, but what it comes to.
-    _, said = train(tmp_path, RECIPE, "rounds=2", "engine=slots")
+    _, said = train(tmp_path, RECIPE, "rounds=2", "engine=sequential")
     assert "after round 1\n" in said and "note: settings" not in said
-    _, said = train(tmp_path, RECIPE, "rounds=3", "engine=cohort", allow=True)
+    _, said = train(tmp_path, RECIPE, "rounds=3", "engine=stacked", allow=True)
     assert "note: settings.clients_at_once was {'a': 1, 'b': 1}, is {'a': 2, 'b': 2}\n" in said
     assert "engine: 2 clients at once at levels a, b; " in said
-    assert train(tmp_path, RECIPE, "rounds=4", "engine=cohort")[0]["rounds"] == 4
+    assert train(tmp_path, RECIPE, "rounds=4", "engine=stacked")[0]["rounds"] == 4
 
 
 def test_stand_in_data_are_announced_loudly(train, tmp_path, monkeypatch):

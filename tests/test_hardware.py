@@ -81,7 +81,7 @@ def test_the_report_is_plain_and_names_every_level():
     process = SimpleNamespace(
         parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",))),
         recipe=recipe,
-        networks=SimpleNamespace(submodel_of=(0, 1, 1)),
+        family=SimpleNamespace(submodel_of=(0, 1, 1)),
         parallel=3,
     )
     assert process.engine_report() == {

@@ -12,9 +12,9 @@ from test_engines import stateful
 from hetero_tf.planning import plan as plans
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
-# What is computed in another way in slots, or has small numbers under a root.
+# What is computed in another way one by one, or has small numbers under a root.
 TWICE = ("splitmix", "depthfl", "fedepth_link", "fedepth_peers", "adam")
-CASES = [(name, "cohort", "float64") for name in methods.METHODS] + [(name, "slots", "float32") for name in TWICE]
+CASES = [(name, "stacked", "float64") for name in methods.METHODS] + [(name, "sequential", "float32") for name in TWICE]
 EVERYONE = (0, 1, 2, 3)
 
 
@@ -82,18 +82,18 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
 def test_clients_are_stacked_wherever_no_step_draws_its_stage_or_reads_a_buffer():
     for name, engine, precision in CASES:
         process = methods.built(name, engine, precision)
-        one = engine == "slots" or name.startswith("fjord")
+        one = engine == "sequential" or name.startswith("fjord")
         apart = "bc" if name == "fedepth_buffered" else process.recipe.levels.names if one else ""
         assert {
-            level for level, stack in zip(process.networks.submodels, process.parts.engine.stacks) if stack.clients == 1
-        } == {level for level in process.networks.submodels if level in apart}, name
+            level for level, stack in zip(process.family.submodels, process.parts.engine.stacks) if stack.clients == 1
+        } == {level for level in process.family.submodels if level in apart}, name
         assert process.parts.engine.reasons == ()
 
 
 def test_levels_are_computed_as_one_exactly_where_their_clients_train_alike():
     for name in methods.METHODS:
         process = methods.built(name)
-        levels, submodels = process.recipe.levels.names, process.networks.submodels
+        levels, submodels = process.recipe.levels.names, process.family.submodels
         assert submodels == (levels[:1] if name == "splitmix" else levels), name
         assert len(process.parts.models) == len(process.parts.engine.stacks) == len(submodels)
 
@@ -112,7 +112,7 @@ def test_the_comparison_meets_every_level_stage_and_member():
         for level, own in enumerate(process.recipe.levels.names):
             active = [(plan, slot) for plan in planned(process, 12) for slot in np.flatnonzero(plan.levels == level)]
             seen = {stage for plan, slot in active for stage in plan.stages[slot, : plan.steps[slot]]}
-            assert seen == set(range(len(process.networks.stages[own]))), name
+            assert seen == set(range(len(process.family.stages[own]))), name
     seen = {member for plan in planned(methods.built("splitmix")) for member in plan.members}
     assert seen == {0, 1, 2, 3}
 

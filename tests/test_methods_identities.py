@@ -117,7 +117,7 @@ def test_lost_clients_keep_what_they_had_bit_by_bit():
         *methods.PLAIN,
         "client.correction={name: dynamic, alpha: 0.3}",
         methods.server("dynamic", alpha=0.3),
-        "engine=cohort",
+        "engine=stacked",
         data=tiny.images(kind=np.float32),
     )
     state, _ = process.run(process.initialize(), [process.plan(0, [0, 1, 2, 3])])
@@ -162,7 +162,7 @@ def test_exits_predict_alone_or_by_their_mean():
         process = tiny.process(methods.TRACKED, "precision=float64", *methods.DEPTHS, f"evaluate.exits={exits}")
         inputs, state = example(process), process.initialize()
         for level, depth in (("a", 3), ("c", 1)):
-            model = process.networks.fresh(level, tiny.CLASSES)
+            model = process.family.fresh(level, tiny.CLASSES)
             for variable in model.variables:
                 variable.assign(state.weights[variable.path])
             found = tf.nest.flatten(model(inputs, training=False))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.planning.packing import align, pack
+from hetero_tf.planning.packing import align, pack_rounds
 from hetero_tf.planning.plan import Plan
 
 BATCH = 4
@@ -75,7 +75,7 @@ def test_clients_without_work_give_stacks_without_ticks():
     )
     rows, starts, _ = align(*nothing)
     assert rows.shape == (2, 0, BATCH) and starts.shape == (0,)
-    packed = pack([plan([0, 0], nothing)], [2], range(1))
+    packed = pack_rounds([plan([0, 0], nothing)], [2], range(1))
     assert packed.ticks.tolist() == [[0]]
     assert packed.rows.shape == (1, 1, 2, 1, BATCH) and (packed.rows == -1).all()
 
@@ -88,7 +88,7 @@ def test_every_client_stands_at_its_place_with_its_work():
         for number in range(3):
             work = [np.resize(array, (5, *array.shape[1:])) for array in drawn(rng)]
             rounds.append(plan(rng.integers(0, 3, 5), work, rng.permutation(20)[:5]))
-        packed = pack(rounds, sizes, range(3))
+        packed = pack_rounds(rounds, sizes, range(3))
         assert {array.dtype for array in (*packed.arrays(), *packed.places)} == {np.dtype(np.int32)}
         for number, planned in enumerate(rounds):
             assert len(set(packed.places[number])) == 5
@@ -106,7 +106,7 @@ def test_every_client_stands_at_its_place_with_its_work():
 
 def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
     work = (np.ones(4, np.int32), np.zeros((4, 1, BATCH), np.int32), *np.zeros((2, 4, 1), np.int32))
-    packed = pack([plan([0, 1, 2, 2], work), plan([1, 1, 1, 1], work)], [1, 4, 2], range(3))
+    packed = pack_rounds([plan([0, 1, 2, 2], work), plan([1, 1, 1, 1], work)], [1, 4, 2], range(3))
     assert packed.clients.shape == (2, 3, 4)
     assert packed.clients[0].tolist() == [[10, -1, -1, -1], [11, -1, -1, -1], [12, 13, -1, -1]]
     assert packed.clients[1].tolist() == [[10, 11, 12, 13], [-1] * 4, [-1] * 4]
@@ -117,14 +117,14 @@ def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
 
 def test_levels_with_the_same_sub_model_share_their_stacks():
     work = (np.ones(4, np.int32), np.zeros((4, 1, BATCH), np.int32), *np.zeros((2, 4, 1), np.int32))
-    packed = pack([plan([0, 1, 2, 2], work)], [2, 3], (1, 0, 1))
+    packed = pack_rounds([plan([0, 1, 2, 2], work)], [2, 3], (1, 0, 1))
     assert packed.submodels.tolist() == [[1, 0]]
     assert packed.clients.tolist() == [[[10, 12, 13], [11, -1, -1]]]
 
 
 def test_the_order_of_a_plan_is_kept_so_that_the_most_work_starts_first():
     work = (np.ones(5, np.int32), np.zeros((5, 1, BATCH), np.int32), *np.zeros((2, 5, 1), np.int32))
-    packed = pack([plan([2, 0, 2, 0, 2], work)], [2, 2, 2], range(3))
+    packed = pack_rounds([plan([2, 0, 2, 0, 2], work)], [2, 2, 2], range(3))
     assert packed.submodels.tolist() == [[2, 2, 0]]
     assert packed.clients.tolist() == [[[10, 12], [14, -1], [11, 13]]]
 
@@ -137,7 +137,7 @@ def test_a_round_with_short_work_is_padded_to_the_longest_round():
         np.asarray([[0, 64, 128]], np.int32),
         np.asarray([[0, 1, 1]], np.int32),
     )
-    packed = pack([plan([0], short), plan([0], long)], [2], range(1))
+    packed = pack_rounds([plan([0], short), plan([0], long)], [2], range(1))
     assert packed.ticks.tolist() == [[1], [3]]
     assert packed.rows.shape == (2, 1, 2, 3, BATCH) and (packed.rows[0, :, :, 1:] == -1).all()
     assert packed.starts.tolist() == [[[0, 0, 0]], [[0, 64, 128]]]
@@ -146,6 +146,6 @@ def test_a_round_with_short_work_is_padded_to_the_longest_round():
 
 def test_rounds_of_one_call_may_have_cohorts_of_different_size():
     work = (np.ones(3, np.int32), np.zeros((3, 1, BATCH), np.int32), *np.zeros((2, 3, 1), np.int32))
-    packed = pack([plan([0, 0, 0], work), plan([0], [array[:1] for array in work])], [2], range(1))
+    packed = pack_rounds([plan([0, 0, 0], work), plan([0], [array[:1] for array in work])], [2], range(1))
     assert packed.clients.tolist() == [[[10, 11], [12, -1]], [[10, -1], [-1, -1]]]
     assert [own.tolist() for own in packed.places] == [[0, 1, 2], [0]]

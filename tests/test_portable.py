@@ -16,7 +16,7 @@ CASES = {
     "images": (tiny.IMAGES, EVEN, ()),
     "images, random": (tiny.IMAGES, EVEN, ("round.submodel=random",)),
     "text": (tiny.TEXT, SEGMENTS, ()),
-    "dense, short batches": (tiny.DENSE, tiny.images(), ("engine=slots",)),
+    "dense, short batches": (tiny.DENSE, tiny.images(), ("engine=sequential",)),
 }
 
 
@@ -29,7 +29,9 @@ def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
     base, data, overrides = CASES[name]
     process = compiled(base, data, "precision=float64", *overrides)
     assert process.parts.engine.compiled
-    assert {stack.clients for stack in process.parts.engine.stacks} == ({1} if "engine=slots" in overrides else {2})
+    assert {stack.clients for stack in process.parts.engine.stacks} == (
+        {1} if "engine=sequential" in overrides else {2}
+    )
     planned = tiny.plans(process, 2)
     state = process.initialize()
     expected, _ = oracle.play(process, tiny.arrays(state), planned)

@@ -107,13 +107,13 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
         assert length([found - expected]) < share * max(length([expected]), whole), variable
 
 
-@pytest.mark.parametrize("engine", ["slots", "cohort"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
 @pytest.mark.parametrize("base", BASES)
 def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
     assert tiny.same(tiny.arrays(process.initialize()), start)
     assert process.parts.engine.reasons == ()
-    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "slots" else 2}
+    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "sequential" else 2}
     (found, rows), (wanted, others) = trained(base, engine, "mixed_bfloat16"), trained(base, engine, "float32")
     assert {value.dtype for value in found.values()} == {np.dtype(np.float32)}
     moved = [[value - start[path] for path, value in weights.items()] for weights in (found, wanted)]
@@ -122,7 +122,7 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
         np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in others], rtol=1e-2)
 
 
-@pytest.mark.parametrize("engine", ["slots", "cohort"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not(engine):
     for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
         found = nodes(built("images", engine, precision)._round)
@@ -150,8 +150,8 @@ def test_only_layers_with_products_get_the_mixed_policy():
 def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
     text = tiny.DENSE.replace("{units: !classes,", "{units: !classes, use_bias: false,")
     assert text != tiny.DENSE
-    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=slots").parts.engine.stacks[0]
-    assert stack.stages[0].nets[0].model.outputs[0].dtype == "bfloat16"
+    stack = tiny.process(text, "precision=mixed_bfloat16", "engine=sequential").parts.engine.stacks[0]
+    assert stack.stages[0].models[0].model.outputs[0].dtype == "bfloat16"
     matrix, key = tf.ones([1, sum(stack.sizes)]), tf.zeros([1, 3], tf.int32)
     (logits,), _ = stack.call(matrix, key, tf.ones([1, 2, 5, 5, 2]))
     assert logits.dtype == tf.float32
@@ -159,7 +159,7 @@ def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
 
 @pytest.mark.parametrize("base", ["images", "text"])
 def test_what_is_measured_and_served_is_the_float32_model(base):
-    mixed, plain = (built(base, "slots", precision) for precision in ("mixed_bfloat16", "float32"))
+    mixed, plain = (built(base, "sequential", precision) for precision in ("mixed_bfloat16", "float32"))
     state, _ = mixed.next(mixed.initialize())
     (found, statistics), (wanted, others) = mixed.evaluate(state), plain.evaluate(state)
     assert found == wanted

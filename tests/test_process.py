@@ -144,7 +144,7 @@ def test_bytes_and_operations_of_a_round_are_counted():
     process = dense()
     _, row = process.next(process.initialize(), [0, 1, 3])
     plan = process.plan(0, [0, 1, 3])
-    per_level = [work for work in accounting.works(process)]
+    per_level = [work for work in accounting.client_costs(process)]
     assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
     assert process.step_examples(plan).sum(axis=1).tolist() == process.examples(plan).tolist()
     assert row["flops"] == sum(
@@ -159,9 +159,11 @@ def test_clients_that_drop_out_cost_the_way_down_and_no_more():
         if 0 < plan.outcome["dropped"] < 4:
             break
     _, (row,) = process.run(process.initialize(), [plan])
-    works = accounting.works(process)
-    assert row["bytes_down"] == sum(works[level].bytes_down for level in plan.levels)
-    assert row["bytes_up"] == sum(works[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps)
+    client_costs = accounting.client_costs(process)
+    assert row["bytes_down"] == sum(client_costs[level].bytes_down for level in plan.levels)
+    assert row["bytes_up"] == sum(
+        client_costs[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps
+    )
     assert {name: row[name] for name in plan.outcome} == plan.outcome and sum(row["levels"].values()) == 4
 
 

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.planning.packing import pack
+from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
-both_engines = pytest.mark.parametrize("engine", ["slots", "cohort"])
+both_engines = pytest.mark.parametrize("engine", ["sequential", "stacked"])
 
 
 def built(base, *overrides):
@@ -167,12 +167,12 @@ def test_a_client_that_is_not_finite_is_left_out_and_counted():
 def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(base):
     """Bit-equal to the round in which its place of the stack is empty and the others stand where they stood."""
     # Client 1 never works in a tick alone, so that no batch is empty without it.
-    process = tiny.process(getattr(tiny, base), "engine=cohort", data=tiny.images((7, 3, 7, 4), kind=np.float32))
+    process = tiny.process(getattr(tiny, base), "engine=stacked", data=tiny.images((7, 3, 7, 4), kind=np.float32))
     process, old = with_nan(process, client=1), tiny.arrays(process.initialize())
     plan = dataclasses.replace(process.plan(0, [0, 1, 2]), levels=np.full(3, 1, np.int32))
     for cohort in ([1, 0, 2], [0, 1, 2], [0, 2, 1]):  # first and second of a stack of two, alone in the next one
         order = [plan.clients.tolist().index(client) for client in cohort]
-        packed = pack([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
+        packed = pack_rounds([Plan(*(array[order] for array in plan.arrays()))], [2, 2, 2], range(3))
         lost = packed.clients == 1
         emptied = dataclasses.replace(
             packed,

@@ -21,14 +21,14 @@ def both(request):
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
     def build(clients):
-        return layout.build_stack(process.networks, "a", clients, 7)
+        return layout.build_stack(process.family, "a", clients, 7)
 
     model = build(1)
     return model, build_stack(model, build, 3)
 
 
 def net(stack):
-    return stack.stages[0].nets[0]
+    return stack.stages[0].models[0]
 
 
 def inputs_of(stack, examples=4):
@@ -44,10 +44,10 @@ def test_a_row_holds_a_clients_values_in_model_order(both):
     assert stack.sizes == [int(np.prod(shape)) for shape in stack.shapes]
     rng = np.random.default_rng(0)
     clients = [[tf.constant(rng.normal(size=shape)) for shape in stack.shapes] for _ in range(3)]
-    matrix = stack.pack(clients)
+    matrix = stack.to_rows(clients)
     assert matrix.shape == (3, sum(stack.sizes))
     for row, values in zip(matrix, clients):
-        for found, value in zip(stack.unpack(row), values, strict=True):
+        for found, value in zip(stack.from_row(row), values, strict=True):
             assert (found.numpy() == value.numpy()).all() and found.shape == value.shape
 
 

@@ -42,13 +42,13 @@ def trained(process, plan):
     return tiny.arrays(state), tiny.arrays(after), row
 
 
-@pytest.fixture(scope="module", params=["slots", "cohort"])
+@pytest.fixture(scope="module", params=["sequential", "stacked"])
 def process(request):
     return tiny.process(BLOCKS, *STAGED, f"engine={request.param}")
 
 
 def test_what_no_client_has_come_to_stays_as_it_is(process):
-    staged = len(process.networks.stages["b"])
+    staged = len(process.family.stages["b"])
     assert staged == 3
     old, new, row = trained(process, cut(of_levels(process, [0, 2], [1, 1]), 1, staged))
     moved = {path.split("/")[0] for path in old if not (old[path] == new[path]).all()}

@@ -36,7 +36,7 @@ def learned(values):
     return {path: np.asarray(value) for path, value in values.items() if "moving_" not in path}
 
 
-@pytest.mark.parametrize("engine", ["slots", "cohort"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_the_server_moves_weights_and_takes_the_mean_of_statistics(engine):
     before, plain = after(f"engine={engine}")
     _, moved = after("round.server={name: momentum, learning_rate: 1.5}", f"engine={engine}")
@@ -55,7 +55,7 @@ def test_clients_remember_nothing_about_statistics():
     assert any((table[:3] != 0).any() for table in learned(memory).values())
 
 
-@pytest.mark.parametrize("engine", ["slots", "cohort"])
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine):
     # A deep client alone: its first exit is run, and neither gradient nor weight decay reaches it.
     levels = ("levels.mix={a: 1}", "round.untrained=counted", f"engine={engine}")

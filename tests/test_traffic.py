@@ -9,7 +9,7 @@ from hetero_tf.accounting import traffic
 from hetero_tf.methods.stages import Route
 
 COST = SimpleNamespace(bytes_down=400, bytes_up=360, multiply_adds=1000, flops=999)
-WORKS = (traffic.Work(400, 360, (6000,)), traffic.Work(40, 36, (600, 100)))
+COSTS = (traffic.ClientCost(400, 360, (6000,)), traffic.ClientCost(40, 36, (600, 100)))
 UNITS = ("stem", "one", "two", "three", "head")
 EXITS = {1: (2, "early")}
 
@@ -29,7 +29,7 @@ def flops(trained, *routes):
 
 
 def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
-    assert traffic.work(COST) == traffic.Work(400, 360, (6000,))
+    assert traffic.client_cost(COST) == traffic.ClientCost(400, 360, (6000,))
     assert flops(UNITS, route()) == 6 * 1280
     assert flops(UNITS, route(width=0.5)) == 6 * 320
 
@@ -42,7 +42,7 @@ def test_a_frozen_part_is_only_run_forward():
         flops(("three", "head"), route(UNITS, frozen=3)),
     ]
     assert stages == [6 * 480, 6 * 440 + 2 * 440, 6 * 440 + 2 * 840]
-    assert traffic.work(COST, stages) == traffic.Work(400, 360, tuple(stages))
+    assert traffic.client_cost(COST, stages) == traffic.ClientCost(400, 360, tuple(stages))
 
 
 def test_a_buffered_part_is_run_in_one_of_four_epochs():
@@ -63,7 +63,7 @@ def test_exits_and_further_routes_add_up():
 
 def test_a_round_costs_what_each_client_receives_sends_and_computes():
     found = traffic.round_cost(
-        WORKS,
+        COSTS,
         levels=[0, 1, 1, 0],
         steps=[1, 3, 2, 0],
         examples=[[5, 0, 0], [4, 4, 2], [4, 1, 0], [0, 0, 0]],
@@ -78,7 +78,7 @@ def test_a_round_costs_what_each_client_receives_sends_and_computes():
 
 
 def test_sums_do_not_overflow():
-    huge = traffic.Work(2**31, 2**31, (10**12,))
+    huge = traffic.ClientCost(2**31, 2**31, (10**12,))
     found = traffic.round_cost(
         [huge],
         np.zeros(100, np.int32),
@@ -90,7 +90,7 @@ def test_sums_do_not_overflow():
 
 
 def test_steps_that_do_not_reach_the_server_are_not_counted():
-    found = traffic.round_cost(WORKS, [1, 1], [1, 0], [[5, 5], [5, 5]], [[0, 1], [0, 1]])
+    found = traffic.round_cost(COSTS, [1, 1], [1, 0], [[5, 5], [5, 5]], [[0, 1], [0, 1]])
     assert found.metrics() == {"bytes_down": 80, "bytes_up": 36, "flops": 3000}
 
 
@@ -100,9 +100,9 @@ def test_arrays_must_be_of_the_same_clients_and_steps():
         match=r"`levels` and `steps` must be \[cohort\], `examples` and `stages` "
         r"\[cohort, steps\]. Received: \(2,\), \(1,\), \(2, 3\) and \(2, 3\)",
     ):
-        traffic.round_cost(WORKS, [0, 1], [3], np.ones((2, 3)), np.zeros((2, 3), int))
+        traffic.round_cost(COSTS, [0, 1], [3], np.ones((2, 3)), np.zeros((2, 3), int))
     with pytest.raises(ValueError, match=r"Received: \(2,\), \(2,\), \(2, 3\) and \(2, 1\)"):
-        traffic.round_cost(WORKS, [0, 1], [3, 3], np.ones((2, 3)), np.zeros((2, 1), int))
+        traffic.round_cost(COSTS, [0, 1], [3, 3], np.ones((2, 3)), np.zeros((2, 1), int))
 
 
 def test_a_run_is_the_sum_of_its_rounds_wherever_it_is_resumed():

@@ -27,10 +27,10 @@ def test_names_end_in_the_channels_of_one_client(clients):
 
 def test_a_level_holds_the_averages_of_the_widths_that_it_draws():
     process = tiny.process(WIDTHS, *NESTED)
-    networks = process.networks
-    assert names(layout.shapes(networks, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
-    assert names(layout.shapes(networks, "b", tiny.CLASSES), "0_2_norm") == ["moving_mean_4"]
-    assert process.paths == tuple(process.initialize().weights) == tuple(layout.shapes(networks, "a", tiny.CLASSES))
+    family = process.family
+    assert names(layout.shapes(family, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
+    assert names(layout.shapes(family, "b", tiny.CLASSES), "0_2_norm") == ["moving_mean_4"]
+    assert process.paths == tuple(process.initialize().weights) == tuple(layout.shapes(family, "a", tiny.CLASSES))
     held = dict(zip(process.paths, process.parts.cut.held))
     assert held["0_2_norm/wbn/moving_variance_8"] == (True, False)
     assert held["0_2_norm/wbn/moving_variance_4"] == held["0_2_norm/wbn/gamma"] == (True, True)

@@ -67,8 +67,8 @@ model:
 )
 DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
-from hetero_tf.rounds.routed_model import Net
-from hetero_tf.rounds.stack import Stack, StageNets
+from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.stack import Stack, StageModels
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):
@@ -150,7 +150,7 @@ def stacks(build):
         alone = build(1)
         shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)
         model = alone if clients == 1 else build(clients)
-        net = Net(model, clients, shapes, tuple(range(len(model.trainable_variables))))
-        return Stack(clients, shapes, len(shapes), 1, (StageNets((net,), None, None),))
+        net = RoutedModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
+        return Stack(clients, shapes, len(shapes), 1, (StageModels((net,), None, None),))
 
     return make

@@ -20,35 +20,33 @@ class Costs:
     """Counts on the networks of a recipe; each is built and traced once, when it is first asked for.
 
     Attributes:
-        networks: `networks.Networks`.
+        family: `models.family.ModelFamily`.
         example: Shape of one input, without None.
         classes: Length of the label axis that clients train.
     """
 
-    networks: object
+    family: object
     example: tuple
     classes: int
 
     def units(self, level, width):
         """`{unit: memory.UnitCost}` of one network of a level at some width, all exits of the level with it."""
-        route = dataclasses.replace(self.networks.route(level), width=width)
+        route = dataclasses.replace(self.family.route(level), width=width)
         if route not in self._traced:
-            units = self.networks.recipe.model.units
-            own = width == self.networks.recipe.levels.widths[level]
-            model = (
-                self.networks.trained(level, self.classes) if own else self.networks.fresh(level, self.classes, width)
-            )
+            units = self.family.recipe.model.units
+            own = width == self.family.recipe.levels.widths[level]
+            model = self.family.trained(level, self.classes) if own else self.family.fresh(level, self.classes, width)
             self._traced[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
         return self._traced[route]
 
     def stages(self, level):
         """The `stages.Stage`s of a level; of one that is not in the mix, the whole of it."""
-        recipe = self.networks.recipe
-        return self.networks.stages.get(level) or (_whole(*whole(outline(recipe), level_of(recipe, level))),)
+        recipe = self.family.recipe
+        return self.family.stages.get(level) or (_whole(*whole(outline(recipe), level_of(recipe, level))),)
 
     def flops(self, level):
         """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
-        exits, epochs = self.networks.recipe.model.exits, self.networks.recipe.client.epochs
+        exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs
 
         def products(width):
             return {unit: cost.multiply_adds for unit, cost in self.units(level, width).items()}
@@ -77,7 +75,7 @@ def travelling(costs, level, shapes, label_axes, classes, labels):
         classes: Length of the global label axis.
         labels: int [clients], how many labels each client has.
     """
-    recipe = costs.networks.recipe
+    recipe = costs.family.recipe
     units = recipe.model.units
     run, trained = _run_and_trained(costs.stages(level), recipe.model.exits)
     sent = run if recipe.round.untrained == "counted" else trained
@@ -115,22 +113,22 @@ def _size(shape, behind, labels, extra):
     return math.prod(labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape))
 
 
-def works(process):
-    """The `traffic.Work` of each level of the mix: of a client, or in an ensemble of one network that it trains.
+def client_costs(process):
+    """The `traffic.ClientCost` of each level of the mix: of a client, or in an ensemble of one network that it trains.
 
     Args:
         process: `process.LearningProcess`.
     """
-    recipe, networks, cut = process.recipe, process.networks, process.parts.cut
+    recipe, family, cut = process.recipe, process.family, process.parts.cut
     kept, classes = process.parts.present.shape[1], process.dataset.classes
-    costs = Costs(networks, process.example_shape, kept)
+    costs = Costs(family, process.example_shape, kept)
     label_axes = {
         path: {place: axis.extra for place, axis in enumerate(axes) if axis is not None and axis.label}
         for path, axes in zip(process.paths, cut.axes)
     }
     labels, found = process.partition.label_mask.sum(axis=1), []
     for level in recipe.levels.names:
-        values = travelling(costs, level, layout.shapes(networks, level, kept), label_axes, classes, labels)
+        values = travelling(costs, level, layout.shapes(family, level, kept), label_axes, classes, labels)
         down, up = (round(count * np.dtype(recipe.float_type).itemsize) for count in values)
-        found.append(traffic.Work(down, up, costs.flops(level)))
+        found.append(traffic.ClientCost(down, up, costs.flops(level)))
     return tuple(found)

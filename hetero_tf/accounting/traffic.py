@@ -9,7 +9,7 @@ TRAINED, PASSED, FROZEN = 3, 2, 1
 
 
 @dataclass(frozen=True)
-class Work:
+class ClientCost:
     """What a client of one level costs.
 
     Attributes:
@@ -64,22 +64,24 @@ def stage_flops(stage, products, exits, epochs):
     return total
 
 
-def work(cost, flops=None):
-    """The `Work` of a level.
+def client_cost(cost, flops=None):
+    """The `ClientCost` of a level.
 
     Args:
         cost: `accounting.LevelCost`. Which coordinates a client has costs no bytes: both sides compute them from the
             round and the seed.
         flops: Of each stage, as `stage_flops` gives them; None: one stage, in which the whole sub-model is trained.
     """
-    return Work(cost.bytes_down, cost.bytes_up, (2 * TRAINED * cost.multiply_adds,) if flops is None else tuple(flops))
+    return ClientCost(
+        cost.bytes_down, cost.bytes_up, (2 * TRAINED * cost.multiply_adds,) if flops is None else tuple(flops)
+    )
 
 
-def round_cost(works, levels, steps, examples, stages):
+def round_cost(client_costs, levels, steps, examples, stages):
     """The `RoundCost` of a round.
 
     Args:
-        works: `Work` of every level of the mix, in its order.
+        client_costs: `ClientCost` of every level of the mix, in its order.
         levels: int [cohort], positions in the mix.
         steps: int [cohort], local steps that reach the server; without one a client sends nothing.
         examples: [cohort, steps], how many examples each step reads; a segment of text is one example.
@@ -94,12 +96,13 @@ def round_cost(works, levels, steps, examples, stages):
             "`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
             f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}"
         )
-    flops = np.zeros((len(works), max(len(each.flops) for each in works)))
-    for place, each in enumerate(works):
+    flops = np.zeros((len(client_costs), max(len(each.flops) for each in client_costs)))
+    for place, each in enumerate(client_costs):
         flops[place, : len(each.flops)] = each.flops
     counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
     down, up = (
-        np.asarray([getattr(each, name) for each in works], np.int64)[levels] for name in ("bytes_down", "bytes_up")
+        np.asarray([getattr(each, name) for each in client_costs], np.int64)[levels]
+        for name in ("bytes_down", "bytes_up")
     )
     return RoundCost(
         down,

@@ -19,7 +19,9 @@ def definitions():
     flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
     flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
     flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", lower_bound=1, flag_values=values)
-    flags.DEFINE_enum("engine", None, ["auto", "slots", "cohort"], "how clients are computed, as --set engine=", values)
+    flags.DEFINE_enum(
+        "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
+    )
     flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
     flags.DEFINE_string("level", None, "level to export; default the global model", values)
     flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)

@@ -15,7 +15,7 @@ from hetero_tf.describe import trained
 from hetero_tf.describe.loads import Loads
 from hetero_tf.describe.tables import to_json, to_text
 from hetero_tf.models.counting import forward
-from hetero_tf.models.family import build_networks
+from hetero_tf.models.family import build_family
 from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import values
 from hetero_tf.rounds import layout
@@ -89,9 +89,9 @@ class Description:
 
 def describe(process):
     """The `Description` of a `process.LearningProcess`, with the summary of its split."""
-    dataset, partition, networks = process.dataset, process.partition, process.networks
+    dataset, partition, family = process.dataset, process.partition, process.family
     found = _described(
-        networks,
+        family,
         process.example_shape,
         partition.label_mask.sum(axis=1),
         int(partition.train.sizes.max()),
@@ -100,10 +100,10 @@ def describe(process):
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
     )
-    if not trained.is_divided(networks):
+    if not trained.is_divided(family):
         return found
     steps = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
-    costs = Costs(networks, process.example_shape, dataset.classes)
+    costs = Costs(family, process.example_shape, dataset.classes)
     return dataclasses.replace(found, loads=trained.loads(costs, found.levels, steps))
 
 
@@ -119,21 +119,21 @@ def describe_recipe(recipe, example, classes, labels=None, examples=None, **abou
         about: `split`, `source`, `stand_in_for` and `engine` of the `Description`.
     """
     shape = (None,) if len(example) == 1 else tuple(example)
-    networks = build_networks(recipe, shape, classes, lambda: unit_shares(recipe, shape, example, classes))
-    return _described(networks, example, np.asarray([classes] if labels is None else labels), examples, **about)
+    family = build_family(recipe, shape, classes, lambda: unit_shares(recipe, shape, example, classes))
+    return _described(family, example, np.asarray([classes] if labels is None else labels), examples, **about)
 
 
-def _described(networks, example, labels, examples, **about):
-    recipe, classes = networks.recipe, networks.classes
+def _described(family, example, labels, examples, **about):
+    recipe, classes = family.recipe, family.classes
     narrowest = min(recipe.levels.widths.values())
-    deepest = max(recipe.levels.widths, key=lambda name: len(networks.route(name).exits))
-    label_axes = find_label_axes(lambda few: _shapes(networks.fresh(deepest, few, narrowest)))
-    costs = Costs(networks, example, classes)
+    deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
+    label_axes = find_label_axes(lambda few: _shapes(family.fresh(deepest, few, narrowest)))
+    costs = Costs(family, example, classes)
     batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
     levels = {}
     for name in recipe.levels.widths:
-        model = networks.fresh(name, classes)
-        shapes = _shapes(model) | _tracked(networks, name)
+        model = family.fresh(name, classes)
+        shapes = _shapes(model) | _tracked(family, name)
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)
         moved = travelling(costs, name, shapes, label_axes, classes, labels)
         levels[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
@@ -146,12 +146,12 @@ def _shapes(model):
     return {variable.path: tuple(variable.shape) for variable in values(model)}
 
 
-def _tracked(networks, level):
+def _tracked(family, level):
     """What a level of the mix has besides: the running statistics of its narrower routes."""
-    if level not in networks.stages:
+    if level not in family.stages:
         return {}
-    axes = networks.recipe.levels.ensemble is not None
-    return {path: shape[axes:] for path, shape in layout.shapes(networks, level, networks.classes).items()}
+    axes = family.recipe.levels.ensemble is not None
+    return {path: shape[axes:] for path, shape in layout.shapes(family, level, family.classes).items()}
 
 
 def _cost(recipe, level, parameters, shapes, found, moved, batch):

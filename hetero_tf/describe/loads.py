@@ -36,7 +36,7 @@ class LevelLoad:
         parts: One, or one for each stage, in order; the largest is the estimate.
         clients: Active clients of this level in a round, expected.
         bytes_down, bytes_up: Weights that one client receives and sends in a round.
-        flops: Operations of one client's local training in a round: `traffic.Work.flops` times its examples.
+        flops: Operations of one client's local training in a round: `traffic.ClientCost.flops` times its examples.
     """
 
     level: str

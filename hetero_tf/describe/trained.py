@@ -12,11 +12,11 @@ from hetero_tf.models.unit_costs import TABLE_BATCH
 DENOMINATORS = 9999
 
 
-def is_divided(networks):
+def is_divided(family):
     """Whether the levels of a recipe differ in more than their widths, so that there is something to tell."""
-    levels = networks.recipe.levels
+    levels = family.recipe.levels
     return bool(levels.budgets or levels.depths or levels.members) or (
-        not networks.drawn and any(len(stages) > 1 for stages in networks.stages.values())
+        not family.drawn and any(len(stages) > 1 for stages in family.stages.values())
     )
 
 
@@ -28,7 +28,7 @@ def loads(costs, described, steps):
         described: `{level: LevelCost}`.
         steps: Examples (segments of text) that a client goes through in one local epoch, mean over all clients.
     """
-    recipe, networks = costs.networks.recipe, costs.networks
+    recipe, family = costs.family.recipe, costs.family
     top = recipe.levels.global_level
     whole = _held(costs, costs.units(top, recipe.levels.widths[top]), recipe.model.trunk)
     shares = dict(recipe.levels.mix)
@@ -37,7 +37,7 @@ def loads(costs, described, steps):
     levels = []
     for name in recipe.levels.names:
         flops = costs.flops(name)
-        once = sum(flops) / len(flops) if networks.drawn else sum(flops)
+        once = sum(flops) / len(flops) if family.drawn else sum(flops)
         budget, cost = recipe.levels.budgets.get(name), described[name]
         levels.append(
             LevelLoad(
@@ -57,11 +57,11 @@ def loads(costs, described, steps):
 
 def _trains(costs, level):
     """What the clients of a level train, for a person."""
-    recipe, networks = costs.networks.recipe, costs.networks
-    levels, stages, exits = recipe.levels, networks.stages[level], len(recipe.model.exits) + 1
+    recipe, family = costs.family.recipe, costs.family
+    levels, stages, exits = recipe.levels, family.stages[level], len(recipe.model.exits) + 1
     if levels.members:
         return _counted(levels.members[level], "member")
-    if len(stages) > 1 and not networks.drawn:
+    if len(stages) > 1 and not family.drawn:
         return f"{len(stages)} stages"
     copies = 1 + max(route.copy for route in stages[0].routes)
     if copies > 1:
@@ -78,7 +78,7 @@ def _counted(count, what):
 def _skipped(costs, level):
     """Units of the trunk that no stage of a level trains."""
     trained = frozenset().union(*(stage.trained for stage in costs.stages(level)))
-    return tuple(unit for unit in costs.networks.recipe.model.trunk if unit not in trained)
+    return tuple(unit for unit in costs.family.recipe.model.trunk if unit not in trained)
 
 
 def _parts(costs, level, examples):
@@ -86,28 +86,28 @@ def _parts(costs, level, examples):
 
     The ends of the trunk and the branches stand in no stage's estimate, as in the paper: every stage has some.
     """
-    networks, stages, model = costs.networks, costs.stages(level), costs.networks.recipe.model
-    if len(stages) == 1 or networks.drawn:
+    family, stages, model = costs.family, costs.stages(level), costs.family.recipe.model
+    if len(stages) == 1 or family.drawn:
         return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
-    found = costs.units(level, networks.recipe.levels.widths[level])
+    found = costs.units(level, family.recipe.levels.widths[level])
     bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in stage.trained) for stage in stages]
     return tuple(
-        Part(body, _held(costs, found, body), examples * _buffered(networks, stage))
+        Part(body, _held(costs, found, body), examples * _buffered(family, stage))
         for body, stage in zip(bodies, stages)
     )
 
 
-def _buffered(networks, stage):
+def _buffered(family, stage):
     """Bytes that a stage's buffer takes for one example."""
     if stage.before is None:
         return 0
-    kept = networks.alone(stage.before, networks.classes).outputs[0].shape[1:]
-    return math.prod(kept) * np.dtype(networks.recipe.float_type).itemsize
+    kept = family.alone(stage.before, family.classes).outputs[0].shape[1:]
+    return math.prod(kept) * np.dtype(family.recipe.float_type).itemsize
 
 
 def _whole(costs, level, stage):
     """The `Part` of a stage that holds all it runs: the units of its routes, which add up."""
-    exits, total = costs.networks.recipe.model.exits, 0
+    exits, total = costs.family.recipe.model.exits, 0
     for route in stage.routes:
         units = (*route.units, *(exits[number][1] for number in route.exits if number in exits))
         total += _held(costs, costs.units(level, route.width), units)
@@ -115,4 +115,4 @@ def _whole(costs, level, stage):
 
 
 def _held(costs, found, units):
-    return sum(found[unit].by(costs.networks.recipe.levels.measure) for unit in units)
+    return sum(found[unit].by(costs.family.recipe.levels.measure) for unit in units)

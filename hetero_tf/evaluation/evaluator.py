@@ -28,7 +28,7 @@ class Measured:
         dataset: `data.dataset.Dataset`.
         partition: `partitions.partition.Partition`.
         input: `inputs.Input`.
-        networks: `networks.Networks`.
+        family: `models.family.ModelFamily`.
         parts: `stack_round.RoundParts`.
         parallel: Clients in flight at once.
     """
@@ -37,14 +37,14 @@ class Measured:
     dataset: object
     partition: object
     input: Input
-    networks: object
+    family: object
     parts: RoundParts
     parallel: int
 
     @functools.cached_property
     def paths(self):
         """Paths of the global values, in order."""
-        return tuple(layout.shapes(self.networks, self.recipe.levels.global_level, self.dataset.classes))
+        return tuple(layout.shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
 
     @functools.cached_property
     def global_model(self):
@@ -112,7 +112,7 @@ class Measured:
 
     def build(self, level):
         """A new Keras model at a level, for inference: all classes, Scalers inert."""
-        return self.networks.predictor(level)
+        return self.family.predictor(level)
 
     def _value(self, state, variable):
         """A predictor's value: the first channels of the global one; the clients' mean of what they keep."""

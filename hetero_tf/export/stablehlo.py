@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from hetero_tf.planning.packing import pack
+from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.rounds import round as rounds
 
 
@@ -27,7 +27,7 @@ def portable_round(process, state, planned):
     parts = process.parts
     if not parts.engine.compiled:
         raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
-    packed = pack(planned, [stack.clients for stack in parts.engine.stacks], process.networks.submodel_of)
+    packed = pack_rounds(planned, [stack.clients for stack in parts.engine.stacks], process.family.submodel_of)
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
     # What a program captures is written into it as a constant; so the data are arguments.
     data = {

@@ -15,7 +15,7 @@ from hetero_tf.models.build import build_model
 
 
 @dataclass(frozen=True, eq=False)
-class Networks:
+class ModelFamily:
     """Builds every network of a recipe.
 
     Attributes:
@@ -120,8 +120,8 @@ class Networks:
         return {}
 
 
-def build_networks(recipe, shape, classes, costs):
-    """The `Networks` of a recipe.
+def build_family(recipe, shape, classes, costs):
+    """The `ModelFamily` of a recipe.
 
     Args:
         recipe: `recipe.schema.Recipe`.
@@ -146,7 +146,7 @@ def build_networks(recipe, shape, classes, costs):
                 f"levels.budgets: unit {unit} is trained by nobody, since no client can hold it; raise a "
                 f"budget or the tolerance, or use smaller units. Received: budgets={recipe.levels.budgets}"
             )
-    return Networks(recipe, shape, classes, found, plugin.DRAWN)
+    return ModelFamily(recipe, shape, classes, found, plugin.DRAWN)
 
 
 def outline(recipe):
@@ -165,7 +165,7 @@ def predicted(variable, given):
     """The value of a predictor's variable: the first channels of the one given, in an ensemble of its own network.
 
     Args:
-        variable: Of a model that `Networks.predictor` made.
+        variable: Of a model that `ModelFamily.predictor` made.
         given: `path -> value` in the global shape.
     """
     member = re.match(r"member(\d+)_(.*)", variable.path)

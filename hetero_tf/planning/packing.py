@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedRounds:
     """Several rounds as the compiled round takes them; all arrays are int32, S = stacks, K = the largest stack.
 
     Attributes:
@@ -38,7 +38,7 @@ class Packed:
         return (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
 
 
-def pack(plans, sizes, submodel_of):
+def pack_rounds(plans, sizes, submodel_of):
     """Packs rounds.
 
     Args:
@@ -47,7 +47,7 @@ def pack(plans, sizes, submodel_of):
         submodel_of: For each level of the mix the position of its sub-model.
 
     Returns:
-        `Packed`.
+        `PackedRounds`.
     """
     kinds = [np.asarray(submodel_of)[plan.levels] for plan in plans]
     rounds = [_stacks(plan, own, sizes) for plan, own in zip(plans, kinds)]
@@ -70,7 +70,7 @@ def pack(plans, sizes, submodel_of):
             rows[here][:many, : len(firsts)] = own
             starts[here][: len(firsts)], stages[here][: len(firsts)] = firsts, order
             places[number][slots] = place * widest + np.arange(many)
-    return Packed(clients, members, submodels, lengths, rows, starts, stages, places)
+    return PackedRounds(clients, members, submodels, lengths, rows, starts, stages, places)
 
 
 def _stacks(plan, kinds, sizes):

@@ -258,10 +258,10 @@ class Recipe:
     evaluate: Evaluate = key("when and how the global model is measured", Evaluate())
     checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
     engine: str = key(
-        "how clients are computed: slots, one by one; cohort, several of a level at once; auto, what "
+        "how clients are computed: sequential, one by one; stacked, several of a level at once; auto, what "
         "suits the level and the machine",
         "auto",
-        choices=("auto", "slots", "cohort"),
+        choices=("auto", "sequential", "stacked"),
     )
     precision: str = key(
         "float type of weights and computation; mixed_bfloat16: bfloat16 products in local training, "

@@ -43,7 +43,7 @@ def build_batches(parts, clients, steps, axis):
     Args:
         parts: `stack_round.RoundParts`.
         clients: K.
-        steps: ticks, rows, starts and stages of a `stack_round.Work`.
+        steps: ticks, rows, starts and stages of a `stack_update.StackPlan`.
         axis: `inputs.Labels` of the clients.
     """
     ticks, rows, starts, stages = steps

@@ -48,7 +48,7 @@ class Cut:
         return tuple(dict.fromkeys(axis for axes in self.axes for axis in axes if axis is not None))
 
 
-def build_cut(shapes, submodels, label_axes, classes, members=False):
+def cut_of_shapes(shapes, submodels, label_axes, classes, members=False):
     """Derives the cut from shapes.
 
     Args:

@@ -1,4 +1,4 @@
-"""Chooses how the clients of each sub-model are computed: one by one in slots, or several at once in a stack."""
+"""Chooses how the clients of each sub-model are computed: one by one, or several at once in a stack."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ def choose(engine, expected, build, apart, device, parallel, product_cost):
     """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
 
     Args:
-        engine: "auto", "slots" or "cohort".
+        engine: "auto", "sequential" or "stacked".
         expected: `{level name: clients that a round has of its sub-model, on average}`.
         build: `(level name, clients) -> stacks.Stack`.
         apart: Names of the levels whose clients cannot be computed side by side.
@@ -58,13 +58,13 @@ def choose(engine, expected, build, apart, device, parallel, product_cost):
 
 def _clients(engine, expected, device, parallel, cost):
     """How many clients of a sub-model to compute at once, given how many of them a round has on average."""
-    if engine == "slots":
+    if engine == "sequential":
         return 1
     if device == "gpu":
         return min(LARGEST, max(1 if engine == "auto" else 2, round(expected)))
     # As many stacks as run at once; a larger stack would leave a core idle.
     clients = min(LARGEST, -int(-expected // parallel))
-    if engine == "cohort":
+    if engine == "stacked":
         return max(2, clients)
     return clients if clients > 1 and cost() <= NARROW else 1
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.counting import forward
-from hetero_tf.models.family import build_networks
+from hetero_tf.models.family import build_family
 from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.rounds import buffers, layout
 from hetero_tf.rounds.buffers import Epochs
@@ -49,10 +49,10 @@ def find_objective(recipe):
     return registry.find("losses", recipe.client.loss.name)
 
 
-def networks_of(recipe, source, dataset):
-    """The `networks.Networks` of a recipe."""
+def family_of(recipe, source, dataset):
+    """The `models.family.ModelFamily` of a recipe."""
     shape, example = source.shape(dataset.train.x), example_shape(source, dataset)
-    return build_networks(recipe, shape, dataset.classes, lambda: unit_shares(recipe, shape, example, dataset.classes))
+    return build_family(recipe, shape, dataset.classes, lambda: unit_shares(recipe, shape, example, dataset.classes))
 
 
 def label_table(partition):
@@ -76,35 +76,35 @@ def kept_labels(recipe, dataset, partition):
     return table if table.shape[1] < dataset.classes else None
 
 
-def expected_clients(recipe, networks):
+def expected_clients(recipe, family):
     """`{one of its levels: clients of a round, on average}` of each sub-model; each network of an ensemble is one."""
-    total, found = sum(share for _, share in recipe.levels.mix), dict.fromkeys(networks.submodels, 0)
-    for (name, share), place in zip(recipe.levels.mix, networks.submodel_of):
-        found[networks.submodels[place]] += recipe.round.clients * share * recipe.levels.members.get(name, 1) / total
+    total, found = sum(share for _, share in recipe.levels.mix), dict.fromkeys(family.submodels, 0)
+    for (name, share), place in zip(recipe.levels.mix, family.submodel_of):
+        found[family.submodels[place]] += recipe.round.clients * share * recipe.levels.members.get(name, 1) / total
     return found
 
 
-def round_parts(recipe, dataset, partition, networks, source, parallel, device):
+def round_parts(recipe, dataset, partition, family, source, parallel, device):
     """The `stack_round.RoundParts` of a recipe."""
     table = kept_labels(recipe, dataset, partition)
     kept = dataset.classes if table is None else table.shape[1]
     example, most = example_shape(source, dataset), int(partition.train.sizes.max())
     engine = choose(
         recipe.engine,
-        expected_clients(recipe, networks),
-        lambda level, clients: layout.build_stack(networks, level, clients, kept),
-        networks.apart,
+        expected_clients(recipe, family),
+        lambda level, clients: layout.build_stack(family, level, clients, kept),
+        family.apart,
         device,
         parallel,
-        lambda level: product_cost(recipe, networks.fresh(level, kept), example, most),
+        lambda level: product_cost(recipe, family.fresh(level, kept), example, most),
     )
     for stack in engine.stacks:
         buffers.check(source, dataset.train.x, stack)
-    cut, y, sizes = layout.build_cut(networks, kept), dataset.train.y, partition.train.sizes
+    cut, y, sizes = layout.build_cut(family, kept), dataset.train.y, partition.train.sizes
     correction = registry.find("corrections", recipe.client.correction.name)
-    options, personal = recipe.client.correction.options, layout.personal(networks)
+    options, personal = recipe.client.correction.options, layout.personal(family)
     return RoundParts(
-        models=tuple(networks.trained(level, kept) for level in networks.submodels),
+        models=tuple(family.trained(level, kept) for level in family.submodels),
         engine=engine,
         cut=cut,
         kinds=batch_kinds(recipe, dataset, partition, source) if engine.compiled else (None,),
@@ -122,7 +122,7 @@ def round_parts(recipe, dataset, partition, networks, source, parallel, device):
         labels=None if table is None else tf.constant(table),
         present=tf.constant(partition.label_mask if table is None else table >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
-        merged=layout.merged(networks, cut, personal),
+        merged=layout.merged(family, cut, personal),
         all_rows=recipe.round.label_rows == "all",
         personal=personal,
         parallel=parallel,

@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 
 from hetero_tf.rounds import cut as cuts
-from hetero_tf.rounds.stack_update import Work, train_stack
+from hetero_tf.rounds.stack_update import StackPlan, train_stack
 
 
 def build_round(parts, slots, registered):
@@ -18,7 +18,7 @@ def build_round(parts, slots, registered):
 
     Returns:
         A tf.function `(state, packed, learning_rates, first_round, seed) -> (state, metrics)`. state: `new_state`;
-        packed: the arrays of a `packing.Packed`; learning_rates: [rounds]; first_round, seed: scalar int32. metrics:
+        packed: the arrays of a `packing.PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32. metrics:
         "loss", "gradient_norm" (means over the steps of each client) and "finite", each [rounds, stacks * K]. A client
         whose result is not finite counts nothing, and the others' merge is bit-equal to one without it.
     """
@@ -80,7 +80,7 @@ def _metrics(dtype):
 
 
 def one_round(parts, state, packed, learning_rate, round, seed):
-    """One round on the arrays of one round of a `packing.Packed`; see `build_round`."""
+    """One round on the arrays of one round of a `packing.PackedRounds`; see `build_round`."""
     clients, members, submodels, ticks, rows, starts, stages = packed
     weights, tables = state["weights"], state["tables"]
     many, dtype = tf.shape(clients)[0], weights[0].dtype
@@ -88,7 +88,7 @@ def one_round(parts, state, packed, learning_rate, round, seed):
 
     def stack_at(submodel, place):
         own = parts.engine.stacks[submodel].clients
-        work = Work(
+        work = StackPlan(
             clients[place, :own], members[place, :own], ticks[place], rows[place, :own], starts[place], stages[place]
         )
         update = train_stack(parts, submodel, weights, tables, round, seed, work, learning_rate)
@@ -141,7 +141,7 @@ def _contribution(parts, submodel, tables, update, work, largest):
     for place, own in enumerate(update.rows):
         more = [
             tf.zeros([], dtype) if value is None or not first else value
-            for value, first in zip(cuts.put(parts.cut, submodel, stack.unpack(values[place]), own), since)
+            for value, first in zip(cuts.put(parts.cut, submodel, stack.from_row(values[place]), own), since)
         ]
         if max(since) > 1:
             done = reached(work.rows, work.stages)[place]
@@ -166,7 +166,7 @@ def _own_rows(parts, submodel, tables, update, work):
     for name, matrix in (("personal", update.local.weights), ("memory", update.memory)):
         rows = []
         for client, places in enumerate(update.places if tables[name] else ()):
-            values = cuts.put(parts.cut, submodel, stack.unpack(matrix[client]), places)
+            values = cuts.put(parts.cut, submodel, stack.from_row(matrix[client]), places)
             ones = cuts.put(parts.cut, submodel, [tf.ones(shape, matrix.dtype) for shape in stack.own_shapes], places)
             old = [table[tf.maximum(work.clients[client], 0)] for table in tables[name].values()]
             rows.append(

@@ -1,4 +1,4 @@
-"""Nets: Keras models whose values come out of the rows of a matrix, for one client or for several at once."""
+"""Routed models: Keras models whose values come out of the rows of a matrix, for one client or for several at once."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from hetero_tf.models.variables import is_seed, tracked, values
 
 
 @dataclass(frozen=True)
-class Net:
+class RoutedModel:
     """A model on one route, and where its values lie among those of a client.
 
     Attributes:
@@ -97,8 +97,8 @@ def check_twin(net, alone):
     """Refuses a twin whose variables do not hold so many clients' values in one of the two known ways.
 
     Args:
-        net: `Net` of K clients.
-        alone: `Net` of one client on the same route.
+        net: `RoutedModel` of K clients.
+        alone: `RoutedModel` of one client on the same route.
 
     Raises:
         ValueError: Names the first such variable.

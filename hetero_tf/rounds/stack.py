@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.variables import all_layers
-from hetero_tf.rounds.routed_model import Net, check_twin
+from hetero_tf.rounds.routed_model import RoutedModel, check_twin
 
 
 class CannotStack(Exception):
@@ -19,18 +19,18 @@ class CannotStack(Exception):
 
 
 @dataclass(frozen=True)
-class StageNets:
+class StageModels:
     """What is computed in a stage's steps.
 
     Attributes:
-        nets: `nets.Net` of each route.
+        models: `RoutedModel` of each route.
         trained: bool [learned], the values that move; None: all of them.
-        before: `nets.Net` of the frozen units where the steps begin behind them and read what they give from a buffer.
+        before: `RoutedModel` of the frozen units where the steps begin behind them and read what they give from a buffer.
     """
 
-    nets: tuple[Net, ...]
+    models: tuple[RoutedModel, ...]
     trained: np.ndarray | None
-    before: Net | None
+    before: RoutedModel | None
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Stack:
             statistics.
         learned: How many of them are trainable.
         copies: Networks of a client: 1 and its peers.
-        stages: `StageNets` of each stage.
+        stages: `StageModels` of each stage.
     """
 
     clients: int
     shapes: tuple
     learned: int
     copies: int
-    stages: tuple[StageNets, ...]
+    stages: tuple[StageModels, ...]
 
     @property
     def sizes(self):
@@ -62,13 +62,13 @@ class Stack:
         """Number of trainable values."""
         return sum(self.sizes[: self.learned])
 
-    def pack(self, clients):
+    def to_rows(self, clients):
         """A list of K clients' lists of values, those of one network, as one matrix [K, values]; peers start alike."""
         trainable = self.learned // self.copies
         rows = [[*values[:trainable] * self.copies, *values[trainable:] * self.copies] for values in clients]
         return tf.stack([tf.concat([tf.reshape(value, [-1]) for value in values], 0) for values in rows])
 
-    def unpack(self, row):
+    def from_row(self, row):
         """The values in their own shapes of the first network of one client's row [values]."""
         return [tf.reshape(part, shape) for part, shape in zip(self._own(tf.split(row, self.sizes)), self.own_shapes)]
 
@@ -107,7 +107,7 @@ class Stack:
             trainable values after the step, [K, values], None where there are none.
         """
         parts, outputs = tf.split(matrix, self.sizes, axis=1), []
-        for net in self.stages[stage].nets:
+        for net in self.stages[stage].models:
             logits, moved = net.call(parts, self.shapes, key, inputs)
             outputs += logits
             for place, value in moved:
@@ -129,10 +129,10 @@ def build_stack(alone, build, clients):
     try:
         stack = build(clients)
         for twins, ordinary in zip(stack.stages, alone.stages, strict=True):
-            for twin, net in zip(twins.nets, ordinary.nets, strict=True):
+            for twin, net in zip(twins.models, ordinary.models, strict=True):
                 check_twin(twin, net)
         found = all(_probe(stack, alone, stage) for stage in range(len(alone.stages)))
-    # A layer that was never meant for several clients may fail in any way; its model then still runs in slots.
+    # A layer that was never meant for several clients may fail in any way; its model then still runs one client at a time.
     except Exception as problem:
         raise CannotStack((str(problem).strip() or repr(problem)).splitlines()[0]) from problem
     if not found:
@@ -142,7 +142,7 @@ def build_stack(alone, build, clients):
 
 def _probe(stack, alone, stage):
     """Runs two examples of random numbers through both; compares logits and gradients client by client."""
-    rng, net = np.random.default_rng(0), alone.stages[stage].nets[0]
+    rng, net = np.random.default_rng(0), alone.stages[stage].models[0]
     # Each result of a bfloat16 product is off by up to 0.4 %, and sums in another order round to the next one.
     mixed = any(layer.compute_dtype == "bfloat16" for layer in all_layers(net.model))
     tolerance = 5e-2 if mixed else 1e-2

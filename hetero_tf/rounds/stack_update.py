@@ -64,13 +64,13 @@ class RoundParts:
 
 
 @dataclass(frozen=True)
-class Work:
+class StackPlan:
     """What one stack of clients does in a round.
 
     Attributes:
         clients: int32 [K]; -1 = empty place.
         members: int32 [K], which network of an ensemble each of them trains.
-        ticks, rows, starts, stages: As in `packing.Packed`, of this stack.
+        ticks, rows, starts, stages: As in `packing.PackedRounds`, of this stack.
     """
 
     clients: tf.Tensor
@@ -107,7 +107,7 @@ def train_stack(parts, submodel, weights, tables, round, seed, work, learning_ra
         weights: Global tensors.
         tables: What clients keep between rounds, see `rounds.build_round`.
         round, seed: Scalar int32.
-        work: `Work`.
+        work: `StackPlan`.
         learning_rate: Scalar.
 
     Returns:
@@ -127,7 +127,9 @@ def train_stack(parts, submodel, weights, tables, round, seed, work, learning_ra
     axis = all_labels(parts.present.shape[1]) if parts.labels is None else _label_axis(parts, own)
 
     def packed(values):
-        return stack.pack([take(parts.cut, submodel, values(client), places) for client, places in zip(clients, where)])
+        return stack.to_rows(
+            [take(parts.cut, submodel, values(client), places) for client, places in zip(clients, where)]
+        )
 
     start = packed(lambda client: own_values(weights, tables["personal"], client))
     memory = [packed(lambda client: [table[client] for table in tables["memory"].values()])] if parts.remember else []

@@ -15,7 +15,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process
-from hetero_tf.rounds.stack_update import Work, train_stack
+from hetero_tf.rounds.stack_update import StackPlan, train_stack
 
 
 class Examples:
@@ -134,7 +134,7 @@ class Trainer:
 
     def __call__(self, state, plan, slot):
         """Trains the client in a slot of a plan from a `State`, alone in its stack: `Trained`."""
-        submodel, steps = self.process.networks.submodel_of[plan.levels[slot]], int(plan.steps[slot])
+        submodel, steps = self.process.family.submodel_of[plan.levels[slot]], int(plan.steps[slot])
         stack, held = self.process.parts.engine.stacks[submodel], self.process.parts.cut.held
         empty = [(0, stack.clients - 1)]
         work = (
@@ -155,7 +155,7 @@ class Trainer:
         paths = [path for path, holds in zip(self.process.paths, held, strict=True) if holds[submodel]]
 
         def named(row):
-            return {path: value.numpy() for path, value in zip(paths, stack.unpack(row), strict=True)}
+            return {path: value.numpy() for path, value in zip(paths, stack.from_row(row), strict=True)}
 
         remembered = named(memory[0][0]) if memory else None
         return Trained(losses.numpy(), norms.numpy(), named(row), remembered, row.numpy())
@@ -179,7 +179,7 @@ class Trainer:
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
             update = train_stack(
-                self.process.parts, submodel, weights, tables, number, tf.constant(0), Work(*work), rate
+                self.process.parts, submodel, weights, tables, number, tf.constant(0), StackPlan(*work), rate
             )
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory

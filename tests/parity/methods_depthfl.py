@@ -63,7 +63,7 @@ optimizer: {{learning_rate: {meta["lr"]}, momentum: 0.0, weight_decay: {meta["we
 schedule: {{name: exponential, factor: {meta["lr_decay"]}}}
 rounds: 1
 evaluate: {{exits: mean}}
-engine: slots
+engine: sequential
 precision: float64
 """
 
@@ -187,7 +187,7 @@ def _logits(replay, round_plan, slot, step, row):
     process = replay.process
     rows = round_plan.rows[slot, step]
     inputs = process.dataset.train.x[rows[rows >= 0]][None]
-    stack = process.parts.engine.stacks[process.networks.submodel_of[round_plan.levels[slot]]]
+    stack = process.parts.engine.stacks[process.family.submodel_of[round_plan.levels[slot]]]
     outputs, _ = stack.call(tf.constant(row[None]), tf.zeros([1, 4], tf.int32), tf.constant(inputs))
     return tf.concat(outputs, 0)
 
@@ -212,7 +212,7 @@ def compare_predictions(replay, state, gaps):
     """Logits of all exits, their mean, and what clients of each depth predict with their own exits."""
     file, process = replay.file, replay.process
     images, labels = tf.constant(file.input("eval/img")), file.input("eval/label")
-    model = process.networks.trained(process.recipe.levels.global_level, process.dataset.classes)
+    model = process.family.trained(process.recipe.levels.global_level, process.dataset.classes)
     for variable in values(model):
         variable.assign(state.weights[variable.path])
     exits = np.stack(model(images, training=False))

@@ -24,17 +24,20 @@ EXIT_FACTORS = {1: (4, 0, 0, 0), 2: (2, 2, 0, 0), 3: (2, 0, 2, 0), 4: (2, 2, 0, 
 def replay(path):
     """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
     file, gaps = File(path), Gaps()
-    peers, slots = file.meta["variant"] == "mkd", Replay(file, "slots")
-    cohort, state = None if peers else Replay(file, "cohort"), state_of(slots.process, slots.weights("global_init"))
+    peers, sequential = file.meta["variant"] == "mkd", Replay(file, "sequential")
+    stacked, state = (
+        None if peers else Replay(file, "stacked"),
+        state_of(sequential.process, sequential.weights("global_init")),
+    )
     for number in range(len(file.meta["users_per_round"])):
-        found = _compare_clients(slots, state, number, gaps)
-        after = slots.weights(f"f64/round{number}/global_after")
+        found = _compare_clients(sequential, state, number, gaps)
+        after = sequential.weights(f"f64/round{number}/global_after")
         if peers:
-            _compare_sum(slots, state, found, after, gaps)
+            _compare_sum(sequential, state, found, after, gaps)
         else:
-            _compare_round(cohort, state, number, found, after, gaps)
-        state = state_of(slots.process, after, number + 1)
-    _compare_predictions(slots, state, gaps)
+            _compare_round(stacked, state, number, found, after, gaps)
+        state = state_of(sequential.process, after, number + 1)
+    _compare_predictions(sequential, state, gaps)
     return gaps.told(("frozen",), TOLERANCE)
 
 
@@ -121,7 +124,7 @@ class _PeerStack(Stack):
 
     peer: tuple
 
-    def pack(self, clients):
+    def to_rows(self, clients):
         both = self.learned // 2
         rows = [[*own[:both], *self.peer[:both], *own[both:], *self.peer[both:]] for own in clients]
         return tf.stack([tf.concat([tf.reshape(value, [-1]) for value in row], 0) for row in rows])
@@ -232,7 +235,7 @@ def _compare_peers(replay, state, number, client, gaps):
     total = sum(file.result(f"{place}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
     gaps.note("loss", found.losses, total)
     gaps.note("client", found.values, replay.weights(f"f64/{place}/after"))
-    submodel = replay.process.networks.submodel_of[replay.levels.index(replay.level(client))]
+    submodel = replay.process.family.submodel_of[replay.levels.index(replay.level(client))]
     stack = trainer.process.parts.engine.stacks[submodel]
     peer = {
         path: value.reshape(replay.shapes[path])

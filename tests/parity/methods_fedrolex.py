@@ -36,7 +36,7 @@ def replay(path):
     ]
     dataset = examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name)
     # Clients one by one with all labels, as the vectors have them; rounds as they are run.
-    for engine, label_cut in (("slots", False), ("cohort", True)):
+    for engine, label_cut in (("sequential", False), ("stacked", True)):
         process = _process(file, dataset, engine, label_cut)
         names = [name for name in vectors._resnet(file.meta) if f"global_init/{name}" in file]
         paths = dict(zip(names, process.paths, strict=True))

@@ -65,7 +65,7 @@ client: {{epochs: {meta["local_epochs"]}, batch_size: {meta["batch"]}, loss: {LO
 optimizer: {{learning_rate: {meta["lr"]}, momentum: {meta["momentum"]}, weight_decay: 0.0, clip_norm: null}}
 rounds: 1
 evaluate: {{batch_size: {meta["test_batch"]}}}
-engine: slots
+engine: sequential
 precision: float64
 """
 

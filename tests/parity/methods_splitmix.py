@@ -15,14 +15,14 @@ TOLERANCE = 1e-9
 def replay(path):
     """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
     file, gaps = File(path), Gaps()
-    slots, cohort = (Replay(file, engine) for engine in ("slots", "cohort"))
-    state = slots.start()
+    sequential, stacked = (Replay(file, engine) for engine in ("sequential", "stacked"))
+    state = sequential.start()
     for number in range(len(file.meta["users_per_round"])):
-        _compare_clients(slots, state, number, gaps)
-        found = _compare_round(cohort, state, number, gaps)
-        after = state_of(slots.process, slots.weights(f"f64/round{number}/global_after"), number + 1)
+        _compare_clients(sequential, state, number, gaps)
+        found = _compare_round(stacked, state, number, gaps)
+        after = state_of(sequential.process, sequential.weights(f"f64/round{number}/global_after"), number + 1)
         state = dataclasses.replace(after, clients=found.clients)
-    _compare_predictions(slots, state, gaps)
+    _compare_predictions(sequential, state, gaps)
     return gaps.told(("kept",), TOLERANCE)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Replays vectors of the HeteroFL authors' code through hetero_tf and compares every stage.
 
-    python tests/parity/replay.py DIR [--precision float64] [--engine slots]
+    python tests/parity/replay.py DIR [--precision float64] [--engine sequential]
 
 DIR holds npz files as `tests/parity/README.md` describes them. For each file, precision and engine one line tells the
 largest difference of each stage; the exit code is 1 if one is beyond its tolerance.
@@ -34,7 +34,7 @@ from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process  # noqa: E402
 from hetero_tf.rounds.cut import axis_masks, coordinates, merged_rows, put, take  # noqa: E402
 from hetero_tf.rounds.round import merge_updates
-from hetero_tf.rounds.stack_update import Work, train_stack  # noqa: E402
+from hetero_tf.rounds.stack_update import StackPlan, train_stack  # noqa: E402
 from recipes import recipe_text  # noqa: E402
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
@@ -56,7 +56,7 @@ TOLERANCES = {
     },
 }
 BIT_EQUAL = ("cut", "kept")
-ENGINES = ("slots", "cohort")
+ENGINES = ("sequential", "stacked")
 FLIPPED = 1e-3
 
 
@@ -204,7 +204,7 @@ def _with_given_masks(vectors, planned):
 def compare_clients(replay, differences):
     """Cut and local training of every client of every round, from the weights of the authors' run."""
     vectors, parts = replay.vectors, replay.process.parts
-    submodel_of = replay.process.networks.submodel_of
+    submodel_of = replay.process.family.submodel_of
     training = [_training(replay, submodel) for submodel in range(len(parts.models))]
     weights = replay.start
     for number, plan in enumerate(replay.plans):
@@ -244,9 +244,9 @@ def _training(replay, submodel):
     @tf.function(autograph=False, input_signature=[weights, tf.TensorSpec([], tf.int32), *work])
     def train(weights, number, *work):
         tables = {"personal": {}, "memory": {}}
-        work = Work(*work)
+        work = StackPlan(*work)
         update = train_stack(parts, submodel, weights, tables, number, tf.constant(0), work, rate)
-        return stack.unpack(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
+        return stack.from_row(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
     def alone(weights, client, number, plan, slot):
         steps = plan.steps[slot]

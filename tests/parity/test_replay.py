@@ -11,7 +11,7 @@ IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "kept", "sbn"
 
 
 @pytest.mark.parametrize(
-    ("precision", "engine", "missing"), [("float64", "cohort", {"cut"}), ("float32", "slots", set())]
+    ("precision", "engine", "missing"), [("float64", "stacked", {"cut"}), ("float32", "sequential", set())]
 )
 def test_image_vectors_agree(precision, engine, missing):
     found = replay.replay_file(SMALL / "conv_bn.npz", precision, engine)
@@ -22,7 +22,7 @@ def test_image_vectors_agree(precision, engine, missing):
 
 def test_text_vectors_agree_in_float64():
     """Clients side by side. One by one is what `test_engines` compares, at less cost."""
-    found = replay.replay_file(SMALL / "transformer.npz", "float64", "cohort")
+    found = replay.replay_file(SMALL / "transformer.npz", "float64", "stacked")
     assert set(found) == IMAGE_STAGES - {"cut", "sbn", "local"}
     assert max(found.values()) < 1e-12
     assert found["kept"] == 0.0
@@ -33,7 +33,7 @@ def test_one_changed_value_is_reported_and_gives_exit_code_1(tmp_path, capsys):
         changed = {name: arrays[name] for name in arrays.files}
     changed["f64/round0/global_after/blocks.5.weight"][0, 0, 1, 1] += 1e-3
     np.savez(tmp_path / "changed.npz", **changed)
-    assert replay.main([str(tmp_path), "--precision", "float64", "--engine", "cohort"]) == 1
+    assert replay.main([str(tmp_path), "--precision", "float64", "--engine", "stacked"]) == 1
     told = capsys.readouterr().out
     assert told.startswith("FAIL changed.npz")
     assert "merge 1.0e-03" in told
