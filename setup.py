@@ -24,7 +24,8 @@ REQUIRED = [
     "tensorflow>=2.20",
     "tensorflow-datasets>=4.9.7",
 ]
-EXTRAS = {"gpu": ["tensorflow[and-cuda]>=2.20"], "plot": ["matplotlib>=3.8"], "test": ["pytest>=8.0"]}
+PLOT = ["matplotlib>=3.8"]
+EXTRAS = {"gpu": ["tensorflow[and-cuda]>=2.20"], "plot": PLOT, "test": ["pytest>=8.0", *PLOT]}
 
 setup(
     name="hetero_tf",

@@ -41,8 +41,8 @@ WRONG = [
     (["--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
     (["describe", "--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
     (["--recipe=digitz"], "digitz: no such recipe; did you mean 'digits'?"),
-    (["--recipe=foreign"], "foreign: is a folder; give a recipe file"),
-    (["--recipe=/dev/null"], "/dev/null: is not an ordinary file; give a recipe file"),
+    (["--recipe=foreign"], "foreign: expected a file. Received: a folder"),
+    (["--recipe=/dev/null"], "/dev/null: expected a file. Received: a pipe, device or socket"),
     (["--recipe=bad.yaml"], "bad.yaml:2:1: name[0]: not valid YAML..."),
     (["--recipe=nothing.yaml"], "nothing.yaml:1:1: empty; expected keys and values..."),
     (["--recipe=binary.yaml"], "binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8"),
@@ -383,7 +383,7 @@ def test_describe_draws_the_split(tmp_path):
     assert (tmp_path / "split.png").read_bytes().startswith(b"\x89PNG")
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "no/split.png", cwd=tmp_path)
     assert run.code == 3
-    assert run.err == "hetero_tf: no/split.png: could not write the picture: No such file or directory\n"
+    assert run.err.startswith("hetero_tf: no/split.png: could not write: No such file or directory; its folder does not")
 
 
 def test_export_of_an_unknown_level_leaves_nothing(folder):

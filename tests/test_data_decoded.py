@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from hetero_tf.base import npz
+from hetero_tf.base.npz import read_arrays
 from hetero_tf.data import decoded
 
 NAMES = ("x", "y")
@@ -89,7 +89,7 @@ def test_every_flip_and_cut_is_noticed(ask):
 
 def test_arrays_of_another_key_under_the_same_name_are_not_believed(ask):
     ask()
-    found = npz.read(decoded.FOLDER / "set-1.0.npz", [*NAMES, "seal"])
+    found = read_arrays(decoded.FOLDER / "set-1.0.npz", [*NAMES, "seal"])
     np.savez(decoded.FOLDER / "set-1.0.npz", **{**found, "y": found["y"] + 1})
     arrays, read = ask()
     assert read and arrays["y"].tolist() == [5, 6]
@@ -121,11 +121,11 @@ def test_a_cache_that_cannot_be_written_or_found_costs_nothing_else(ask, place, 
 
 def test_what_a_killed_process_left_is_swept_later(ask):
     decoded.FOLDER.mkdir()
-    for name, age in (("old.part", decoded.STALE + 9), ("new.part", 9)):
+    for name, age in ((".tmp-old", decoded.STALE + 9), (".tmp-new", 9)):
         (decoded.FOLDER / name).write_bytes(b"x")
         os.utime(decoded.FOLDER / name, (time.time() - age,) * 2)
     ask()
-    assert files() == ["new.part", "set-1.0.npz"]
+    assert files() == [".tmp-new", "set-1.0.npz"]
 
 
 def test_a_name_leads_nowhere_else(ask, tmp_path):

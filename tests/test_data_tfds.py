@@ -1,5 +1,6 @@
 """The TFDS loader on a tiny prepared set: order, damage, and what is said where a set is not there."""
 
+import os
 import shutil
 import time
 
@@ -228,6 +229,6 @@ def test_a_failed_download_gives_its_reason(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_into_memory_is_refused(prepared, monkeypatch):
-    monkeypatch.setattr(loader.npzfile.os, "sysconf", lambda name: 60)
+    monkeypatch.setattr(os, "sysconf", lambda name: 60)
     with pytest.raises(MemoryProblem, match="tiny/1.0.0, split train: needs 0.0 GiB"):
         loader.load(prepared, dataset="tiny")

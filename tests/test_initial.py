@@ -99,7 +99,7 @@ def test_a_fresh_name_that_is_no_variable_is_refused(read):
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):
-    with pytest.raises(BadInput, match="absent.npz: cannot be opened: No such file or directory"):
+    with pytest.raises(BadInput, match="absent.npz: could not read: No such file or directory"):
         initial.read(tmp_path / "absent.npz", VARIABLES)
 
 

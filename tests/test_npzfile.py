@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import BadInput, MemoryProblem
-from hetero_tf.base.npz import array_names, check_memory, read
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.base.npz import array_names, read_arrays
 
 
 def header(shape, descr="|u1"):
@@ -27,7 +28,7 @@ def zipped(path, content):
 def test_reads_what_numpy_wrote(tmp_path):
     arrays = {"x": np.arange(6, dtype=np.int16).reshape(2, 3), "y": np.asfortranarray(np.eye(3)), "z": np.zeros((0, 4))}
     np.savez_compressed(tmp_path / "a.npz", other=np.ones(1), **arrays)
-    found = read(tmp_path / "a.npz", ("x", "y", "z"))
+    found = read_arrays(tmp_path / "a.npz", ("x", "y", "z"))
     assert set(found) == {"x", "y", "z"}
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype
@@ -52,13 +53,13 @@ def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
         match=rf"array 'x.npy' must have the size that its header claims, {claim} bytes for "
         rf"uint8 .*\. Received: 2 bytes",
     ):
-        read(path, ["x"])
+        read_arrays(path, ["x"])
 
 
 def test_objects_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
     with pytest.raises(BadInput, match="array 'x.npy' holds Python objects, which could run code when read"):
-        read(tmp_path / "a.npz", ["x"])
+        read_arrays(tmp_path / "a.npz", ["x"])
 
 
 def test_what_does_not_fit_into_memory_is_refused(tmp_path):
@@ -70,29 +71,29 @@ def test_what_does_not_fit_into_memory_is_refused(tmp_path):
 def test_a_missing_array_is_named_with_those_there(tmp_path):
     np.savez(tmp_path / "a.npz", b=np.ones(1), a=np.ones(1))
     with pytest.raises(BadInput, match=r"a.npz: expected an array 'x'. Received: a, b$"):
-        read(tmp_path / "a.npz", ["x"])
+        read_arrays(tmp_path / "a.npz", ["x"])
 
 
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe", "a pipe"), ("/dev/zero", "a pipe, device")):
         with pytest.raises(BadInput, match=f"expected a file. Received: {what}"):
-            read(path, ["x"])
-    with pytest.raises(BadInput, match="none: cannot be opened: No such file"):
-        read(tmp_path / "none", ["x"])
+            read_arrays(path, ["x"])
+    with pytest.raises(BadInput, match="none: could not read: No such file"):
+        read_arrays(tmp_path / "none", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x93NUMPY\x01\x00"])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(BadInput, match="a.npz: cannot be read as an .npz file"):
-        read(tmp_path / "a.npz", ["x"])
+        read_arrays(tmp_path / "a.npz", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", header((2,))[:20], header((2,), "|zz") + b"12"])
 def test_damaged_members_are_refused(tmp_path, content):
     with pytest.raises(BadInput, match="a.npz: cannot be read as an .npz file"):
-        read(zipped(tmp_path / "a.npz", content), ["x"])
+        read_arrays(zipped(tmp_path / "a.npz", content), ["x"])
 
 
 def test_no_flip_or_cut_is_silent(tmp_path):
@@ -107,7 +108,7 @@ def test_no_flip_or_cut_is_silent(tmp_path):
             broken[place] ^= 1 << int(rng.integers(8))
         (tmp_path / "b.npz").write_bytes(broken)
         try:
-            found = read(tmp_path / "b.npz", ["x"])["x"]
+            found = read_arrays(tmp_path / "b.npz", ["x"])["x"]
         except BadInput as error:
             assert "b.npz: " in str(error)
             assert "\n" not in str(error)

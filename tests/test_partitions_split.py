@@ -300,7 +300,7 @@ def test_changed_files_are_refused(saved):
         np.savez(path, **(whole | changes))
         with pytest.raises(BadInput, match=told):
             Partition.load(path)
-    with pytest.raises(BadInput, match="none.npz: cannot be opened: No such file or directory"):
+    with pytest.raises(BadInput, match="none.npz: could not read: No such file or directory"):
         Partition.load(path.with_name("none.npz"))
 
 
@@ -319,9 +319,9 @@ def test_no_flip_of_a_saved_partition_is_silent(saved):
 
 def test_a_partition_that_cannot_be_written_leaves_nothing(saved, tmp_path):
     partition, path, _, _ = saved
-    with pytest.raises(DiskProblem, match="p.npz: could not write the partition: No such file"):
+    with pytest.raises(DiskProblem, match="p.npz: could not write: No such file"):
         partition.save(tmp_path / "none" / "p.npz")
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(DiskProblem, match="folder.npz: could not write the partition: Is a directory"):
+    with pytest.raises(DiskProblem, match="folder.npz: could not replace: Is a directory"):
         partition.save(tmp_path / "folder.npz")
     assert sorted(os.listdir(tmp_path)) == ["folder.npz", "p.npz"]

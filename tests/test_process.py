@@ -195,5 +195,5 @@ def test_weights_from_a_file_are_where_training_starts(tmp_path):
         assert (found[path] == (own if path.startswith("1_0_dense") else given)[path]).all()
     (tmp_path / "weights.npz").unlink()
     assert tiny.same(tiny.arrays(process.blank()), own)
-    with pytest.raises(BadInput, match="weights.npz: cannot be opened"):
+    with pytest.raises(BadInput, match="weights.npz: could not read"):
         process.initialize()

@@ -228,17 +228,17 @@ def test_files_that_are_no_recipes(tmp_path, monkeypatch):
         "comment": b"# x\n",
     }.items():
         (tmp_path / name).write_bytes(content)
-    assert refusal("folder") == "folder: is a folder; give a recipe file"
-    assert refusal("pipe") == "pipe: is not an ordinary file; give a recipe file"
-    assert refusal("/dev/zero") == "/dev/zero: is not an ordinary file; give a recipe file"
+    assert refusal("folder") == "folder: expected a file. Received: a folder"
+    assert refusal("pipe") == "pipe: expected a file. Received: a pipe, device or socket"
+    assert refusal("/dev/zero") == "/dev/zero: expected a file. Received: a pipe, device or socket"
     assert refusal("mnits") == "mnits: no such recipe; did you mean 'mnist'?"
     assert refusal("mnist/x").startswith("mnist/x: no such recipe")
-    assert refusal("a\0b") == "'a\\x00b': cannot be read; embedded null byte"
-    assert refusal("x" * 5000).endswith("cannot be read; File name too long")
+    assert refusal("a\0b").startswith("a\0b: no such recipe")
+    assert refusal("x" * 5000).startswith("x" * 200 + ": no such recipe")
     assert refusal("utf16") == "utf16: is UTF-16 text; save it as UTF-8"
     assert refusal("latin") == "latin: is not UTF-8 text (byte 9); save it as UTF-8"
     assert refusal("binary").startswith("binary: is not UTF-8 text")
-    assert refusal("large") == f"large: too large for a recipe; at most {LARGEST_FILE} bytes are allowed"
+    assert refusal("large") == f"large: has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"
     assert refusal("nul").startswith("nul:1:8: unreadable character U+0000; a recipe is plain text\n")
     assert refusal("empty").startswith("empty:1:1: empty; expected keys and values")
     assert refusal("comment").startswith("comment:1:1: empty; expected keys and values")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import BadInput
+from hetero_tf.base.files import Damaged
 from hetero_tf.store import metrics
-from hetero_tf.store.files import Damaged
 
 
 @pytest.fixture
@@ -95,3 +95,11 @@ def test_a_row_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
     for number in (1, 2):
         metrics.append(tmp_path / "m", {"round": number})
     assert synced == [(str(tmp_path / "m"), 1), (str(tmp_path), 1), (str(tmp_path / "m"), 2)]
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    """The system may take any part of a write; three bytes at a time must give the same row."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    metrics.append(tmp_path / "m.jsonl", {"round": 1, "loss": 0.25})
+    assert metrics.rows(tmp_path / "m.jsonl") == [{"round": 1, "loss": 0.25}]

@@ -1,1 +1,1 @@
-"""What every other room uses: errors, seeds, the registry of plug-ins, the console, threads and safe readers of files."""
+"""What every other room uses: errors, seeds, the registry of plug-ins, the console, threads and files."""

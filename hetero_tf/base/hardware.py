@@ -4,6 +4,9 @@ import contextlib
 import gc
 import os
 import sys
+from pathlib import Path
+
+from hetero_tf.base.errors import MemoryProblem
 
 # At a batch of 10 a kernel is too small to split.
 KERNEL_THREADS = 1
@@ -42,6 +45,20 @@ def _no_collection():
         gc.freeze()
     finally:
         gc.enable()
+
+
+def check_memory(path: Path | str, size: int) -> None:
+    """Refuses `size` bytes, read from `path`, that do not fit into half of this machine's memory.
+
+    Raises:
+        MemoryProblem: They do not fit.
+    """
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if size > limit:
+        raise MemoryProblem(
+            f"{path}: needs {size / 2**30:.1f} GiB, but half of this machine's memory is "
+            f"{limit / 2**30:.1f} GiB; use fewer or smaller examples"
+        )
 
 
 def cores():

@@ -2,16 +2,16 @@
 
 import contextlib
 import math
-import os
-import stat
 import zipfile
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal
+from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.files import opened
+from hetero_tf.base.hardware import check_memory
 
 
-def read(path, names):
+def read_arrays(path, names):
     """Reads named arrays of a .npz file.
 
     Args:
@@ -26,7 +26,7 @@ def read(path, names):
         MemoryProblem: The arrays need more than the memory of this machine.
         DiskProblem: The operating system refused to read.
     """
-    with _opened(path) as (archive, members):
+    with _archive(path) as (archive, members):
         for name in names:
             if name not in members:
                 received = ", ".join(sorted(members)) or "none"
@@ -36,47 +36,26 @@ def read(path, names):
 
 
 def array_names(path):
-    """Sorted names of the arrays of a .npz file; raises what `read` raises."""
-    with _opened(path) as (_, members):
+    """Sorted names of the arrays of a .npz file; raises what `read_arrays` raises."""
+    with _archive(path) as (_, members):
         return sorted(members)
 
 
 @contextlib.contextmanager
-def _opened(path):
+def _archive(path):
     """The archive and {array name: member name}; whatever goes wrong inside becomes a sentence."""
-    check_regular(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive, {name.removesuffix(".npy"): name for name in archive.namelist()}
-    except (Refusal, MemoryError):
-        raise
-    except OSError as error:
-        raise DiskProblem(f"{path}: cannot be read: {error.strerror or error}") from error
-    # Crafted bytes make the zip and npy readers fail in many ways: BadZipFile, struct.error, SyntaxError...
-    except Exception as error:
-        reason = str(error).split("\n")[0] or type(error).__name__
-        raise BadInput(f"{path}: cannot be read as an .npz file, it is damaged or something else: {reason}") from error
-
-
-def check_regular(path):
-    """Refuses folders, pipes and devices: reading a pipe waits for ever and /dev/zero never ends."""
-    try:
-        kind = os.stat(path).st_mode
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be opened: {error.strerror}") from error
-    if not stat.S_ISREG(kind):
-        what = "a folder" if stat.S_ISDIR(kind) else "a pipe, device or socket"
-        raise BadInput(f"{path}: expected a file. Received: {what}")
-
-
-def check_memory(path, size):
-    """Refuses `size` bytes that do not fit into half of this machine's memory."""
-    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    if size > limit:
-        raise MemoryProblem(
-            f"{path}: needs {size / 2**30:.1f} GiB, but half of this machine's memory is "
-            f"{limit / 2**30:.1f} GiB; use fewer or smaller examples"
-        )
+    with opened(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                yield archive, {name.removesuffix(".npy"): name for name in archive.namelist()}
+        except (Refusal, MemoryError, OSError):
+            raise
+        # Crafted bytes make the zip and npy readers fail in many ways: BadZipFile, struct.error, SyntaxError...
+        except Exception as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
+            raise BadInput(
+                f"{path}: cannot be read as an .npz file, it is damaged or something else: {reason}"
+            ) from error
 
 
 def _member(path, archive, name):

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
@@ -17,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import __version__
-from hetero_tf.base import npz
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import DiskProblem, Refusal
+from hetero_tf.base.files import TEMPORARY, replacing
+from hetero_tf.base.npz import read_arrays
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets are read in less than a second, and larger ones would take much of a disk.
@@ -70,7 +70,7 @@ def _seal(key, arrays):
 def _recall(path, key, names):
     """The kept arrays, or None if there are none for this key."""
     with contextlib.suppress(Refusal, OSError, MemoryError):
-        found = npz.read(path, [*names, "seal"])
+        found = read_arrays(path, [*names, "seal"])
         if np.array_equal(found.pop("seal"), _seal(key, found)):
             return found
     return None
@@ -78,16 +78,10 @@ def _recall(path, key, names):
 
 def _keep(path, key, arrays):
     """Writes arrays in one step; a disk that is full or read-only costs the next start its seconds, nothing else."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, DiskProblem):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for part in path.parent.glob("*.part"):
-            if time.time() - part.stat().st_mtime > STALE:
-                part.unlink()
-        descriptor, part = tempfile.mkstemp(".part", dir=path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                np.savez(file, seal=_seal(key, arrays), **arrays)
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(part)
-            raise
+        for draft in path.parent.glob(f"{TEMPORARY}*"):
+            if time.time() - draft.stat().st_mtime > STALE:
+                draft.unlink()
+        with replacing(path) as file:
+            np.savez(file, seal=_seal(key, arrays), **arrays)

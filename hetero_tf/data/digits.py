@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.npz import read
+from hetero_tf.base.npz import read_arrays
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
 
@@ -31,7 +31,7 @@ def load(data_dir, *, size: int = 8, channels: int = 1):
     check_count("size", size, 8, 256)
     if channels not in (1, 3):
         raise BadInput(f"`channels` must be 1 or 3. Received: channels={channels}")
-    data = read(FILE, ("images", "labels"))
+    data = read_arrays(FILE, ("images", "labels"))
     images = np.repeat(enlarge(data["images"], size)[..., None], channels, axis=-1)
     labels = data["labels"].astype(np.int32)
     return Dataset(

@@ -1,11 +1,13 @@
 """FEMNIST: handwritten characters with their writers, from the JSON files that LEAF's scripts make."""
 
 import json
+import os
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.base.npz import check_memory, check_regular
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.files import opened
+from hetero_tf.base.hardware import check_memory
 from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.files import find
@@ -92,17 +94,14 @@ def _read(files):
 
 def _document(file):
     """The JSON of a file."""
-    check_regular(file)
-    check_memory(file, GROWTH * file.stat().st_size)
-    try:
-        with open(file, encoding="utf-8") as opened:
-            return json.load(opened)
-    except OSError as error:
-        raise DiskProblem(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(
-            f"{file}: cannot be read as JSON, it is damaged or something else: {str(error).splitlines()[0]}"
-        ) from error
+    with opened(file) as content:
+        check_memory(file, GROWTH * os.fstat(content.fileno()).st_size)
+        try:
+            return json.load(content)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(
+                f"{file}: cannot be read as JSON, it is damaged or something else: {str(error).splitlines()[0]}"
+            ) from error
 
 
 def _writers(file, document):

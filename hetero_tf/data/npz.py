@@ -3,7 +3,7 @@
 import numpy as np
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.npz import array_names, read
+from hetero_tf.base.npz import array_names, read_arrays
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.files import find
 
@@ -30,7 +30,7 @@ def load(data_dir, *, path: str, classes: int | None = None):
         MemoryProblem: The arrays do not fit into memory.
     """
     file = find(data_dir, path, "path")
-    data = read(file, [*NAMES, *(set(OWNERS) & set(array_names(file)))])
+    data = read_arrays(file, [*NAMES, *(set(OWNERS) & set(array_names(file)))])
     train, test = (_split(file, data, part) for part in ("train", "test"))
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.y):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.npz import check_memory
+from hetero_tf.base.hardware import check_memory
 from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.words import check_count

@@ -5,8 +5,8 @@ import zlib
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.base.npz import check_regular
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.files import opened
 from hetero_tf.data.dataset import Dataset, Split
 
 UNKNOWN, END = "<ukn>", "<eos>"
@@ -23,17 +23,19 @@ def read_words(path):
         BadInput: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, more than 1 GiB, or no word.
         DiskProblem: The operating system refused to read.
     """
-    check_regular(path)
-    opened = gzip.open if str(path).endswith(".gz") else open
+    with opened(path) as file:
+        return _words(path, gzip.open(file) if str(path).endswith(".gz") else file)
+
+
+def _words(path, file):
     words, number, size = [], 0, 0
     try:
-        with opened(path, "rb") as file:
-            # readline with a limit: a small gzip file may unpack to a line larger than memory.
-            while line := file.readline(LONGEST_LINE + 1):
-                number, size = number + 1, size + len(line)
-                _check_line(path, number, line, size)
-                words += line.decode("utf-8-sig" if number == 1 else "utf-8").split()
-                words.append(END)
+        # readline with a limit: a small gzip file may unpack to a line larger than memory.
+        while line := file.readline(LONGEST_LINE + 1):
+            number, size = number + 1, size + len(line)
+            _check_line(path, number, line, size)
+            words += line.decode("utf-8-sig" if number == 1 else "utf-8").split()
+            words.append(END)
     except UnicodeDecodeError as error:
         raise BadInput(
             f"{path}:{number}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x} "
@@ -41,8 +43,6 @@ def read_words(path):
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInput(f"{path}: damaged gzip file after line {number}: {error}; fetch it again") from error
-    except OSError as error:
-        raise DiskProblem(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(words) == number:
         raise BadInput(f"{path}: expected text. Received: an empty file or blank lines only")
     return words

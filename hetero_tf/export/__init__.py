@@ -17,10 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf import __version__
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import images, text
-from hetero_tf.store import files, plain_json
+from hetero_tf.store import plain_json
 
 ABOUT, README, VERSION = "export.json", "README.txt", "1"
 OLD = ".old-"
@@ -157,7 +158,7 @@ def _write_about(draft, about, readme):
     files.write_new(draft / README, (warning + readme).encode())
     digests = {}
     for path in sorted(path for path in draft.rglob("*") if path.is_file()):
-        with files.reading(path), open(path, "rb") as file:
+        with files.opened(path) as file:
             digests[path.relative_to(draft).as_posix()] = hashlib.sha256(file.read()).hexdigest()
             # TensorFlow does not wait for the disk, but the rename must not come before the contents.
             os.fsync(file.fileno())

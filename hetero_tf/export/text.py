@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.words import END
-from hetero_tf.store import files
 
 MASK = "<mask>"
 TOP = 5

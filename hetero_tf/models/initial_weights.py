@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hetero_tf.base import npz
 from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.npz import array_names, read_arrays
 
 
 def read(path, variables, fresh=()):
@@ -23,11 +23,11 @@ def read(path, variables, fresh=()):
     Raises:
         BadInput: The file is damaged, lacks a variable or has one too many; a shape, dtype or value is wrong; or a
             name of `fresh` begins no path.
-        MemoryProblem, DiskProblem: See `npz.read`.
+        MemoryProblem, DiskProblem: See `read_arrays`.
     """
     _check_fresh(fresh, variables)
     wanted = {variable.path: variable for variable in variables if not _begins(fresh, variable.path)}
-    held = set(npz.array_names(path))
+    held = set(array_names(path))
     missing = [name for name in wanted if name not in held]
     if missing:
         raise BadInput(
@@ -40,7 +40,7 @@ def read(path, variables, fresh=()):
             f"{path}: every array must be a variable of the model; {_some(unknown)} unknown"
             f"{did_you_mean(unknown[0], wanted)}"
         )
-    found = npz.read(path, list(wanted))
+    found = read_arrays(path, list(wanted))
     return {name: _fitting(path, name, found[name], variable) for name, variable in wanted.items()}
 
 

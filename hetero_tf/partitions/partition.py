@@ -2,16 +2,14 @@
 
 import functools
 import hashlib
-import io
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.base.npz import read
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.files import replacing
+from hetero_tf.base.npz import read_arrays
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_distances
 
@@ -92,9 +90,8 @@ class Partition:
         Raises:
             DiskProblem: The operating system refused to write.
         """
-        packed = io.BytesIO()
-        np.savez_compressed(packed, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_flat(self))
-        write_whole(path, packed.getbuffer(), "partition")
+        with replacing(path) as file:
+            np.savez_compressed(file, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_flat(self))
 
     @classmethod
     def load(cls, path):
@@ -103,7 +100,7 @@ class Partition:
         Raises:
             BadInput: The file is missing, damaged, changed, or something else.
         """
-        data = read(path, NAMES)
+        data = read_arrays(path, NAMES)
         expected = dict.fromkeys(NAMES[:4], (1, np.int32)) | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
         for name, (axes, dtype) in expected.items():
             if data[name].ndim != axes or data[name].dtype != dtype:
@@ -139,21 +136,6 @@ def label_mask(labels, shares, classes):
         found = labels[shares.ids[first : first + block]]
         mask[owners[first : first + block].reshape(-1, *[1] * (found.ndim - 1)), found] = True
     return mask
-
-
-def write_whole(path, content, what):
-    """Writes bytes as a file that is whole or not there; `what` it is, for the message of the `DiskProblem`."""
-    path = Path(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(draft, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise DiskProblem(f"{path}: could not write the {what}: {error.strerror}") from error
 
 
 def check_clients(clients, examples):

@@ -9,9 +9,10 @@ import hashlib
 import os
 
 from hetero_tf import recipe as recipes
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.store import environment, files, metrics, sealed
+from hetero_tf.store import environment, metrics, sealed
 
 SEALED = ("recipe", "environment", "metrics", "last", "best", "spent")
 
@@ -49,7 +50,7 @@ def known(run):
 
 def seal(run, recipe, facts):
     """What the next sealed state shall say about its run, as a dict for its `info`."""
-    data = files.read(run.metrics, metrics.LIMIT)
+    data = files.read_bytes(run.metrics, metrics.LIMIT)
     rows = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     return {"recipe": recipe.source, "environment": facts, "metrics": rows}
 
@@ -146,7 +147,7 @@ def cut_metrics(run, before, say):
     if not os.path.lexists(run.metrics):
         say(f"note: {run.metrics} is gone; the rows up to round {before['round']} are lost")
         return
-    data = files.read(run.metrics, metrics.LIMIT)
+    data = files.read_bytes(run.metrics, metrics.LIMIT)
     kept = data[: before["metrics"]["bytes"]]
     if hashlib.sha256(kept).hexdigest() != before["metrics"]["sha256"]:
         raise files.Damaged(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.store.files import Damaged
+from hetero_tf.base.files import Damaged
 
 DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
 # Zip and npy headers of one array; a file may be larger than its arrays by this much per array and not more.

@@ -7,7 +7,8 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from hetero_tf.store import files, plain_json
+from hetero_tf.base import files
+from hetero_tf.store import plain_json
 
 PACKAGES = {
     "tensorflow": "tensorflow",
@@ -63,18 +64,6 @@ def processor(cpuinfo):
     listed = facts.get("flags", facts.get("Features", "")).split()
     flags = " ".join(sorted(filter(VECTOR.match, listed)))
     return facts.get("model name", platform.machine()), hashlib.sha256(flags.encode()).hexdigest()[:16]
-
-
-def load(path):
-    """The environment in a file that `save` wrote.
-
-    Raises:
-        Damaged: Missing, or not a dict of dicts where one is expected.
-    """
-    facts = plain_json.parse(files.read(path, plain_json.LIMIT), path)
-    if not isinstance(facts, dict) or not all(isinstance(facts.get(name), dict) for name in SECTIONS):
-        raise files.Damaged(f"{path}: is not an environment, expected a dict with {', '.join(SECTIONS)}")
-    return facts
 
 
 def save(path, facts):

@@ -3,9 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
+from hetero_tf.base.files import Damaged
 from hetero_tf.store import plain_json
 from hetero_tf.store.arrays import DTYPES, OVERHEAD, Spec
-from hetero_tf.store.files import Damaged
 
 NAME = "MANIFEST.json"
 FORMAT = "hetero_tf sealed folder 1"

@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
-from hetero_tf.store import files, plain_json
-from hetero_tf.store.files import Damaged
+from hetero_tf.base.files import Damaged
+from hetero_tf.store import plain_json
 
 LIMIT = 2**30
 
@@ -56,7 +57,10 @@ def rows(path):
 
 def _append_whole(descriptor, line, size):
     try:
-        files.write_all(descriptor, line)
+        rest = memoryview(line)
+        # One call to the system may write only a part, for example when the disk is nearly full.
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     except OSError:
         # Half a row would swallow the next one.
@@ -76,4 +80,4 @@ def _has_round(row):
 
 
 def _content(path):
-    return files.read(path, LIMIT) if os.path.lexists(path) else b""
+    return files.read_bytes(path, LIMIT) if os.path.lexists(path) else b""

@@ -5,7 +5,7 @@ import math
 import re
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.store.files import Damaged
+from hetero_tf.base.files import Damaged
 
 LIMIT = 4 * 2**20
 DEPTH = 32
@@ -39,7 +39,7 @@ def parse(data, where):
         Damaged: Too large, too deep, not UTF-8, not JSON, NaN or infinite, or one key twice.
     """
     if len(data) > LIMIT:
-        raise Damaged(f"{where}: has {len(data)} bytes, at most {LIMIT} expected")
+        raise Damaged(f"{where}: has {len(data)} bytes, at most {LIMIT} are allowed")
     try:
         text = data.decode()
         # The parser recurses, so depth is measured on the text before it runs.

@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, Locked
-from hetero_tf.store import files, sealed
+from hetero_tf.store import sealed
 
 LOCK = "run.lock"
 RECIPE = "recipe.yaml"
@@ -46,16 +47,6 @@ class RunFolder:
         """Whether `recipe.yaml` is there, so that a run is resumed instead of begun."""
         return self.recipe.is_file()
 
-    def start(self, recipe):
-        """Writes the resolved recipe (text); from here on the folder holds a run. Needs the lock.
-
-        Raises:
-            BadInput: It holds one already.
-        """
-        if self.started:
-            raise BadInput(f"{self.path}: already holds a run; choose a new run folder")
-        files.write_atomic(self.recipe, recipe.encode())
-
     def read_recipe(self):
         """The recipe's text, for a reader of a finished or running run.
 
@@ -64,10 +55,7 @@ class RunFolder:
         """
         if not self.started:
             raise BadInput(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
-        try:
-            return files.read(self.recipe, RECIPE_LIMIT).decode()
-        except UnicodeDecodeError as error:
-            raise files.Damaged(f"{self.recipe}: is not UTF-8 text: {error}") from error
+        return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
     @contextlib.contextmanager
     def lock(self):

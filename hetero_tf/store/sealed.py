@@ -11,10 +11,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem
-from hetero_tf.store import files, manifest, plain_json
+from hetero_tf.base.files import Damaged
+from hetero_tf.store import manifest, plain_json
 from hetero_tf.store.arrays import decode, encode, require
-from hetero_tf.store.files import Damaged
 
 OLD = ".old-"
 _ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
@@ -120,7 +121,7 @@ def read(path, expect=None, optional=()):
     with files.reading(path):
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        listed = manifest.parse(files.read(path / manifest.NAME, plain_json.LIMIT, folder), path / manifest.NAME)
+        listed = manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT, folder), path / manifest.NAME)
         if listed.round != _number(path.name)[0]:
             raise Damaged(f"{path}: its manifest is that of round {listed.round}")
         if expect is not None:
@@ -174,7 +175,7 @@ def _fill(temporary, contents, sealing):
 
 
 def _verified(path, name, listed, folder):
-    data = files.read(path / name, listed.files[name][0], folder)
+    data = files.read_bytes(path / name, listed.files[name][0], folder)
     manifest.verify(data, name, listed, path / name)
     return data
 

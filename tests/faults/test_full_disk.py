@@ -18,7 +18,7 @@ from hetero_tf.store.run_folder import RunFolder
 HOLD = """
 import os, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
-from hetero_tf.errors import Refusal
+from hetero_tf.base.errors import Refusal
 from hetero_tf.store.run_folder import RunFolder
 try:
     with RunFolder(sys.argv[2]).lock():
@@ -110,7 +110,7 @@ def test_read_only_file_system(tmp_path):
 
 
 def test_vanished_run_folder(tmp_path):
-    with pytest.raises(DiskProblem, match="checkpoints: could not create: No such file.*the folder has vanished"):
+    with pytest.raises(DiskProblem, match="checkpoints: could not create: No such file.*its folder does not exist"):
         harness.fill(tmp_path / "gone" / "checkpoints", [1])
     assert os.listdir(tmp_path) == []
 

@@ -1,0 +1,187 @@
+"""Reading and writing files: whole and on the disk, or one sentence about what is in the way."""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from hetero_tf.base.errors import BadInput, DiskProblem
+
+TEMPORARY = ".tmp-"
+
+ADVICE = {
+    errno.ENOSPC: "free some space and run the same command again",
+    errno.EDQUOT: "free some of your quota and run the same command again",
+    errno.EFBIG: "raise the file size limit (`ulimit -f`) and run the same command again",
+    errno.EROFS: "choose a folder that can be written",
+    errno.EACCES: "choose a folder that you may write, or change its permissions",
+    errno.EPERM: "choose a folder that you may write, or change its permissions",
+    errno.ENOENT: "its folder does not exist: make it or choose another one",
+    errno.EIO: "check the disk, then run the same command again",
+}
+# The file itself is missing or broken. Any other error may pass by itself, so it must not cost a saved round.
+BROKEN = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENAMETOOLONG}
+
+
+class Damaged(BadInput):
+    """A file is missing, is no regular file, or does not hold what it must hold."""
+
+
+def explain(path: Path | str, doing: str, error: OSError) -> str:
+    """Says in one sentence which file it was, what was tried, what the system answered, and what helps."""
+    advice = ADVICE.get(error.errno, "check the path and the disk")
+    return f"{path}: could not {doing}: {error.strerror or error}; {advice}"
+
+
+@contextlib.contextmanager
+def disk(path: Path | str, doing: str) -> Iterator[None]:
+    """Turns an OSError of the block into a `DiskProblem`; `doing` is a verb such as "write"."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskProblem(explain(path, doing, error)) from error
+
+
+@contextlib.contextmanager
+def creating(path: Path | str) -> Iterator[BinaryIO]:
+    """Opens a file that must not exist yet for writing bytes; when the block ends, they are on the disk."""
+    with open(path, "xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_new(path: Path | str, data: bytes | memoryview) -> None:
+    """Writes a file that must not exist yet, and waits until it is on the disk.
+
+    Raises:
+        DiskProblem: A file or link of that name exists, or the system refused.
+    """
+    with disk(path, "write"), creating(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path | str) -> Iterator[BinaryIO]:
+    """Opens a file for writing bytes that takes the place of `path` when the block ends.
+
+    After any crash `path` holds its old bytes or all of the new ones. A link of that name is replaced, not followed.
+
+    Raises:
+        DiskProblem: The system refused; the old file is untouched.
+    """
+    path = Path(path)
+    # The process id keeps two programs that write the same file from writing into each other's draft.
+    draft = path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}")
+    remove(draft)
+    try:
+        with disk(path, "write"), creating(draft) as file:
+            yield file
+        with disk(path, "replace"):
+            os.rename(draft, path)
+    except BaseException:
+        discard(draft)
+        raise
+    sync_folder(path.parent)
+
+
+def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
+    """Replaces the content of a file in one step; see `replacing`."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+def sync_folder(path: Path | str) -> None:
+    """Waits until the names in a folder are on the disk."""
+    with disk(path, "write"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some network file systems have no fsync for folders; there a rename is durable by itself.
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: Path | str) -> None:
+    """Removes a file, a link (not its target) or a whole folder; it is fine if nothing is there."""
+    with disk(path, "remove"), contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def discard(path: Path | str) -> None:
+    """Removes what a failed write left, as `remove`; a second problem must not hide the first one."""
+    with contextlib.suppress(DiskProblem):
+        remove(path)
+
+
+@contextlib.contextmanager
+def reading(path: Path | str) -> Iterator[None]:
+    """Turns an OSError of the block into `Damaged` when the file itself is at fault, else into `DiskProblem`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Damaged(f"{path}: is a symbolic link, which is not followed") from error
+        kind = Damaged if error.errno in BROKEN else DiskProblem
+        raise kind(f"{path}: could not read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def opened(path: Path | str, folder: int | None = None, follow: bool = True) -> Iterator[BinaryIO]:
+    """Opens a regular file for reading bytes.
+
+    Args:
+        path: Path of the file.
+        folder: Descriptor of the folder that holds it, so that swapping the folder for a link changes nothing.
+        follow: Whether a symbolic link is followed; if not, it is refused.
+
+    Raises:
+        Damaged: It is missing, a folder, a pipe, a device or a link, or cannot be read by its own fault.
+        DiskProblem: The system refused for another reason.
+    """
+    # O_NONBLOCK: opening a pipe must not wait for a writer that never comes.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with reading(path):
+        descriptor = os.open(path if folder is None else Path(path).name, flags, dir_fd=folder)
+        try:
+            kind = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(kind):
+                received = "a folder" if stat.S_ISDIR(kind) else "a pipe, device or socket"
+                raise Damaged(f"{path}: expected a file. Received: {received}")
+            with open(descriptor, "rb", closefd=False) as file:
+                yield file
+        finally:
+            os.close(descriptor)
+
+
+def read_bytes(path: Path | str, limit: int, folder: int | None = None, follow: bool = False) -> bytes:
+    """Returns the bytes of a regular file; a file above `limit` bytes is refused before memory is taken.
+
+    Raises:
+        Damaged, DiskProblem: As for `opened`; also `Damaged` for a file that is too large.
+    """
+    with opened(path, folder, follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise Damaged(f"{path}: has {size} bytes, at most {limit} are allowed")
+        return file.read(size)
+
+
+def decode(content: bytes, path: Path | str) -> str:
+    """Returns bytes as text; drops a UTF-8 byte order mark, and raises `Damaged` for other encodings."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Damaged(f"{path}: is UTF-16 text; save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
