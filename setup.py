@@ -25,7 +25,11 @@ REQUIRED = [
     "tensorflow-datasets>=4.9.7",
 ]
 PLOT = ["matplotlib>=3.8"]
-EXTRAS = {"gpu": ["tensorflow[and-cuda]>=2.20"], "plot": PLOT, "test": ["pytest>=8.0", *PLOT]}
+EXTRAS = {
+    "gpu": ["tensorflow[and-cuda]>=2.20"],
+    "plot": PLOT,
+    "test": ["mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12", *PLOT],
+}
 
 setup(
     name="hetero_tf",

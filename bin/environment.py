@@ -47,7 +47,7 @@ def take_lock(venv):
             "in the checkout, or move it away."
         )
     venv.mkdir(exist_ok=True)
-    lock = open(venv / "setup.lock", "a")
+    lock = open(venv / "setup.lock", "a")  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

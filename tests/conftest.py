@@ -1,13 +1,11 @@
-"""What holds for every test: no GPU, quiet TensorFlow, the same threads everywhere; and how processes share the files.
+"""What holds for every test: no GPU, quiet TensorFlow, the same threads everywhere; and which tests are left out.
 
 All settings go through environment variables, set before any test imports TensorFlow: a test that does not need
 TensorFlow does not pay for it, and programs that a test starts inherit the same.
 """
 
-import itertools
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -25,40 +23,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser):
-    """`--claims FOLDER`: for processes side by side, each of which takes the next file that no other has begun."""
-    parser.addoption("--claims", type=Path, help="empty folder in which processes say which test files they have begun")
+    """`--all`: the long tests too."""
+    parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
 
 
-def pytest_runtestloop(session):
-    """Runs the files that no other process has claimed; whole files, since their tests share what is long to build."""
-    claims = session.config.getoption("--claims")
-    if claims is None:
-        return None
-    for path, items in itertools.groupby(session.items, key=lambda item: item.path):
-        if _claimed(claims, path):
-            items = list(items)
-            for item, following in zip(items, [*items[1:], None]):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if stop := session.shouldfail or session.shouldstop:
-                    raise session.Interrupted(stop)
-    return True
-
-
-def _claimed(claims, path):
-    """Whether this process is the first to ask for a file."""
-    try:
-        (claims / "-".join(path.relative_to(Path(__file__).parent).parts)).mkdir()
-    except FileExistsError:
-        return False
-    return True
-
-
-def pytest_collection_modifyitems(items):
-    """Leaves out the tests marked `gpu` where no GPU is to be seen."""
-    if os.environ["CUDA_VISIBLE_DEVICES"] in ("", "-1"):
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="CUDA_VISIBLE_DEVICES hides the GPU"))
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests marked `long` without --all, and those marked `gpu` where no GPU is to be seen."""
+    hidden = os.environ["CUDA_VISIBLE_DEVICES"] in ("", "-1")
+    reasons = {
+        "long": None if config.getoption("--all") else "takes long: --all runs it",
+        "gpu": "CUDA_VISIBLE_DEVICES hides the GPU" if hidden else None,
+    }
+    for item in items:
+        for name, reason in reasons.items():
+            if reason and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

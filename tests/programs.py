@@ -46,7 +46,7 @@ def environment(**extra):
 
 def command(*arguments, **options):
     """Runs `python -m hetero_tf` to its end."""
-    options = {"capture_output": True, "text": True, "timeout": 120, "env": environment(), **options}
+    options = {"capture_output": True, "text": True, "timeout": 600, "env": environment(), **options}
     return subprocess.run([sys.executable, "-m", "hetero_tf", *map(str, arguments)], **options)
 
 
@@ -87,7 +87,7 @@ class Run:
     def alive(self):
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
-    def until(self, condition, seconds=60):
+    def until(self, condition, seconds=600):
         """Waits for `condition()`, or for the end of the program; says whether the condition holds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -150,7 +150,7 @@ class Programs:
 
     def close(self):
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=600)
         self._process.stdout.close()
 
 

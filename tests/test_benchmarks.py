@@ -25,7 +25,7 @@ def test_round_benchmark_prints_one_json_line():
         "--evaluate",
         "--json",
     ]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["traces"] == 1 and found["levels"] == "a-c" and found["steps"] > 0
@@ -38,7 +38,7 @@ def test_round_benchmark_prints_one_json_line():
 
 def test_operations_of_a_step_add_up_to_about_its_time():
     command = [sys.executable, "benchmarks/operations.py", "--recipe", "tiny/digits", "--levels", "c", "--json"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     names = [row["operation"] for row in found["operations"]]
@@ -70,7 +70,7 @@ def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
         "client.epochs=2",
         "--json",
     ]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["recipe"], found["examples"]) == ("tiny/digits", 4)

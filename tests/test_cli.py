@@ -228,7 +228,7 @@ def test_help_and_refusals_do_not_wait_for_tensorflow():
         "('--help', '--recipe=digitz')]; print(codes, {'tensorflow', 'keras'} & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=programs.environment()
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, env=programs.environment()
     )
     assert done.stdout.splitlines()[-1] == "[0, 2] set()"
 
@@ -309,7 +309,7 @@ def test_a_reader_that_leaves_is_not_a_crash(folder):
     )
     assert run.stdout.readline() == "data: synthetic images (seed 0)\n"
     run.stdout.close()
-    assert run.stderr.read() == "" and run.wait(timeout=60) == 0
+    assert run.stderr.read() == "" and run.wait(timeout=600) == 0
     assert [json.loads(line)["round"] for line in (folder / "run" / "metrics.jsonl").open()] == [1, 2, 3]
 
 

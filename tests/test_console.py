@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hetero_tf.base import console as module
-from hetero_tf.base.console import Console, age, duration, engine, figures
+from hetero_tf.base.console import Console, age, duration, engine_lines, figures
 
 
 def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
@@ -113,7 +113,7 @@ def test_the_age_counts_from_the_start_of_the_process_not_of_python():
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[1],
-        timeout=60,
+        timeout=600,
     )
     assert 0.3 <= float(found.stdout) < 60, found.stderr
 
@@ -126,7 +126,8 @@ def test_without_proc_the_age_counts_from_the_import(monkeypatch, stat):
         return stat
 
     monkeypatch.setattr(Path, "read_text", read)
-    assert age() == pytest.approx(time.monotonic() - module.IMPORTED, abs=1)
+    before = time.monotonic() - module.IMPORTED
+    assert before <= age() <= time.monotonic() - module.IMPORTED
 
 
 REPORT = {
@@ -163,7 +164,7 @@ REPORT = {
     ],
 )
 def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
-    assert engine({**REPORT, **change}) == text
+    assert engine_lines({**REPORT, **change}) == text
 
 
 def test_a_line_shows_what_a_person_compares():

@@ -29,12 +29,12 @@ def run(tmp_path):
     path = f"{tmp_path}:{programs.ROOT}"
 
     def start(*lines):
-        script = "\n".join(["import gc, os, sys", "from hetero_tf import hardware", *lines])
+        script = "\n".join(["import gc, os, sys", "from hetero_tf.base import hardware", *lines])
         done = subprocess.run(
             [sys.executable, "-c", script],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             env=programs.environment(PYTHONPATH=path),
         )
         assert done.returncode == 0, done.stderr

@@ -85,7 +85,7 @@ def test_every_client_stands_at_its_place_with_its_work():
     for _ in range(50):
         sizes = rng.integers(1, 4, 3).tolist()
         rounds = []
-        for number in range(3):
+        for _ in range(3):
             work = [np.resize(array, (5, *array.shape[1:])) for array in drawn(rng)]
             rounds.append(plan(rng.integers(0, 3, 5), work, rng.permutation(20)[:5]))
         packed = pack_rounds(rounds, sizes, range(3))

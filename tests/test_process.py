@@ -144,7 +144,7 @@ def test_bytes_and_operations_of_a_round_are_counted():
     process = dense()
     _, row = process.next(process.initialize(), [0, 1, 3])
     plan = process.plan(0, [0, 1, 3])
-    per_level = [work for work in accounting.client_costs(process)]
+    per_level = list(accounting.client_costs(process))
     assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
     assert process.step_examples(plan).sum(axis=1).tolist() == process.examples(plan).tolist()
     assert row["flops"] == sum(

@@ -65,10 +65,9 @@ def test_lock_sweeps_the_round_folders_too(tmp_path):
 
 def test_second_lock_is_refused_and_names_the_holder(tmp_path):
     run = RunFolder(tmp_path)
-    with run.lock():
-        with pytest.raises(Locked, match=f"process {os.getpid()} works on this run folder; wait for it, stop it, or"):
-            with run.lock():
-                pass
+    told = f"process {os.getpid()} works on this run folder; wait for it, stop it, or"
+    with run.lock(), pytest.raises(Locked, match=told), run.lock():
+        pass
     with run.lock():
         pass
 

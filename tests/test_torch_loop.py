@@ -11,7 +11,7 @@ SCRIPT = CHECKOUT / "benchmarks" / "torch_loop.py"
 def test_without_torch_it_says_how_to_install_it():
     # An entry of None makes the import fail, also where somebody has PyTorch.
     hide = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", hide, str(SCRIPT)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", hide, str(SCRIPT)], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "

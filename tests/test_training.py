@@ -33,7 +33,7 @@ def test_several_rounds_a_call_give_the_same_weights(train, tmp_path):
 
 @pytest.mark.parametrize(("metric", "sign"), [("global_accuracy", 1), ("global_loss", -1), ("local_loss", -1)])
 def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metric, sign):
-    text = RECIPE.replace("batch_size: 40}", "batch_size: 40, best: %s}" % metric)
+    text = RECIPE.replace("batch_size: 40}", f"batch_size: 40, best: {metric}}}")
     summary, _ = train(tmp_path, text, "rounds=6", "optimizer.learning_rate=0.4")
     found = runs.rows(tmp_path)
     best = max(found, key=lambda row: (sign * row[metric], -row["round"]))

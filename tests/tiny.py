@@ -12,6 +12,8 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.process import learning_process
+from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.stack import Stack, StageModels
 
 CLASSES, WORDS = 9, 13
 COMMON = """
@@ -67,8 +69,6 @@ model:
 )
 DROPOUT_IMAGES = IMAGES.replace("ReLU]", "ReLU, SpatialDropout2D: {rate: 0.25}, Dropout: {rate: 0.5}]")
 DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").replace("heads: 2", "heads: 2, dropout: 0.5")
-from hetero_tf.rounds.routed_model import RoutedModel
-from hetero_tf.rounds.stack import Stack, StageModels
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):

@@ -37,9 +37,7 @@ def test_every_option_is_documented():
     for name in registry.names("schedules"):
         options = registry.options("schedules", name)
         assert all(option.doc for option in options.values())
-        assert {option for option in options if options[option].required} == {
-            option for option in OPTIONS.get(name, {})
-        }
+        assert {option for option in options if options[option].required} == set(OPTIONS.get(name, {}))
 
 
 def test_steps_fall_after_as_many_rounds_as_given():

@@ -59,7 +59,7 @@ def command(folder, first, last, size=SIZE):
 def run(arguments, **options):
     """Runs a command to its end in a plain environment. One BLAS thread: the trace must not depend on a race."""
     environment = {"PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, env=environment, **options)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=600, env=environment, **options)
 
 
 def strace(log, arguments, inject=None):

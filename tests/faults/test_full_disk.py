@@ -39,7 +39,7 @@ def holder(folder):
 def stop(process):
     process.stdin.close()
     process.stdout.close()
-    process.wait(timeout=30)
+    process.wait(timeout=600)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_one_of_many_processes_wins(tmp_path):
         said = f"{tmp_path / 'run'}: process {winners[0].pid} works on this run folder; wait for it"
         losers = [process for process in processes if process is not winners[0]]
         assert all(line.startswith(said) for line in lines if not line.startswith("held ")), lines
-        assert [process.wait(timeout=30) for process in losers] == [Locked.code] * 5
+        assert [process.wait(timeout=600) for process in losers] == [Locked.code] * 5
     finally:
         for process in processes:
             stop(process)

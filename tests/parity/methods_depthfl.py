@@ -35,7 +35,7 @@ SEPARABLE = {
 def recipe_text(meta):
     """The recipe of a file: a level for each depth, the deepest first."""
     widths, fit, names = meta["widths"], meta["fit"], LEVELS[: len(meta["widths"])]
-    dynamic = "{name: dynamic, alpha: %s}" % fit["alpha"] if fit["feddyn"] else None
+    dynamic = f"{{name: dynamic, alpha: {fit['alpha']}}}" if fit["feddyn"] else None
     coupling = "{name: mutual, floor: 1.0e-7, ramp: 300}" if fit["kd"] else "sum"
     return f"""
 name: parity
@@ -130,7 +130,7 @@ class Replay:
         dataset = dataclasses.replace(examples.dataset(self.meta["classes"], self.file.name), test=test)
         self.process = build_process(recipe_text(self.meta), dataset, [1] * self.meta["num_clients"])
         self.paths = variable_paths(self.process.paths, stems(self.deepest))
-        shapes = {path: shape for path, shape in zip(self.process.paths, self.process.parts.cut.shapes)}
+        shapes = dict(zip(self.process.paths, self.process.parts.cut.shapes))
         self.weights = functools.partial(self.file.weights, paths=self.paths, shapes=shapes)
         start = self.weights("global_init")
         if start.keys() != set(self.process.paths):
