@@ -64,7 +64,7 @@ class LearningProcess(Measured):
             SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
             for path, value in weights.items()
         ]
-        found = read(model.initial_weights, wanted, model.fresh)
+        found = read(model.initial_weights, wanted, model.reinitialize)
         return weights | {path: tf.constant(value) for path, value in found.items()}
 
     def _begin(self, weights):

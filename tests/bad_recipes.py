@@ -175,7 +175,7 @@ EDITS = (
         "round: {clients: 5, submodel: prefix}",
         "round: 5",
         "r.yaml:16:8: round: must be a mapping with the keys clients, submodel, weighting, untrained, "
-        "label_rows, personal, server, lost_share. Received: 5",
+        "label_rows, personal, server, non_finite_share. Received: 5",
     ),
     (
         "folder in the name",
@@ -186,8 +186,8 @@ EDITS = (
     (
         "choice",
         "mix: a1-e9",
-        "mix: a1-e9\n  assignment: fixed",
-        "r.yaml:16:15: levels.assignment: unknown value; must be one of fix, dynamic. Received: 'fixed'",
+        "mix: a1-e9\n  assignment: static",
+        "r.yaml:16:15: levels.assignment: unknown value; must be one of fixed, dynamic. Received: 'static'",
     ),
     (
         "unknown plug-in",
@@ -285,15 +285,15 @@ EDITS = (
     (
         "shares above the clients",
         "mix: a1-e9",
-        "mix: a1-e99\n  assignment: fix",
+        "mix: a1-e99\n  assignment: fixed",
         "r.yaml:15:8: levels.mix: the shares add up to 100, but there are 10 clients to give a level to (assignment: "
-        "fix); use smaller shares",
+        "fixed); use smaller shares",
     ),
     (
         "broken shares",
         "mix: a1-e9",
-        "mix: {a: 0.5, e: 0.5}\n  assignment: fix",
-        "r.yaml:15:8: levels.mix: shares must be whole numbers where the assignment is fix. Received: {a: 0.5, e: 0.5}",
+        "mix: {a: 0.5, e: 0.5}\n  assignment: fixed",
+        "r.yaml:15:8: levels.mix: shares must be whole numbers where the assignment is fixed. Received: {a: 0.5, e: 0.5}",
     ),
     (
         "width above one",
@@ -545,13 +545,13 @@ EDITS = (
         "- GlobalAveragePooling2D",
         "- [Repeat: {times: 2, layer: ReLU}]",
         "r.yaml:11:16: model.layers[2][0].Repeat: Repeat stands in the outermost list only, with the keys times, "
-        "layer, first, alike",
+        "layer, first, same_initial_values",
     ),
     (
         "repeat without times",
         "times: !setting blocks.1, ",
         "",
-        "r.yaml:10:15: model.layers[1].Repeat: the key 'times' is missing; Repeat takes times, layer, first, alike",
+        "r.yaml:10:15: model.layers[1].Repeat: the key 'times' is missing; Repeat takes times, layer, first, same_initial_values",
     ),
     (
         "repeat a thousand times",
@@ -560,11 +560,11 @@ EDITS = (
         "r.yaml:10:23: model.layers[1].Repeat.times: too large; must be a whole number from 0 to 1000. Received: 5000",
     ),
     (
-        "alike and first",
+        "equal values and first",
         "first: {stride: 2}",
-        "first: {stride: 2}, alike: true",
-        "r.yaml:10:49: model.layers[1].Repeat.first: does not go with alike: copies with other arguments cannot "
-        "start alike",
+        "first: {stride: 2}, same_initial_values: true",
+        "r.yaml:10:49: model.layers[1].Repeat.first: does not go with same_initial_values: copies with other "
+        "arguments have values of another shape",
     ),
     (
         "flatten of a map",
@@ -778,13 +778,13 @@ EDITS = (
         "idle levels that are drawn anew",
         "mix: a1-e9",
         "mix: a1-e9\n  idle: [e]",
-        "r.yaml:14:3: levels.assignment: must be fix where levels.idle is given: a client that draws its level anew each "
+        "r.yaml:14:3: levels.assignment: must be fixed where levels.idle is given: a client that draws its level anew each "
         "round is not able or unable for good. Received: dynamic",
     ),
     (
         "fewer clients that may take part than active ones",
         "mix: a1-e9",
-        "mix: a1-e9\n  assignment: fix\n  idle: [e]",
+        "mix: a1-e9\n  assignment: fixed\n  idle: [e]",
         "r.yaml:18:18: round.clients: more active clients than may take part (levels.idle); must be at most 1. "
         "Received: 5",
     ),
@@ -916,8 +916,8 @@ EDITS = (
     (
         "one layer for a list",
         "  layers:\n",
-        "  fresh: 9_0_dense\n  layers:\n",
-        "r.yaml:8:10: model.fresh: wrong type; must be a list of texts. Received: '9_0_dense'",
+        "  reinitialize: 9_0_dense\n  layers:\n",
+        "r.yaml:8:17: model.reinitialize: wrong type; must be a list of texts. Received: '9_0_dense'",
     ),
 )
 

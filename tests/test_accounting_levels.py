@@ -163,7 +163,7 @@ def test_budgets_of_products_divide_by_products():
             assert sum(units[unit] for unit in stage.trained - {"0", "5"}) <= 1.05 * share * sum(units.values())
     assert staged.family.stages != costs(*BUDGETS).family.stages
     loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=flops")).loads
-    assert loads.measure == "flops" and loads.whole == sum(units[unit] for unit in units if unit != "2")
+    assert loads.measure == "multiply_adds" and loads.whole == sum(units[unit] for unit in units if unit != "2")
 
 
 def test_units_that_nobody_can_hold_are_refused():

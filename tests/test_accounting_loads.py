@@ -126,6 +126,6 @@ def test_without_stages_there_is_no_table_of_them():
 
 
 def test_text_says_what_is_held():
-    text = loads.to_text(dataclasses.replace(described(JOINT), measure="flops"))
+    text = loads.to_text(dataclasses.replace(described(JOINT), measure="multiply_adds"))
     assert "budget million multiply-adds" in text.splitlines()[0]
     assert "full model: 12.58 million multiply-adds for one example, forward. Budgets are shares of it;" in text

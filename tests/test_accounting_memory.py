@@ -111,7 +111,7 @@ def test_the_estimate_packs_into_the_published_stages(units):
 
 def test_budgets_are_measured_in_memory_or_in_products(units):
     assert units[1].by("memory") == units[1].memory(32)
-    assert units[1].by("flops") == 2 * 9 * 16 * 16 * 32 * 32
+    assert units[1].by("multiply_adds") == 2 * 9 * 16 * 16 * 32 * 32
 
 
 def test_narrow_models_take_less(units):

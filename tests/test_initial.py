@@ -31,10 +31,10 @@ ARRAYS = {variable.path: np.random.default_rng(0).normal(size=variable.shape) fo
 def read(tmp_path):
     """`(changes of the arrays; None drops one) -> what is read`."""
 
-    def start(changes=None, fresh=(), variables=VARIABLES):
+    def start(changes=None, reinitialize=(), variables=VARIABLES):
         arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         np.savez(tmp_path / "weights.npz", **arrays)
-        return initial.read(tmp_path / "weights.npz", variables, fresh)
+        return initial.read(tmp_path / "weights.npz", variables, reinitialize)
 
     return start
 
@@ -51,10 +51,10 @@ def test_values_come_in_the_order_and_dtype_of_the_variables(read):
 
 def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
     for changes in ({}, {"2_0_dense/kernel": np.ones((3, 9)), "2_0_dense/bias": None}):
-        assert list(read(changes, fresh=("2_0_dense",))) == ["1_1/kernel", "1_10/kernel"]
-    assert list(read(fresh=("1_1/kernel",))) == ["1_10/kernel", "2_0_dense/kernel", "2_0_dense/bias"]
+        assert list(read(changes, reinitialize=("2_0_dense",))) == ["1_1/kernel", "1_10/kernel"]
+    assert list(read(reinitialize=("1_1/kernel",))) == ["1_10/kernel", "2_0_dense/kernel", "2_0_dense/bias"]
     # A layer's name is not the beginning of another's.
-    assert "1_10/kernel" in read(fresh=("1_1",))
+    assert "1_10/kernel" in read(reinitialize=("1_1",))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_what_does_not_fit_is_refused(read, changes, told):
 def test_a_fresh_name_that_is_no_variable_is_refused(read):
     with pytest.raises(
         BadInput,
-        match="`fresh` must name variables or layers of the model. Received: '2_0_dens'; did you mean '2_0_dense'?",
+        match="`reinitialize` must name variables or layers of the model. Received: '2_0_dens'; did you mean '2_0_dense'?",
     ):
-        read(fresh=("2_0_dens",))
+        read(reinitialize=("2_0_dens",))
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):

@@ -112,7 +112,7 @@ def test_options_of_every_plugin_are_reached_behind_its_plain_name(path):
     name, option = WITH_OPTIONS[path][0]
     root = parse("{name: x, round: {}, client: {}}", "r.yaml")
     for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
-        root = overrides.apply(root, override)
+        root, _ = overrides.apply(root, override)
     for step in path:
         root = root.value[step]
     assert plain(root) == {"name": name, option: 1}

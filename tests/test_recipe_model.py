@@ -48,12 +48,12 @@ def test_where_is_file_line_column():
 def test_first_overrides_the_first_copy_alone():
     copies = recipe.loads(BASE).model.layers[5:7]
     assert [copy.args for copy in copies] == [{"filters": Width(32), "stride": 2}, {"filters": Width(32)}]
-    assert [copy.alike for copy in copies] == [None, None]
+    assert [copy.starts_as for copy in copies] == [None, None]
 
 
-def test_alike_copies_name_the_first():
-    specs = layers("Repeat: {times: 3, alike: true, layer: {PaddedConv2D: {filters: 3}}}")
-    assert [spec.alike for spec in specs[:3]] == [None, "0_0_0_padded_conv2d", "0_0_0_padded_conv2d"]
+def test_copies_of_the_same_initial_values_name_the_first():
+    specs = layers("Repeat: {times: 3, same_initial_values: true, layer: {PaddedConv2D: {filters: 3}}}")
+    assert [spec.starts_as for spec in specs[:3]] == [None, "0_0_0_padded_conv2d", "0_0_0_padded_conv2d"]
 
 
 @pytest.mark.parametrize("times", [0, 1, 2, 7])

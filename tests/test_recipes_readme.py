@@ -36,7 +36,7 @@ def test_every_key_plugin_and_layer_is_in_the_tables():
         "data.fallback",
         "model.layers",
         "levels.mix",
-        "round.lost_share",
+        "round.non_finite_share",
         "client.label_cut",
         "optimizer.clip_norm",
         "evaluate.best",

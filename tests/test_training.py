@@ -97,7 +97,7 @@ class Losing:
 
     class recipe:
         class round:
-            clients, lost_share = 4, 0.5
+            clients, non_finite_share = 4, 0.5
 
     def __init__(self, lost):
         self.lost, self.calls = lost, []

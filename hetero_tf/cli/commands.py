@@ -88,6 +88,8 @@ def _run(command, flags):
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout)
     recipe = _recipe(command, flags)
+    for note in recipe.notes:
+        console.say(f"note: {note}")
     interrupts.install(
         "finished rounds are kept and the same command continues from there"
         if command == "train"

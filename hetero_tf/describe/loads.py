@@ -62,7 +62,7 @@ class Loads:
     Attributes:
         whole: What the full model holds.
         batch: Examples of a step in all these estimates.
-        measure: What is held, and what budgets are shares of: bytes of training memory, or flops (multiply-adds).
+        measure: What is held, and what budgets are shares of: bytes of training memory, or multiply_adds.
         tolerance: Share by which a budget may be exceeded.
         levels: Tuple of `LevelLoad`.
     """
@@ -173,7 +173,7 @@ def _notes(loads):
 
 
 # How an amount is written, and how many of the measure make one.
-_UNITS = {"memory": ("MB", 2**20), "flops": ("million multiply-adds", 1e6)}
+_UNITS = {"memory": ("MB", 2**20), "multiply_adds": ("million multiply-adds", 1e6)}
 
 
 def _whole(loads):

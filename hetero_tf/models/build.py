@@ -58,8 +58,8 @@ def build_model(
             inputs = keras.Input(_handed_on(model, make, inputs.shape, route.before.units)[1:], dtype=held)
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     for spec in model.layers:
-        if spec.name in layers and spec.alike in layers:
-            for own, first in zip(layers[spec.name].trainable_variables, layers[spec.alike].trainable_variables):
+        if spec.name in layers and spec.starts_as in layers:
+            for own, first in zip(layers[spec.name].trainable_variables, layers[spec.starts_as].trainable_variables):
                 own.assign(first)
     return built
 

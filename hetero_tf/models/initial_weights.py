@@ -6,27 +6,28 @@ from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.base.npz import array_names, read_arrays
 
 
-def read(path, variables, fresh=()):
+def read(path, variables, reinitialize=()):
     """Reads the values of variables from a .npz file that holds `variable path -> array`.
 
     `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file.
 
     Args:
-        path: The file. Arrays of variables that are not asked for are refused, unless `fresh` names them.
+        path: The file. Arrays of variables that are not asked for are refused, unless `reinitialize` names them.
         variables: Keras variables, or whatever has `path`, `shape` and `dtype`.
-        fresh: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their own
+        reinitialize: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their own
             initial values: the head of a model for other labels.
 
     Returns:
-        `{variable path: array}` of the variable's shape and dtype, in the order of `variables`, without the fresh ones.
+        `{variable path: array}` of the variable's shape and dtype, in the order of `variables`, without those that
+        `reinitialize` names.
 
     Raises:
         BadInput: The file is damaged, lacks a variable or has one too many; a shape, dtype or value is wrong; or a
-            name of `fresh` begins no path.
+            name of `reinitialize` begins no path.
         MemoryProblem, DiskProblem: See `read_arrays`.
     """
-    _check_fresh(fresh, variables)
-    wanted = {variable.path: variable for variable in variables if not _begins(fresh, variable.path)}
+    _check_reinitialize(reinitialize, variables)
+    wanted = {variable.path: variable for variable in variables if not _begins(reinitialize, variable.path)}
     held = set(array_names(path))
     missing = [name for name in wanted if name not in held]
     if missing:
@@ -34,7 +35,7 @@ def read(path, variables, fresh=()):
             f"{path}: expected an array for every variable; {_some(missing)} missing. Received: {len(held)} "
             f"arrays{did_you_mean(missing[0], held) if held else ''}"
         )
-    unknown = sorted(name for name in held - wanted.keys() if not _begins(fresh, name))
+    unknown = sorted(name for name in held - wanted.keys() if not _begins(reinitialize, name))
     if unknown:
         raise BadInput(
             f"{path}: every array must be a variable of the model; {_some(unknown)} unknown"
@@ -44,13 +45,14 @@ def read(path, variables, fresh=()):
     return {name: _fitting(path, name, found[name], variable) for name, variable in wanted.items()}
 
 
-def _check_fresh(fresh, variables):
+def _check_reinitialize(reinitialize, variables):
     paths = [variable.path for variable in variables]
-    for name in fresh:
+    for name in reinitialize:
         if not any(_begins((name,), path) for path in paths):
             layers = dict.fromkeys(path.split("/")[0] for path in paths)
             raise BadInput(
-                f"`fresh` must name variables or layers of the model. Received: {name!r}{did_you_mean(name, layers)}"
+                "`reinitialize` must name variables or layers of the model. "
+                f"Received: {name!r}{did_you_mean(name, layers)}"
             )
 
 

@@ -41,7 +41,7 @@ class UnitCost:
         return VALUE_BYTES * (2 * batch * self.elements + self.parameters)
 
     def by(self, measure):
-        """What counts against a budget: bytes of memory with `TABLE_BATCH` examples, or "flops", multiply-adds."""
+        """What counts against a budget: bytes of memory with `TABLE_BATCH` examples, or multiply-adds."""
         return self.memory(TABLE_BATCH) if measure == "memory" else self.multiply_adds
 
 

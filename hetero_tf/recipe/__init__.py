@@ -8,8 +8,9 @@ from hetero_tf.recipe.files import read
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.overrides import apply
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.renamed import renew
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import difference, resolved
+from hetero_tf.recipe.write import differences, resolved
 
 __all__ = ["Recipe", "difference", "documentation", "load", "loads"]
 
@@ -30,9 +31,10 @@ def load(path, overrides=()):
 
 def loads(text, name="recipe", overrides=()):
     """The recipe of a text; `name` stands for the file in refusals and in `Recipe.path`. See `load`."""
-    root = parse(text, name)
+    root, notes = renew(parse(text, name))
     for override in overrides:
-        root = apply(root, override)
+        root, of_override = apply(root, override)
+        notes += of_override
     value = plain(root)
     layer_paths = []
 
@@ -46,7 +48,20 @@ def loads(text, name="recipe", overrides=()):
         cross.check(recipe, lambda spec: by_name[spec.name])
     except Wrong as wrong:
         raise refusal(_origin(root, value, wrong), wrong.path, wrong.text) from None
-    return dataclasses.replace(recipe, path=name, source=resolved(recipe, value["model"]))
+    return dataclasses.replace(recipe, path=name, source=resolved(recipe, value["model"]), notes=tuple(notes))
+
+
+def difference(old, new):
+    """The keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" where one lacks it.
+
+    Args:
+        old, new: Resolved texts (`Recipe.source`) of this version or of an earlier one, whose old spellings count
+            as the new ones and whose missing keys count as their defaults.
+
+    Raises:
+        BadInput: A text is no recipe.
+    """
+    return differences(*(loads(text, "stored recipe").source for text in (old, new)))
 
 
 def _origin(root, value, wrong):

@@ -54,17 +54,17 @@ def _clients(recipe):
             f"(partition.clients). Received: {recipe.round.clients}",
         )
     total = sum(share for _, share in recipe.levels.mix)
-    if recipe.levels.assignment == "fix":
+    if recipe.levels.assignment == "fixed":
         if any(not isinstance(share, int) for _, share in recipe.levels.mix):
             raise Wrong(
                 ("levels", "mix"),
-                f"shares must be whole numbers where the assignment is fix. Received: {show(dict(recipe.levels.mix))}",
+                f"shares must be whole numbers where the assignment is fixed. Received: {show(dict(recipe.levels.mix))}",
             )
         if total > clients:
             raise Wrong(
                 ("levels", "mix"),
                 f"the shares add up to {total}, but there are {clients} clients to "
-                "give a level to (assignment: fix); use smaller shares",
+                "give a level to (assignment: fixed); use smaller shares",
             )
 
 

@@ -14,7 +14,7 @@ _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
 _MODEL = (
     "| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
     "`!setting name.0` |\n| `model.initial_weights` | text or null | null | .npz file of arrays named like the "
-    "variables, from which training starts |\n| `model.fresh` | a list of texts | [] | layers, such as "
+    "variables, from which training starts |\n| `model.reinitialize` | a list of texts | [] | layers, such as "
     "`9_0_dense`, that start from their own initial values all the same |\n| `model.layers` | a list of layers, "
     "units and Repeats | required | see below |\n"
 )

@@ -9,7 +9,7 @@ from hetero_tf.recipe.values import Want, convert
 
 MOST_LAYERS = 1000
 MOST_SETTINGS = 100
-_REPEAT = ("times", "layer", "first", "alike")
+_REPEAT = ("times", "layer", "first", "same_initial_values")
 _TIMES = Want("int", low=0, high=MOST_LAYERS)
 _FILE, _NAMES = Want("str", optional=True), Want("tuple", item="str")
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
@@ -26,7 +26,7 @@ def build(value, path, where):
     Raises:
         Wrong: A layer, argument or setting cannot be.
     """
-    check_mapping(value, path, ("settings", "initial_weights", "fresh", "layers"))
+    check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
@@ -36,7 +36,7 @@ def build(value, path, where):
         if isinstance(item, dict) and list(item) == ["Exit"]:
             exits, item, here = exits + 1, _branch(item["Exit"], (*here, "Exit")), (*here, "Exit")
             number = exits
-        for kind, args, unit, position, alike, at in _units(item, str(index), here, settings, used):
+        for kind, args, unit, position, first, at in _units(item, str(index), here, settings, used):
             name = f"{unit}_{position}_{snake_case(kind)}"
             specs.append(
                 LayerSpec(
@@ -45,7 +45,7 @@ def build(value, path, where):
                     name=name,
                     unit=unit,
                     exit=number,
-                    alike=alike and f"{alike}_0_{snake_case(kind)}",
+                    starts_as=first and f"{first}_0_{snake_case(kind)}",
                     where=where(at),
                 )
             )
@@ -63,7 +63,7 @@ def build(value, path, where):
         layers=tuple(specs),
         settings=settings,
         initial_weights=weights,
-        fresh=convert(value.get("fresh", []), _NAMES, (*path, "fresh")),
+        reinitialize=convert(value.get("reinitialize", []), _NAMES, (*path, "reinitialize")),
     )
 
 
@@ -90,7 +90,7 @@ def _settings(value, path):
 
 
 def _units(item, unit, path, settings, used):
-    """The layers of one item: yields (kind, args, unit, position, unit of the first alike copy, path)."""
+    """The layers of one item: yields (kind, args, unit, position, unit whose initial values it takes, path)."""
     if isinstance(item, dict) and list(item) == ["Repeat"]:
         yield from _copies(item["Repeat"], unit, (*path, "Repeat"), settings, used)
         return
@@ -116,17 +116,20 @@ def _copies(value, unit, path, settings, used):
         if name not in value:
             raise Wrong(path, f"the key {name!r} is missing; Repeat takes {', '.join(_REPEAT)}")
     times = convert(_resolve(value["times"], (*path, "times"), settings, used), _TIMES, (*path, "times"))
-    alike = convert(value.get("alike", False), Want("bool"), (*path, "alike"))
+    same = convert(value.get("same_initial_values", False), Want("bool"), (*path, "same_initial_values"))
     kind, args, at = _layer(value["layer"], (*path, "layer"), settings, used)
     first = _resolve(value.get("first", {}), (*path, "first"), settings, used)
     if not isinstance(first, dict):
         raise Wrong((*path, "first"), f"must be a mapping of arguments. Received: {show(first)}")
-    if alike and first:
-        raise Wrong((*path, "first"), "does not go with alike: copies with other arguments cannot start alike")
+    if same and first:
+        raise Wrong(
+            (*path, "first"),
+            "does not go with same_initial_values: copies with other arguments have values of another shape",
+        )
     later = _arguments(kind, args, at, skip=first if times < 2 else ())
     opening = {**later, **_arguments(kind, first, (*path, "first"), skip=args)}
     for copy in range(times):
-        earlier = f"{unit}_0" if alike and copy else None
+        earlier = f"{unit}_0" if same and copy else None
         yield kind, dict(later if copy else opening), f"{unit}_{copy}", 0, earlier, at
 
 

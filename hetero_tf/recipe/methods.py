@@ -47,7 +47,7 @@ def _idle(recipe):
     if levels.idle and levels.assignment == "dynamic":
         raise Wrong(
             ("levels", "assignment"),
-            "must be fix where levels.idle is given: a client that draws its level "
+            "must be fixed where levels.idle is given: a client that draws its level "
             "anew each round is not able or unable for good. Received: dynamic",
         )
     if not levels.idle or clients is None:

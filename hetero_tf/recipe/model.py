@@ -25,8 +25,8 @@ class LayerSpec:
     """One layer of the model: a class name of the layer table with its arguments.
 
     `name` is unique in the model and equal at every level. `unit` names the nested list that the layer
-    stands in. `exit` is the number of the exit that the layer's branch ends in, None on the trunk. `alike` names the
-    first copy of a `Repeat` whose initial values this copy takes over. `where` is file:line:column.
+    stands in. `exit` is the number of the exit that the layer's branch ends in, None on the trunk. `starts_as` names
+    the first copy of a `Repeat` whose initial values this copy takes over. `where` is file:line:column.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class LayerSpec:
     name: str
     unit: str
     exit: int | None = None
-    alike: str | None = None
+    starts_as: str | None = None
     where: str = field(default="", compare=False)
 
 
@@ -43,13 +43,13 @@ class Model:
     """The layers, in order, and what they start from.
 
     `settings` are values that layers refer to by `!setting name`. `initial_weights` is a file of weights by variable
-    path; `fresh` names layers that start from their own initial values all the same. See `initial.read`.
+    path; `reinitialize` names layers that start from their own initial values all the same. See `initial.read`.
     """
 
     layers: tuple[LayerSpec, ...]
     settings: dict = field(default_factory=dict)
     initial_weights: str | None = None
-    fresh: tuple[str, ...] = ()
+    reinitialize: tuple[str, ...] = ()
 
     @property
     def units(self):

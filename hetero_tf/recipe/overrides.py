@@ -7,7 +7,8 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.reader import DEPTH, parse
-from hetero_tf.recipe.schema import Data, Plugin, Recipe
+from hetero_tf.recipe.renamed import renew, renew_steps
+from hetero_tf.recipe.schema import Recipe
 
 _STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")
 
@@ -17,8 +18,8 @@ def _plugins(cls, path):
     found = {}
     for field in dataclasses.fields(cls):
         here = (*path, field.name)
-        if field.type in (Data, Plugin):
-            found[here] = field.metadata.get("kind") or "data"
+        if field.metadata.get("kind"):
+            found[here] = field.metadata["kind"]
         elif dataclasses.is_dataclass(field.type):
             found |= _plugins(field.type, here)
     return found
@@ -28,11 +29,14 @@ PLUGINS = _plugins(Recipe, ())
 
 
 def apply(root, override):
-    """A Node tree with one override applied.
+    """Applies one override to a Node tree.
 
     Args:
         root: The recipe as read.
         override: `path=value`; a step is a key, a list index or `[index]`; the value is YAML with tags.
+
+    Returns:
+        The changed tree, and a list with a note for each old spelling in the override.
 
     Raises:
         BadInput: No such path, or a value that is not YAML.
@@ -44,7 +48,13 @@ def apply(root, override):
         raise BadInput(f"{label}: must be path=value, such as --set client.epochs=1")
     if len(steps) > DEPTH:
         raise BadInput(f"{label}: the path is too long; at most {DEPTH} steps are allowed")
-    node = parse(value, label, is_file=False)
+    steps, notes = renew_steps(steps, label)
+    root, of_value = renew(_changed(root, steps, parse(value, label, is_file=False)))
+    return root, notes + of_value
+
+
+def _changed(root, steps, node):
+    """The tree with the value at `steps` replaced; a plug-in that gets another name loses the other one's options."""
     old = locate_value(root, steps[:-1])
     root = _put(root, steps, (), node)
     if PLUGINS.get(steps[:-1]) and steps[-1] == "name" and isinstance(node.value, str):

@@ -74,9 +74,9 @@ class Levels:
         "shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first is the global model's", required=True
     )
     assignment: str = key(
-        "fix: for the whole run; dynamic: every client draws its level anew each round",
+        "fixed: for the whole run; dynamic: every client draws its level anew each round",
         "dynamic",
-        choices=("fix", "dynamic"),
+        choices=("fixed", "dynamic"),
     )
     depths: dict = key("level -> number of its deepest exit; without it a level keeps all units", {})
     members: dict = key(
@@ -89,9 +89,9 @@ class Levels:
         {},
     )
     measure: str = key(
-        "what budgets are shares of: the whole model's training memory or its multiply-adds (flops)",
+        "what budgets are shares of: the whole model's training memory or its multiply-adds",
         "memory",
-        choices=("memory", "flops"),
+        choices=("memory", "multiply_adds"),
     )
 
     @property
@@ -160,7 +160,7 @@ class Round:
         "units that stay with the client and are never merged, numbered from 0 as in model.layers; all: every unit", ()
     )
     server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
-    lost_share: float = key(
+    non_finite_share: float = key(
         "share of non-finite clients from which a round is repeated once, then the run stops", 0.5, above=0.0, high=1.0
     )
 
@@ -244,7 +244,7 @@ class Recipe:
 
     name: str = key("short name; the run folder is runs/NAME", required=True, pattern=NAME)
     seed: int = key("one seed for every draw of the run", 0, low=0)
-    data: Data = key("where the examples come from", required=True)
+    data: Data = key("where the examples come from", required=True, kind="data")
     input: Plugin = key("how examples become batches", required=True, kind="inputs")
     partition: Plugin = key("how examples are split over clients", required=True, kind="partitions")
     model: Model = key("the layers", required=True)
@@ -272,6 +272,7 @@ class Recipe:
     )
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def float_type(self):

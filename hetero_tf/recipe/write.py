@@ -26,7 +26,7 @@ def resolved(recipe, model):
             given = {
                 "settings": model.get("settings") or {},
                 "initial_weights": recipe.model.initial_weights,
-                "fresh": recipe.model.fresh,
+                "reinitialize": recipe.model.reinitialize,
             }
             lines += ["model:", *(f"  {key}: {_flow(held)}" for key, held in given.items()), "  layers:"]
             lines += [f"    - {_flow(item)}" for item in model["layers"]]
@@ -35,7 +35,7 @@ def resolved(recipe, model):
     return "\n".join(lines) + "\n"
 
 
-def difference(old, new):
+def differences(old, new):
     """The keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" where one lacks it."""
     before, after = (dict(_leaves(plain(parse(text, "recipe")), "")) for text in (old, new))
     changed = [

@@ -139,7 +139,7 @@ def advance(process, state, planned):
 
 
 def _too_many_lost(process, row):
-    return row["lost"] >= process.recipe.round.lost_share * sum(row["levels"].values())
+    return row["lost"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
 
 
 def _seal(run, recipe, progress, statistics, facts, always=False):

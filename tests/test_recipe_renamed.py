@@ -1,0 +1,142 @@
+"""Old spellings in files, overrides and run folders: each means the new one and is reported once with its place."""
+
+import pytest
+from bad_recipes import BASE
+
+from hetero_tf import recipe
+from hetero_tf.base.errors import BadInput
+from hetero_tf.recipe import renamed
+
+EXIT = "rounds: 2\n"
+COPIES = "Repeat: {times: 2, layer: {PaddedConv2D: {filters: 32}}"
+REPEAT = BASE.replace("    - GlobalAverage", f"    - {COPIES}}}\n    - GlobalAverage")
+
+# path of the table, base, piece, old spelling, new spelling, note
+ROWS = [
+    (("engine",), BASE, EXIT, "engine: slots", "engine: sequential", "21:9: engine: slots is now called sequential"),
+    (("engine",), BASE, EXIT, "engine: cohort", "engine: stacked", "21:9: engine: cohort is now called stacked"),
+    (
+        ("levels", "assignment"),
+        BASE,
+        "  mix: a1-e9\n",
+        "  assignment: fix",
+        "  assignment: fixed",
+        "16:15: levels.assignment: fix is now called fixed",
+    ),
+    (
+        ("levels", "measure"),
+        BASE,
+        "  mix: a1-e9\n",
+        "  measure: flops",
+        "  measure: multiply_adds",
+        "16:12: levels.measure: flops is now called multiply_adds",
+    ),
+    (
+        ("model", "fresh"),
+        BASE,
+        "model:\n",
+        "  fresh: [3_0_dense]",
+        "  reinitialize: [3_0_dense]",
+        "7:3: model.fresh is now called reinitialize",
+    ),
+    (
+        ("model", "layers", "*", "Repeat", "alike"),
+        REPEAT,
+        COPIES,
+        ", alike: true",
+        ", same_initial_values: true",
+        "11:64: model.layers[2].Repeat.alike is now called same_initial_values",
+    ),
+    (
+        ("round", "lost_share"),
+        BASE,
+        "submodel: prefix",
+        ", lost_share: 0.3",
+        ", non_finite_share: 0.3",
+        "16:39: round.lost_share is now called non_finite_share",
+    ),
+    (
+        ("round", "merge"),
+        BASE,
+        "submodel: prefix",
+        ", merge: masked_mean",
+        "",
+        "16:39: round.merge is no longer a key; every merge is the masked mean",
+    ),
+]
+
+
+def written(base, piece, new):
+    """The base with `new` behind the piece, on a line of its own where the piece ends one."""
+    return base.replace(piece, piece + new + ("\n" if piece.endswith("\n") else ""), 1)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[3].strip(" ,"))
+def test_an_old_spelling_in_a_file(row):
+    _, base, piece, old, new, note = row
+    found, wanted = (recipe.loads(written(base, piece, text), "r.yaml") for text in (old, new))
+    assert found == wanted and found.source == wanted.source
+    assert found.notes == (f"r.yaml:{note}",) and wanted.notes == ()
+
+
+def test_every_row_of_the_table_is_shown():
+    assert {row[0] for row in ROWS} == {*renamed.KEYS, *renamed.VALUES, *renamed.GONE}
+    for path, values in renamed.VALUES.items():
+        for value in values:
+            assert any(row[0] == path and row[3].endswith(f" {value}") for row in ROWS), (path, value)
+
+
+OVERRIDES = [
+    ("engine=cohort", "engine=stacked", "engine: cohort is now called stacked"),
+    ("levels.assignment=fix", "levels.assignment=fixed", "levels.assignment: fix is now called fixed"),
+    ("levels.measure=flops", "levels.measure=multiply_adds", "levels.measure: flops is now called multiply_adds"),
+    ("round.lost_share=0.3", "round.non_finite_share=0.3", "round.lost_share is now called non_finite_share"),
+    (
+        "round={clients: 3, lost_share: 0.3}",
+        "round={clients: 3, non_finite_share: 0.3}",
+        "round.lost_share is now called non_finite_share",
+    ),
+    ("model.fresh=[3_0_dense]", "model.reinitialize=[3_0_dense]", "model.fresh is now called reinitialize"),
+    (
+        "model.layers[2].Repeat.alike=true",
+        "model.layers[2].Repeat.same_initial_values=true",
+        "model.layers[2].Repeat.alike is now called same_initial_values",
+    ),
+]
+
+
+@pytest.mark.parametrize("old, new, note", OVERRIDES, ids=[row[0] for row in OVERRIDES])
+def test_an_old_spelling_in_an_override(old, new, note):
+    found, wanted = (recipe.loads(REPEAT, overrides=[override]) for override in (old, new))
+    assert found.source == wanted.source != recipe.loads(REPEAT).source
+    assert found.notes == (f"--set {old}: {note}",) and wanted.notes == ()
+
+
+def test_an_override_in_the_old_spelling_changes_what_the_file_says_in_the_new_one():
+    text = BASE.replace("submodel: prefix", "non_finite_share: 0.25")
+    assert recipe.loads(text, overrides=["round.lost_share=0.75"]).round.non_finite_share == 0.75
+
+
+def test_both_spellings_at_once_are_refused():
+    text = BASE.replace("submodel: prefix", "non_finite_share: 0.25, lost_share: 0.75")
+    with pytest.raises(BadInput) as error:
+        recipe.loads(text, "r.yaml")
+    assert str(error.value).splitlines()[0] == (
+        "r.yaml:16:45: round.lost_share: is now called non_finite_share, which is given too; leave lost_share out"
+    )
+
+
+def test_another_merge_stays_unknown():
+    with pytest.raises(BadInput, match="round.merge: unknown key 'merge'"):
+        recipe.loads(BASE, overrides=["round.merge=median"])
+
+
+def test_stored_recipes_of_an_earlier_version_do_not_differ():
+    new = recipe.loads(REPEAT, overrides=["levels.assignment=fixed", "engine=stacked", "levels.mix=a1-e1"]).source
+    old = new.replace("assignment: fixed", "assignment: fix").replace("engine: stacked", "engine: cohort")
+    old = old.replace("non_finite_share:", "lost_share:").replace("reinitialize:", "fresh:")
+    old = old.replace("round: {", "round: {merge: masked_mean, ")
+    assert old != new and recipe.difference(old, new) == []
+    assert recipe.difference(old.replace("lost_share: 0.5", "lost_share: 0.4"), new) == [
+        "round.non_finite_share: 0.4 -> 0.5"
+    ]
