@@ -34,7 +34,7 @@ def ask(place):
             reads.append(name)
             return {"x": np.arange(24, dtype=np.uint8).reshape(2, 3, 4), "y": np.array([5, 6], np.int32)}
 
-        return decoded.kept(name, list(about), place, NAMES, read), bool(reads)
+        return decoded.cached(name, list(about), place, NAMES, read), bool(reads)
 
     return start
 

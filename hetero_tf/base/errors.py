@@ -1,6 +1,7 @@
-"""The refusals a person can meet: one sentence each, and the exit code that goes with it."""
+"""The errors that the program explains to a person: one sentence each, with the exit code that belongs to it."""
 
 import difflib
+from collections.abc import Iterable
 
 
 class Refusal(Exception):
@@ -42,8 +43,8 @@ class NotFinite(Refusal):
     code = 6
 
 
-def did_you_mean(word, known):
-    """The nearest of `known` as "; did you mean 'x'?", or all of them if none is near."""
+def did_you_mean(word: object, known: Iterable[object]) -> str:
+    """Returns the nearest of `known` as "; did you mean 'x'?", or all of them if none is near."""
     near = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
     if near:
         return f"; did you mean {near[0]!r}?"

@@ -3,6 +3,8 @@
 `tf.random.stateless_uniform` with a seed known only at run time draws differently natively and under XLA.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 GOLDEN = 0x9E3779B1
@@ -13,18 +15,18 @@ FACTORS64 = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 def _mix(value):
     """The finaliser of MurmurHash3 (Appleby, public domain) on uint32."""
-    return _folded(_folded(_folded(value, 16) * FACTORS[0], 13) * FACTORS[1], 16)
+    return _fold(_fold(_fold(value, 16) * FACTORS[0], 13) * FACTORS[1], 16)
 
 
-def _folded(value, shift):
+def _fold(value, shift):
     return tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, tf.constant(shift, value.dtype)))
 
 
-def hashed(key, count):
-    """Numbers that depend on every word of their key.
+def hashed(key: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
+    """Returns numbers that depend on every word of their key.
 
     Args:
-        key: int32 [..., words], words static. Each row of a key with leading axes gives what it gives alone.
+        key: int32 [..., words], words static. With leading axes, each row gives the same numbers as alone.
         count: How many numbers of each key.
 
     Returns:
@@ -38,8 +40,8 @@ def hashed(key, count):
     return _mix(_mix(counter + (state if key.shape.rank == 1 else state[..., None])))
 
 
-def uniform(key, shape):
-    """Float32 numbers in [0, 1) with 24 random bits.
+def uniform(key: tf.Tensor, shape: Sequence) -> tf.Tensor:
+    """Returns float32 numbers in [0, 1) with 24 random bits.
 
     Args:
         key: int32 [..., words], words static, e.g. (seed, round, client, step).
@@ -54,8 +56,8 @@ def uniform(key, shape):
     return tf.reshape(tf.cast(bits, tf.float32) * 2.0**-24, shape)
 
 
-def bits16(key, rows, columns):
-    """Many cheap numbers of 16 random bits, four of them from each 64-bit word: SplitMix64 started at the key.
+def bits16(key: tf.Tensor, rows: int | tf.Tensor, columns: int) -> tf.Tensor:
+    """Returns many cheap numbers of 16 random bits, four of each 64-bit word: SplitMix64 started at the key.
 
     Args:
         key: int32 [..., 2], with or without leading axes.
@@ -71,6 +73,6 @@ def bits16(key, rows, columns):
     start = tf.bitcast(key, tf.uint64)
     counter = tf.bitcast(tf.range(tf.cast(rows * words, tf.int64)), tf.uint64) * GOLDEN64
     value = counter + (start if start.shape.rank == 0 else start[..., None])
-    value = _folded(_folded(_folded(value, 30) * FACTORS64[0], 27) * FACTORS64[1], 31)
+    value = _fold(_fold(_fold(value, 30) * FACTORS64[0], 27) * FACTORS64[1], 31)
     bits = tf.reshape(tf.bitcast(value, tf.uint16), [*start.shape, rows, 4 * words])
     return bits if columns % 4 == 0 else bits[..., :columns]

@@ -12,11 +12,11 @@ from hetero_tf.base.errors import MemoryProblem
 KERNEL_THREADS = 1
 
 
-def import_quietly():
-    """Imports TensorFlow without its start-up messages, which no setting of its own silences completely."""
+def import_quietly() -> None:
+    """Imports TensorFlow without its start-up messages, which none of its settings silences completely."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         with _no_collection():
@@ -25,16 +25,17 @@ def import_quietly():
         # The first look at the devices prints too.
         tf.config.list_physical_devices()
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(terminal, 2)
+        os.close(terminal)
         os.close(nowhere)
 
 
 @contextlib.contextmanager
 def _no_collection():
-    """Switches the garbage collector off for the first import of TensorFlow, and lets it forget what that has made.
+    """Switches the garbage collector off during the first import of TensorFlow, then freezes what the import created.
 
-    None of it is garbage; looking through it again and again costs half a second of a start, and as much at the end.
+    None of these objects is garbage; scanning them again and again costs half a second of a start, and as much at the
+    end.
     """
     if "tensorflow" in sys.modules or not gc.isenabled():
         yield
@@ -61,18 +62,18 @@ def check_memory(path: Path | str, size: int) -> None:
         )
 
 
-def cores():
-    """Cores this process may use."""
+def cores() -> int:
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def prepare(threads):
-    """Sets TensorFlow's threads: one kernel thread for each client and as many clients in flight as threads.
+def prepare(threads: int) -> None:
+    """Gives each client one kernel thread, and TensorFlow `threads` clients to run at the same time.
 
-    This is up to three times as fast as the default. Once TensorFlow has run an operation its threads stay as they are.
+    This is up to three times as fast as the default. Once TensorFlow has run an operation, nothing changes any more.
 
     Args:
-        threads: Clients in flight.
+        threads: How many clients run at the same time.
     """
     import tensorflow as tf
 
@@ -81,8 +82,8 @@ def prepare(threads):
         tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
-def devices():
-    """ "gpu" where TensorFlow sees one, else "cpu"."""
+def devices() -> str:
+    """Returns "gpu" if TensorFlow sees one, else "cpu"."""
     import tensorflow as tf
 
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"

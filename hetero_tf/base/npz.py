@@ -1,8 +1,10 @@
-"""Reading .npz files that may come from anyone: no pickle, and no header is believed before it is checked."""
+"""Reads .npz files of unknown origin: without pickle, and every header is checked before memory is taken for it."""
 
 import contextlib
 import math
 import zipfile
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
@@ -11,12 +13,12 @@ from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
 
 
-def read_arrays(path, names):
+def read_arrays(path: Path | str, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Reads named arrays of a .npz file.
 
     Args:
         path: File to read.
-        names: Array names; other arrays of the file are not looked at.
+        names: Array names; other arrays of the file are not read.
 
     Returns:
         Dictionary name -> array.
@@ -35,15 +37,15 @@ def read_arrays(path, names):
         return {name: _member(path, archive, members[name]) for name in names}
 
 
-def array_names(path):
-    """Sorted names of the arrays of a .npz file; raises what `read_arrays` raises."""
+def array_names(path: Path | str) -> list[str]:
+    """Returns the sorted names of the arrays of a .npz file; raises what `read_arrays` raises."""
     with _archive(path) as (_, members):
         return sorted(members)
 
 
 @contextlib.contextmanager
 def _archive(path):
-    """The archive and {array name: member name}; whatever goes wrong inside becomes a sentence."""
+    """Yields the archive and {array name: member name}; turns every error of the readers into a sentence."""
     with opened(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -64,17 +66,17 @@ def _member(path, archive, name):
         version = np.lib.format.read_magic(file)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = header(file)
-        held = info.file_size - file.tell()
+        stored = info.file_size - file.tell()
     if dtype.hasobject:
         raise BadInput(
             f"{path}: array '{name}' holds Python objects, which could run code when read; save it with a numeric dtype"
         )
     # math.prod counts in Python integers: NumPy's would wrap around on a header that claims 2**70 items.
     claimed = math.prod(shape) * dtype.itemsize
-    if claimed != held:
+    if claimed != stored:
         raise BadInput(
             f"{path}: array '{name}' must have the size that its header claims, {claimed} bytes for "
-            f"{dtype} {shape}. Received: {held} bytes"
+            f"{dtype} {shape}. Received: {stored} bytes"
         )
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)

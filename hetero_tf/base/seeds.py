@@ -8,26 +8,26 @@ GOLDEN = 0x9E3779B97F4A7C15
 FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-def entropy(seed, purpose, *numbers):
-    """The integers that identify one use of randomness, e.g. `entropy(0, "cohort", 12)`.
+def entropy(seed: int, purpose: str, *numbers: int) -> list[int]:
+    """Returns the integers that identify one use of randomness, e.g. `entropy(0, "cohort", 12)`.
 
-    A purpose must always come with as many numbers: NumPy's seeding does not see zeros at the end.
+    A purpose must always have the same number of numbers: NumPy's seeding ignores zeros at the end.
     """
     return [int(seed), zlib.crc32(purpose.encode()), *(int(number) for number in numbers)]
 
 
-def rng(seed, purpose, *numbers):
-    """A NumPy generator for one purpose, e.g. `rng(seed, "cohort", round)`."""
+def rng(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+    """Returns a NumPy generator for one purpose, e.g. `rng(seed, "cohort", round)`."""
     return np.random.default_rng(entropy(seed, purpose, *numbers))
 
 
-def seed32(seed, purpose, *numbers):
-    """One non-negative int32 for one purpose, to seed random numbers inside a graph."""
+def seed32(seed: int, purpose: str, *numbers: int) -> int:
+    """Returns one non-negative int32 for one purpose, to seed random numbers inside a graph."""
     return int(rng(seed, purpose, *numbers).integers(0, 2**31 - 1))
 
 
-def uniform(seed, purpose, *numbers, ids):
-    """One number in [0, 1) for each of `ids`, the same whichever others are asked for.
+def uniform(seed: int, purpose: str, *numbers: int, ids: np.ndarray) -> np.ndarray:
+    """Returns one number in [0, 1) for each of `ids`, which does not depend on the other ids.
 
     Args:
         seed, purpose, numbers: As for `rng`.
@@ -36,8 +36,8 @@ def uniform(seed, purpose, *numbers, ids):
     Returns:
         float64 [n] with 53 random bits.
 
-    Reference: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) read at position `id`, twice with two keys: of one key
-    alone two rounds could draw the same sequence, shifted.
+    Reference: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) read at position `id`, twice with two keys: with only
+    one key, two rounds could draw the same sequence, shifted.
     """
     words = np.asarray(ids).astype(np.uint64)
     for key in np.random.SeedSequence(entropy(seed, purpose, *numbers)).generate_state(2, np.uint64):

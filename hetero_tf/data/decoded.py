@@ -1,4 +1,4 @@
-"""Decoded arrays kept between runs: 70,000 compressed images take seconds to read, their pixels a tenth of one.
+"""Caches decoded arrays between runs: 70,000 compressed images take seconds to read, their pixels a tenth of one.
 
 One file per data set, in the cache folder of the user, who may delete it at any time. It is used only if it was made
 from the very same files by the same versions and is whole; whatever is wrong with it, the data are read anew.
@@ -10,6 +10,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -27,35 +28,37 @@ SMALLEST, LARGEST = 10_000, 2**31
 STALE = 3600
 
 
-def kept(name, about, source, names, read):
-    """The arrays that `read()` gives, from the cache where it holds them.
+def cached(
+    name: str, options: list, source: Path, names: Sequence[str], read: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Returns the arrays that `read()` gives, from the cache if it has them.
 
     Args:
         name: Of the data set, for the name of the file.
-        about: Options that the arrays depend on; plain JSON.
-        source: Folder of the files that are read; a change of a name, size or time makes the kept arrays stale.
+        options: Options that the arrays depend on; plain JSON.
+        source: Folder of the files that are read; a change of a name, size or time makes the cached arrays stale.
         names: Of the arrays.
         read: `() -> {name: array}`.
     """
     try:
         path = FOLDER.expanduser() / (re.sub(r"[^\w.-]", "-", name) + ".npz")
-        key = _key(about, source)
-    # There is no home folder, or the files lie on a server.
+        key = _key(options, source)
+    # There is no home folder, or the files are not local.
     except (RuntimeError, OSError):
         return read()
-    found = _recall(path, key, names)
-    if found is None:
-        found = read()
-        if max(map(len, found.values())) >= SMALLEST and sum(array.nbytes for array in found.values()) <= LARGEST:
-            _keep(path, key, found)
-    return found
+    arrays = _load(path, key, names)
+    if arrays is None:
+        arrays = read()
+        if max(map(len, arrays.values())) >= SMALLEST and sum(array.nbytes for array in arrays.values()) <= LARGEST:
+            _save(path, key, arrays)
+    return arrays
 
 
-def _key(about, source):
+def _key(options, source):
     """Text that is equal where the arrays are."""
     files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
     versions = [__version__, *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets"))]
-    return json.dumps([about, versions, files])
+    return json.dumps([options, versions, files])
 
 
 def _seal(key, arrays):
@@ -67,17 +70,17 @@ def _seal(key, arrays):
     return np.frombuffer(digest.digest(), np.uint8)
 
 
-def _recall(path, key, names):
-    """The kept arrays, or None if there are none for this key."""
+def _load(path, key, names):
+    """Returns the cached arrays, or None if there are none for this key."""
     with contextlib.suppress(Refusal, OSError, MemoryError):
-        found = read_arrays(path, [*names, "seal"])
-        if np.array_equal(found.pop("seal"), _seal(key, found)):
-            return found
+        arrays = read_arrays(path, [*names, "seal"])
+        if np.array_equal(arrays.pop("seal"), _seal(key, arrays)):
+            return arrays
     return None
 
 
-def _keep(path, key, arrays):
-    """Writes arrays in one step; a disk that is full or read-only costs the next start its seconds, nothing else."""
+def _save(path, key, arrays):
+    """Writes arrays in one step; if the disk is full or read-only, the next start decodes them again."""
     with contextlib.suppress(OSError, DiskProblem):
         path.parent.mkdir(parents=True, exist_ok=True)
         for draft in path.parent.glob(f"{TEMPORARY}*"):

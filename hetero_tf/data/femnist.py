@@ -8,8 +8,8 @@ import numpy as np
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.decoded import cached
 from hetero_tf.data.files import find
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -41,8 +41,8 @@ def load(data_dir, *, path: str = "femnist"):
             f"{error}; LEAF's scripts make train/ and test/ for it: github.com/TalwalkarLab/leaf, "
             "data/femnist, preprocess.sh -s niid --sf 1.0 -k 0 -t sample"
         ) from error
-    train, test = (_kept(folder / part) for part in ("train", "test"))
-    number = {name: place for place, name in enumerate(train["writers"].tolist())}
+    train, test = (_arrays(folder / part) for part in ("train", "test"))
+    number = {name: index for index, name in enumerate(train["writers"].tolist())}
     strange = [name for name in test["writers"].tolist() if name not in number]
     if strange:
         raise BadInput(
@@ -50,26 +50,26 @@ def load(data_dir, *, path: str = "femnist"):
             f"(-t sample). Received: {strange[0]!r} in test/ alone"
         )
     return Dataset(
-        _of(train, number),
-        _of(test, number),
+        _split(train, number),
+        _split(test, number),
         len(CHARACTERS),
         f"FEMNIST, {len(number)} writers ({folder})",
         class_names=CHARACTERS,
     )
 
 
-def _of(found, number):
-    """The `Split` of kept arrays; `number` of each writer."""
-    owners = np.repeat([number[name] for name in found["writers"].tolist()], found["sizes"])
-    return Split(found["x"].reshape(-1, SIDE, SIDE, 1), found["y"], owners=owners.astype(np.int32))
+def _split(arrays, number):
+    """Returns the `Split` of cached arrays; `number` maps the name of a writer to its number."""
+    owners = np.repeat([number[name] for name in arrays["writers"].tolist()], arrays["sizes"])
+    return Split(arrays["x"].reshape(-1, SIDE, SIDE, 1), arrays["y"], owners=owners.astype(np.int32))
 
 
-def _kept(folder):
+def _arrays(folder):
     """The arrays `ARRAYS` of one split, whose writers stand one after the other; read from JSON once."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise BadInput(f"{folder}: expected LEAF's .json files. Received: none")
-    return decoded.kept(f"femnist-{folder.name}", ["femnist"], folder, ARRAYS, lambda: _read(files))
+    return cached(f"femnist-{folder.name}", ["femnist"], folder, ARRAYS, lambda: _read(files))
 
 
 def _read(files):
@@ -109,19 +109,19 @@ def _writers(file, document):
     keys = sorted(document) if isinstance(document, dict) else type(document).__name__
     if not isinstance(document, dict) or not {"users", "user_data"} <= set(keys):
         raise BadInput(f"{file}: expected LEAF's keys users and user_data. Received: {keys}")
-    names, held = document["users"], document["user_data"]
+    names, of_writers = document["users"], document["user_data"]
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not texts or not isinstance(held, dict) or sorted(names) != sorted(held):
+    if not texts or not isinstance(of_writers, dict) or sorted(names) != sorted(of_writers):
         raise BadInput(
             f"{file}: users must list exactly the keys of user_data. "
-            f"Received: users {str(names)[:60]}, user_data {str(held)[:60]}"
+            f"Received: users {str(names)[:60]}, user_data {str(of_writers)[:60]}"
         )
     return names
 
 
-def _examples(where, held):
-    """uint8 [n, 784] and int32 [n] of one writer."""
-    x, y = (held.get(name) if isinstance(held, dict) else None for name in ("x", "y"))
+def _examples(where, document):
+    """Returns the images uint8 [n, 784] and labels int32 [n] of one writer."""
+    x, y = (document.get(name) if isinstance(document, dict) else None for name in ("x", "y"))
     pixels, labels = _array(x, np.float32, (0, SIDE**2)), _array(y, None, (0,))
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != SIDE**2:
         raise BadInput(

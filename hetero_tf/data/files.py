@@ -5,8 +5,8 @@ from pathlib import Path
 from hetero_tf.data.dataset import NotAvailable
 
 
-def find(data_dir, name, argument):
-    """The path of file `name`, looked for in `data_dir` (unless None) and then in the working folder.
+def find(data_dir: Path | None, name: str, argument: str) -> Path:
+    """Returns the path of file `name`, looked for in `data_dir` (unless None) and then in the working folder.
 
     Args:
         data_dir: Data folder or None.
@@ -16,9 +16,9 @@ def find(data_dir, name, argument):
     Raises:
         NotAvailable: There is no such file.
     """
-    places = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
-    for place in places:
-        if place.exists():
-            return place
-    looked = " or ".join(str(place.absolute()) for place in dict.fromkeys(places))
+    candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    looked = " or ".join(str(candidate.absolute()) for candidate in dict.fromkeys(candidates))
     raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; there is no {looked}")

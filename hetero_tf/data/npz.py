@@ -65,9 +65,9 @@ def _images(file, name, x):
         )
     wrong = ~((x >= 0) & (x <= 1))
     if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise BadInput(
-            f"{file}: {name} as floats must be in [0, 1]. Received: {x[place]} at {place}; "
+            f"{file}: {name} as floats must be in [0, 1]. Received: {x[index]} at {index}; "
             "scale the images or store uint8 in 0..255"
         )
     return np.round(x * 255).astype(np.uint8)

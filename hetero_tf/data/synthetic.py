@@ -66,8 +66,8 @@ def _images(examples, test_examples, shape, classes, owners, seed):
         generator = rng(seed, purpose)
         labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
         noisy = patterns[labels] + generator.normal(0, 30, (count, *shape))
-        own = None if owners is None else np.arange(count, dtype=np.int32) % owners
-        return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels, owners=own)
+        owned = None if owners is None else np.arange(count, dtype=np.int32) % owners
+        return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels, owners=owned)
 
     return Dataset(
         part("synthetic train", examples),
@@ -83,10 +83,10 @@ def _text(rows, test_rows, length, vocabulary, seed):
     def part(purpose, count):
         generator = rng(seed, purpose)
         x = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
-        for place in range(1, length):
+        for position in range(1, length):
             # One word in five stays free: without that a row falls into a short cycle and shows few words.
-            likely = successors[x[:, place - 1], generator.integers(0, 2, count)]
-            x[:, place] = np.where(generator.random(count) < 0.8, likely, x[:, place])
+            likely = successors[x[:, position - 1], generator.integers(0, 2, count)]
+            x[:, position] = np.where(generator.random(count) < 0.8, likely, x[:, position])
         return Split(x)
 
     words = (UNKNOWN, END, *(f"word{number}" for number in range(2, vocabulary)))

@@ -11,8 +11,8 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.decoded import cached
 from hetero_tf.data.words import check_count
 
 REACH_SECONDS = 10
@@ -59,7 +59,7 @@ def load(
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
         shape, classes, names = _features(builder, image, label, size)
-        found = decoded.kept(
+        arrays = cached(
             builder.info.full_name,
             [image, label, train, test, size],
             builder.data_path,
@@ -76,8 +76,8 @@ def load(
         )
     if transpose:
         for name in ("x_train", "x_test"):
-            found[name] = np.ascontiguousarray(np.swapaxes(found[name], 1, 2))
-    parts = (Split(found["x_train"], found["y_train"]), Split(found["x_test"], found["y_test"]))
+            arrays[name] = np.ascontiguousarray(np.swapaxes(arrays[name], 1, 2))
+    parts = (Split(arrays["x_train"], arrays["y_train"]), Split(arrays["x_test"], arrays["y_test"]))
     return Dataset(*parts, classes, f"{builder.info.full_name} ({builder.data_path})", class_names=names)
 
 

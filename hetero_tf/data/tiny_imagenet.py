@@ -9,8 +9,8 @@ import numpy as np
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data import decoded
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.decoded import cached
 from hetero_tf.data.files import find
 from hetero_tf.data.words import check_count
 
@@ -23,7 +23,7 @@ def load(data_dir, *, path: str = "tiny-imagenet-200", size: int = 64):
     """Loads `train/WNID/images/*.JPEG` for training and `val/images/*.JPEG` for testing.
 
     The classes are the folders of train/ in the order of their names; `val/val_annotations.txt` says the class of each
-    image of val/. The images of test/ have no labels and are not read. Pixels are decoded once and kept, see `decoded`.
+    image of val/. The images of test/ have no labels and are not read. Decoded pixels are cached, see `decoded`.
 
     Args:
         data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
@@ -51,23 +51,23 @@ def load(data_dir, *, path: str = "tiny-imagenet-200", size: int = 64):
 
 def _classes(folder):
     """Names of the folders in train/, in order."""
-    found = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-    if len(found) < 2:
+    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    if len(classes) < 2:
         raise BadInput(
-            f"{folder}: expected a folder for each class, train/WNID/images. Received: {', '.join(found) or 'none'}"
+            f"{folder}: expected a folder for each class, train/WNID/images. Received: {', '.join(classes) or 'none'}"
         )
-    return found
+    return classes
 
 
 def _train(folder, classes):
     """(files, labels) of the training split, class by class."""
     files, labels = [], []
     for label, name in enumerate(classes):
-        own = sorted((folder / name / "images").glob(f"*{ENDING}"))
-        if not own:
+        images = sorted((folder / name / "images").glob(f"*{ENDING}"))
+        if not images:
             raise BadInput(f"{folder / name / 'images'}: expected {ENDING} images. Received: none")
-        files += own
-        labels += [label] * len(own)
+        files += images
+        labels += [label] * len(images)
     return files, labels
 
 
@@ -75,7 +75,7 @@ def _test(folder, classes):
     """(files, labels) of the test split, in the order of its list."""
     annotations, number = folder / "val_annotations.txt", {name: label for label, name in enumerate(classes)}
     lines = decode(read_bytes(annotations, LARGEST_LIST, follow=True), annotations).splitlines()
-    found = {}
+    listed = {}
     for line, text in enumerate(lines, 1):
         name, label, *_ = (*text.split("\t"), "")
         if label not in number:
@@ -83,23 +83,23 @@ def _test(folder, classes):
                 f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "
                 f"between. Received: {text[:80]!r}"
             )
-        if name in found:
+        if name in listed:
             raise BadInput(f"{annotations}:{line}: the image {name!r} has a line before this one")
-        found[name] = number[label]
-    there = {path.name for path in (folder / "images").glob(f"*{ENDING}")}
+        listed[name] = number[label]
+    present = {path.name for path in (folder / "images").glob(f"*{ENDING}")}
     for names, problem in (
-        (found.keys() - there, "is listed there, but not in images/"),
-        (there - found.keys(), "is in images/, but not listed there"),
+        (listed.keys() - present, "is listed there, but not in images/"),
+        (present - listed.keys(), "is in images/, but not listed there"),
     ):
         if names:
             raise BadInput(
                 f"{annotations}: {min(names)} {problem}; unpack the archive again. Received: {len(names)} such images"
             )
-    return [folder / "images" / name for name in found], list(found.values())
+    return [folder / "images" / name for name in listed], list(listed.values())
 
 
 def _pixels(name, files, size):
-    """uint8 [files, size, size, 3], from the kept arrays where these files made them."""
+    """uint8 [files, size, size, 3], from the cache if it holds those of these very files."""
     if not files:
         raise BadInput(f"{name}: expected {ENDING} images. Received: none")
     check_memory(name, 2 * len(files) * size**2 * 3)
@@ -111,11 +111,11 @@ def _pixels(name, files, size):
     def read():
         x = np.empty((len(files), size, size, 3), np.uint8)
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            for place, image in enumerate(workers.map(lambda path: _image(path, size), files)):
-                x[place] = image
+            for index, image in enumerate(workers.map(lambda path: _image(path, size), files)):
+                x[index] = image
         return {"x": x}
 
-    return decoded.kept(name, [size, stamp.hexdigest()], files[0].parent, ("x",), read)["x"]
+    return cached(name, [size, stamp.hexdigest()], files[0].parent, ("x",), read)["x"]
 
 
 def _image(path, size):

@@ -2,6 +2,8 @@
 
 import gzip
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -14,8 +16,8 @@ LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
 
 
-def read_words(path):
-    """The words of a UTF-8 text file, `.gz` or plain: split at white space, `<eos>` after every line.
+def read_words(path: Path) -> list[str]:
+    """Returns the words of a UTF-8 text file, `.gz` or plain: split at white space, `<eos>` after every line.
 
     A blank line gives a lone `<eos>`; line ends may be LF or CRLF.
 
@@ -57,36 +59,36 @@ def _check_line(path, number, line, size):
         raise BadInput(f"{path}:{number}: expected UTF-8 text. Received: a zero byte (UTF-16, or not a text)")
 
 
-def vocabulary_of(words, size=None):
-    """The vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
+def vocabulary_of(words: list[str], size: int | None = None) -> tuple[str, ...]:
+    """Returns the vocabulary: `<ukn>`, `<eos>`, then the words in order of first appearance.
 
     Args:
         words: Words of the training text.
         size: Largest vocabulary with both marks; the most frequent words stay, on a tie the earlier. None: all.
 
     Returns:
-        Tuple of words; a word's place is its number.
+        Tuple of words; a word's position is its number.
     """
     counts = {UNKNOWN: 0, END: 0}
     for word in words:
         counts[word] = counts.get(word, 0) + 1
-    kept = list(counts)[2:]
+    known = list(counts)[2:]
     if size is not None:
         check_count("vocabulary", size, 3)
         if size < len(counts):
             # sorted() is stable, so a tie goes to the word that appeared first.
-            frequent = set(sorted(kept, key=counts.get, reverse=True)[: size - 2])
-            kept = [word for word in kept if word in frequent]
-    return (UNKNOWN, END, *kept)
+            frequent = set(sorted(known, key=counts.get, reverse=True)[: size - 2])
+            known = [word for word in known if word in frequent]
+    return (UNKNOWN, END, *known)
 
 
-def encode(words, vocabulary):
-    """Numbers of words, int32 `[words]`; a word that is not in the vocabulary becomes 0, `<ukn>`."""
-    number = {word: place for place, word in enumerate(vocabulary)}
+def encode(words: list[str], vocabulary: Sequence[str]) -> np.ndarray:
+    """Returns the numbers of words, int32 `[words]`; a word that is not in the vocabulary becomes 0, `<ukn>`."""
+    number = {word: index for index, word in enumerate(vocabulary)}
     return np.fromiter((number.get(word, 0) for word in words), np.int32, len(words))
 
 
-def in_rows(numbers, rows, argument):
+def in_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
     """Cuts numbers `[n]` to a multiple of `rows` and gives int32 `[rows, n // rows]`, contiguous text in each row."""
     check_count(argument, rows, 1)
     if rows > len(numbers):
@@ -97,7 +99,7 @@ def in_rows(numbers, rows, argument):
     return numbers[: rows * length].reshape(rows, length)
 
 
-def split_off(words, share):
+def split_off(words: list[str], share: float) -> tuple[list[str], list[str]]:
     """Splits words into (first part, last `share`): the end, because neighbouring words are not independent."""
     if not 0 < share < 1:
         raise BadInput(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
@@ -105,15 +107,23 @@ def split_off(words, share):
     return words[:cut], words[cut:]
 
 
-def check_count(argument, value, low, high=None):
+def check_count(argument: str, value: int, low: int, high: int | None = None) -> None:
     """Refuses a count outside `low..high`."""
     if value < low or (high is not None and value > high):
         allowed = f"at least {low}" if high is None else f"in {low}..{high}"
         raise BadInput(f"`{argument}` must be {allowed}. Received: {argument}={value}")
 
 
-def text_dataset(train_words, test_words, source, *, rows, test_rows, vocabulary=None):
-    """The `Dataset` of two lists of words; `vocabulary` is the largest size, see `vocabulary_of`."""
+def text_dataset(
+    train_words: list[str],
+    test_words: list[str],
+    source: str,
+    *,
+    rows: int,
+    test_rows: int,
+    vocabulary: int | None = None,
+) -> Dataset:
+    """Returns the `Dataset` of two lists of words; `vocabulary` is the largest size, see `vocabulary_of`."""
     known = vocabulary_of(train_words, vocabulary)
     train = in_rows(encode(train_words, known), rows, "rows")
     test = in_rows(encode(test_words, known), test_rows, "test_rows")

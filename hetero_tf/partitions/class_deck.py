@@ -84,14 +84,14 @@ def _hands(deck, clients, per_client, rng):
 def _deal(labels, hands, sizes, name, least, rng):
     """`Shares` in which the holders of each label, in their order, have neighbouring parts of its examples."""
     clients, per_client = hands.shape
-    found, firsts = np.unique(labels, return_index=True)
+    present, firsts = np.unique(labels, return_index=True)
     ids, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for label in found[np.argsort(firsts)]:
+    for label in present[np.argsort(firsts)]:
         holders = np.flatnonzero(hands == label) // per_client
         if holders.size:
-            own = np.flatnonzero(labels == label)
-            dealing.check_least(name, least, len(own), len(holders), f"examples of label {label}")
+            examples = np.flatnonzero(labels == label)
+            dealing.check_least(name, least, len(examples), len(holders), f"examples of label {label}")
             parts = rng.dirichlet(np.ones(len(holders))) if sizes == "dirichlet" else None
-            ids.append(own)
-            owners.append(np.repeat(holders, dealing.cut(len(own), len(holders), least, parts, rng)))
+            ids.append(examples)
+            owners.append(np.repeat(holders, dealing.cut(len(examples), len(holders), least, parts, rng)))
     return dealing.group(np.concatenate(ids), np.concatenate(owners), clients)

@@ -9,7 +9,7 @@ from hetero_tf.partitions.statistics import label_counts
 TESTS = ("own", "equal", "contiguous")
 
 
-def check_images(name, labels):
+def check_images(name: str, labels: np.ndarray) -> None:
     """Refuses text, which has no label for each example, in the partition of that name."""
     if labels.ndim != 1:
         raise BadInput(f"the partition `{name}` needs one label for each example, which text has not; use `iid`")
@@ -27,7 +27,7 @@ def check_positive(name, value):
         raise BadInput(f"`{name}` must be above 0. Received: {name}={value}")
 
 
-def check_least(name, least, examples, shares, what):
+def check_least(name: str, least: int, examples: int, shares: int, what: str) -> None:
     """Refuses to cut so many examples into shares of at least `least`; `what` says which examples they are."""
     if not 0 <= least * shares <= examples:
         raise BadInput(
@@ -36,7 +36,7 @@ def check_least(name, least, examples, shares, what):
         )
 
 
-def check_all_served(train, advice):
+def check_all_served(train: Shares, advice: str) -> None:
     """Refuses training `Shares` in which a client has no example; `advice` says what to change."""
     empty = np.flatnonzero(train.sizes == 0)
     if empty.size:
@@ -46,7 +46,7 @@ def check_all_served(train, advice):
         )
 
 
-def cut(total, count, least, parts, rng):
+def cut(total: int, count: int, least: int, parts: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
     """Cuts `total` examples into `count` sizes: `least` each, the rest by `parts`.
 
     Args:
@@ -62,14 +62,14 @@ def cut(total, count, least, parts, rng):
     return sizes + extra + least
 
 
-def group(ids, owners, clients):
-    """`Shares` of ids int `[total]` whose clients are `owners` int `[total]`; a client's ids keep their order."""
+def group(ids: np.ndarray, owners: np.ndarray, clients: int) -> Shares:
+    """Returns the `Shares` of ids int `[total]` that belong to `owners` int `[total]`, in the same order."""
     order = np.argsort(owners, kind="stable")
     return Shares.from_sizes(ids[order].astype(np.int32), np.bincount(owners, minlength=clients))
 
 
-def shuffle(shares, rng):
-    """The same `Shares` with every client's ids in random order; no id may occur twice."""
+def shuffle(shares: Shares, rng: np.random.Generator) -> Shares:
+    """Returns the same `Shares` with every client's ids in random order; no id may occur twice."""
     owners = np.empty(shares.ids.max(initial=-1) + 1, np.int32)
     owners[shares.ids] = shares.owners
     # Of one permutation of all ids, the ids of each client are a permutation of theirs.
@@ -77,7 +77,7 @@ def shuffle(shares, rng):
     return group(mixed, owners[mixed], len(shares))
 
 
-def hold_out(shares, share, first=False):
+def hold_out(shares: Shares, share: float, first: bool = False) -> Shares:
     """Takes int(share * size) examples away from every client.
 
     Args:
@@ -94,20 +94,22 @@ def hold_out(shares, share, first=False):
     if not 0 <= share < 1:
         raise BadInput(f"`held_out` must be at least 0 and below 1. Received: held_out={share}")
     sizes, owners = shares.sizes, shares.owners
-    held = (share * sizes).astype(np.int64)
-    place = np.arange(len(owners)) - shares.starts[owners]
-    stays = place >= held[owners] if first else place < (sizes - held)[owners]
-    return Shares.from_sizes(shares.ids[stays], sizes - held)
+    withheld = (share * sizes).astype(np.int64)
+    position = np.arange(len(owners)) - shares.starts[owners]
+    stays = position >= withheld[owners] if first else position < (sizes - withheld)[owners]
+    return Shares.from_sizes(shares.ids[stays], sizes - withheld)
 
 
-def ranges(firsts, lengths):
-    """`first, first + 1, ...` so many times for each first, one after the other: int64 `[sum of lengths]`."""
+def ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns `first, first + 1, ...` so many times for each first, one after the other: int64 `[sum of lengths]`."""
     ends = np.cumsum(lengths)
     return np.repeat(firsts - ends + lengths, lengths) + np.arange(lengths.sum())
 
 
-def deal_test(test, train_labels, test_labels, classes, train, rng):
-    """Test examples of every client, each used once.
+def deal_test(
+    test: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int, train: Shares, rng: np.random.Generator
+) -> Shares:
+    """Deals test examples to every client, each of them once.
 
     Args:
         test: "own": each label is cut in proportion to the clients' training examples of it; "equal": equal numbers
@@ -139,11 +141,11 @@ def _by_own_labels(train_labels, test_labels, classes, train, rng):
     client, label, count = client[order], label[order], count[order]
     totals = np.bincount(label, weights=count, minlength=classes)
     share = (np.cumsum(count) - (np.cumsum(totals) - totals)[label]) / totals[label]
-    have = np.bincount(test_labels, minlength=classes)
+    available = np.bincount(test_labels, minlength=classes)
     # A random start for each label makes the expected number exactly proportional, however few there are.
-    ends = np.minimum(share * have[label] + rng.random(classes)[label], have[label]).astype(np.int64)
+    ends = np.minimum(share * available[label] + rng.random(classes)[label], available[label]).astype(np.int64)
     starts = np.where(np.diff(label, prepend=-1) > 0, 0, np.roll(ends, 1))
     mixed = rng.permutation(len(test_labels))
     mixed = mixed[np.argsort(test_labels[mixed], kind="stable")]
-    places = ranges((np.cumsum(have) - have)[label] + starts, ends - starts)
-    return group(mixed[places], np.repeat(client, ends - starts), len(train))
+    positions = ranges((np.cumsum(available) - available)[label] + starts, ends - starts)
+    return group(mixed[positions], np.repeat(client, ends - starts), len(train))

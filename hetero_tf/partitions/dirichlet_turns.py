@@ -69,7 +69,7 @@ def _deal(labels, classes, clients, alpha, sigma, rng):
     turns = rng.permutation(np.repeat(np.arange(clients), sizes))
     left = np.bincount(labels, minlength=classes)
     label = _labels(turns, priors, left.copy(), rng)
-    # The last example of a label goes first and a client's last place is filled first, as the authors count down.
+    # The last example of a label goes first and a client's last example is dealt first, as the authors count down.
     ids = mixed[np.cumsum(left)[label] - 1 - _running(label)]
     return dealing.group(ids[::-1], turns[::-1], clients)
 
@@ -83,7 +83,7 @@ def _sizes(total, clients, sigma, rng):
 
 def _labels(turns, priors, left, rng):
     """The label of each turn, int64 `[turns]`; `left` counts down to 0."""
-    found = np.empty(len(turns), np.int64)
+    labels = np.empty(len(turns), np.int64)
     for first in range(0, len(turns), BLOCK):
         waiting = np.arange(first, min(first + BLOCK, len(turns)))
         while waiting.size:
@@ -94,10 +94,10 @@ def _labels(turns, priors, left, rng):
             # From the first turn on that finds its label used up, chances are different and are drawn again.
             late = _running(drawn) >= left[drawn]
             good = np.argmax(late) if late.any() else len(late)
-            found[waiting[:good]] = drawn[:good]
+            labels[waiting[:good]] = drawn[:good]
             left -= np.bincount(drawn[:good], minlength=len(left))
             waiting = waiting[good:]
-    return found
+    return labels
 
 
 def _running(values):

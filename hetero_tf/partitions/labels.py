@@ -35,10 +35,10 @@ def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: 
     check_clients(clients, len(train_labels))
     shards = _shards(train_labels, classes, clients, per_client)
     dealt = np.repeat(np.arange(classes), shards)
-    rows = rng.permutation(dealt).reshape(clients, per_client)
+    hands = rng.permutation(dealt).reshape(clients, per_client)
     mask = np.zeros((clients, classes), bool)
-    mask[np.arange(clients)[:, None], rows] = True
-    client, label = np.indices(rows.shape)[0].reshape(-1), rows.reshape(-1)
+    mask[np.arange(clients)[:, None], hands] = True
+    client, label = np.indices(hands.shape)[0].reshape(-1), hands.reshape(-1)
     if not keep_duplicates:
         client, label = np.nonzero(mask)
     train, test = (_deal(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels))

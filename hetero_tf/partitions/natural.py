@@ -65,14 +65,14 @@ def split(
 
 def _choose(owners, clients, least, rng):
     """Owners that become clients, ascending: int `[clients]`."""
-    found, counts = np.unique(owners, return_counts=True)
-    found = found[counts >= least]
-    if not 1 <= clients <= len(found):
+    candidates, counts = np.unique(owners, return_counts=True)
+    candidates = candidates[counts >= least]
+    if not 1 <= clients <= len(candidates):
         raise BadInput(
-            f"`clients` must be in 1..{len(found)}, the number of owners with at least {least} training "
+            f"`clients` must be in 1..{len(candidates)}, the number of owners with at least {least} training "
             f"examples. Received: clients={clients}"
         )
-    return np.sort(rng.permutation(found)[:clients])
+    return np.sort(rng.permutation(candidates)[:clients])
 
 
 def _of(owners, chosen):

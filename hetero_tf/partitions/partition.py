@@ -4,6 +4,7 @@ import functools
 import hashlib
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -52,15 +53,15 @@ class Partition:
                 )
 
     @functools.cached_property
-    def sha256(self):
-        """Hex digest of ids and label mask."""
+    def sha256(self) -> str:
+        """The hex digest of ids and label mask."""
         digest = hashlib.sha256(repr(self.label_mask.shape).encode())
         for array in _flat(self).values():
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def summary(self, train_labels=None):
-        """Numbers that describe the split, ready for JSON.
+    def summary(self, train_labels: np.ndarray | None = None) -> dict:
+        """Returns numbers that describe the split, ready for JSON.
 
         Args:
             train_labels: int `[n]` of images, or int `[rows, length]` of text; None: without `label_distance`.
@@ -84,7 +85,7 @@ class Partition:
             **distance,
         }
 
-    def save(self, path):
+    def save(self, path: Path) -> None:
         """Writes the partition as one .npz file: whole or not at all.
 
         Raises:
@@ -94,7 +95,7 @@ class Partition:
             np.savez_compressed(file, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_flat(self))
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: Path) -> "Partition":
         """Reads what `save` wrote.
 
         Raises:
@@ -118,8 +119,8 @@ class Partition:
         return partition
 
 
-def label_mask(labels, shares, classes):
-    """Labels that occur in each client's examples.
+def label_mask(labels: np.ndarray, shares: Shares, classes: int) -> np.ndarray:
+    """Returns which labels occur in each client's examples.
 
     Args:
         labels: int `[n]` of images, or int `[rows, length]` of text.
@@ -133,12 +134,12 @@ def label_mask(labels, shares, classes):
     # Rows of text are long: all of them at once would need many times the memory of the data.
     block = max(BLOCK // math.prod(labels.shape[1:]), 1)
     for first in range(0, len(owners), block):
-        found = labels[shares.ids[first : first + block]]
-        mask[owners[first : first + block].reshape(-1, *[1] * (found.ndim - 1)), found] = True
+        present = labels[shares.ids[first : first + block]]
+        mask[owners[first : first + block].reshape(-1, *[1] * (present.ndim - 1)), present] = True
     return mask
 
 
-def check_clients(clients, examples):
+def check_clients(clients: int, examples: int) -> None:
     """Refuses a number of clients below 1 or above the number of training examples."""
     if not 1 <= clients <= examples:
         raise BadInput(

@@ -1,5 +1,6 @@
 """The examples of every client in two arrays, so that a million clients are not a million objects."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,45 +37,45 @@ class Shares:
                 f"Received: {self.starts[:3].tolist()} to {self.starts[-1:].tolist()}"
             )
         if self.ids.size and self.ids.min() < 0:
-            place = int(np.argmax(self.ids < 0))
-            client = int(np.searchsorted(self.starts, place, side="right")) - 1
-            raise BadInput(f"`ids` must be example ids from 0. Received: {self.ids[place]} of client {client}")
+            index = int(np.argmax(self.ids < 0))
+            client = int(np.searchsorted(self.starts, index, side="right")) - 1
+            raise BadInput(f"`ids` must be example ids from 0. Received: {self.ids[index]} of client {client}")
 
     @classmethod
-    def from_sizes(cls, ids, sizes):
+    def from_sizes(cls, ids: np.ndarray, sizes: np.ndarray) -> "Shares":
         """Cuts int32 `[total]` ids into clients with so many examples each; sizes: int `[clients]`."""
         starts = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(np.asarray(sizes, np.int64), out=starts[1:])
         return cls(ids, starts)
 
     @classmethod
-    def from_lists(cls, lists):
-        """The same from one int32 `[examples]` array for each client, for few clients.
+    def from_lists(cls, lists: Iterable[np.ndarray]) -> "Shares":
+        """Makes `Shares` from one int32 `[examples]` array for each client, for few clients.
 
         Raises:
             BadInput: An array has another dtype or shape, or an id is negative.
         """
-        lists = [np.asarray(own) for own in lists]
-        for client, own in enumerate(lists):
-            if own.dtype != np.int32 or own.ndim != 1:
+        lists = [np.asarray(ids) for ids in lists]
+        for client, ids in enumerate(lists):
+            if ids.dtype != np.int32 or ids.ndim != 1:
                 raise BadInput(
                     "`lists` must hold int32 [examples] for each client. "
-                    f"Received: {own.dtype} {own.shape} of client {client}"
+                    f"Received: {ids.dtype} {ids.shape} of client {client}"
                 )
-        return cls.from_sizes(np.concatenate([np.zeros(0, np.int32), *lists]), [len(own) for own in lists])
+        return cls.from_sizes(np.concatenate([np.zeros(0, np.int32), *lists]), [len(ids) for ids in lists])
 
     @classmethod
-    def empty(cls, clients):
-        """`clients` clients without examples."""
+    def empty(cls, clients: int) -> "Shares":
+        """Makes `clients` clients without examples."""
         return cls(np.zeros(0, np.int32), np.zeros(clients + 1, np.int64))
 
     @property
-    def sizes(self):
+    def sizes(self) -> np.ndarray:
         """How many examples each client has: int64 `[clients]`."""
         return np.diff(self.starts)
 
     @property
-    def owners(self):
+    def owners(self) -> np.ndarray:
         """The client of each of `ids`: int32 `[total]`."""
         return np.repeat(np.arange(len(self), dtype=np.int32), self.sizes)
 

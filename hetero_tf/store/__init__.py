@@ -1,8 +1,7 @@
-"""What a run leaves on disk, so that a kill, a full disk or a stranger's folder never costs more than one round.
+"""What a run leaves on disk. A kill, a full disk or a damaged file never costs more than one round.
 
 | module | what it does |
 |---|---|
-| `files` | durable writes, guarded reads, one sentence per operating system error |
 | `plain_json` | JSON without NaN, duplicate keys or deep nesting |
 | `arrays` | named arrays as npz bytes and back, without pickle |
 | `manifest` | the checksummed list of contents that seals a folder |

@@ -1,9 +1,11 @@
-"""Named arrays as the bytes of one npz file, and back, without pickle and without trusting a header."""
+"""Turns named arrays into the bytes of one npz file and back, without pickle and without trusting a header."""
 
 import io
 import math
 import zipfile
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import Damaged
 
 DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
-# Zip and npy headers of one array; a file may be larger than its arrays by this much per array and not more.
+# Most bytes that the zip and npy headers of one array take.
 OVERHEAD = 1024
 
 
@@ -32,7 +34,7 @@ class Spec:
         return f"{np.dtype(self.dtype).name}{list(self.shape)}"
 
 
-def encode(arrays):
+def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]:
     """Packs arrays by position; their names go into the manifest, so no name is ever a path.
 
     Args:
@@ -56,8 +58,8 @@ def encode(arrays):
     return file.getbuffer(), specs
 
 
-def decode(data, specs, path):
-    """The arrays of npz bytes, read-only, each compared with its spec before memory is taken for it.
+def decode(data: bytes, specs: Sequence[Spec], path: Path) -> dict[str, np.ndarray]:
+    """Returns the read-only arrays of npz bytes; each is compared with its spec before memory is taken for it.
 
     Args:
         data: Bytes of the npz file.
@@ -96,28 +98,28 @@ def _array(archive, member, spec):
     return np.ndarray(spec.shape, spec.dtype, buffer=content)
 
 
-def mismatch(specs, expect, optional=()):
-    """The first difference between stored arrays and wanted ones, as a sentence, or None.
+def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Collection[str] = ()) -> str | None:
+    """Returns the first difference between stored and expected arrays as a sentence, or None.
 
     Args:
         specs: `Spec`s of the stored arrays.
-        expect: `{name: (shape, dtype)}` of the wanted ones.
+        expect: `{name: (shape, dtype)}` of the expected ones.
         optional: Names of `expect` that may be missing.
     """
-    found = {spec.name: spec for spec in specs}
+    stored = {spec.name: spec for spec in specs}
     for name, (shape, dtype) in expect.items():
         wanted = Spec(name, tuple(shape), np.dtype(dtype).str)
-        if name not in found and name in optional:
+        if name not in stored and name in optional:
             continue
-        if name not in found:
+        if name not in stored:
             return f"array {name!r} is missing, expected {wanted}"
-        if found[name] != wanted:
-            return f"array {name!r} is {found[name]}, expected {wanted}"
-    surplus = next((name for name in found if name not in expect), None)
+        if stored[name] != wanted:
+            return f"array {name!r} is {stored[name]}, expected {wanted}"
+    surplus = next((name for name in stored if name not in expect), None)
     return None if surplus is None else f"array {surplus!r} is not expected"
 
 
-def require(specs, expect, where, optional=()):
+def require(specs: Sequence[Spec], expect: dict[str, tuple], where: Path, optional: Collection[str] = ()) -> None:
     """Raises BadInput with the first `mismatch`; `where` is the folder the arrays come from."""
     difference = mismatch(specs, expect, optional)
     if difference:

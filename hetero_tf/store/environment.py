@@ -1,4 +1,4 @@
-"""What a run's bits depend on: versions, processor, threads; without names of hosts, users or paths."""
+"""Records what the bits of a run depend on: versions, processor, threads; but no host, user or path."""
 
 import hashlib
 import os
@@ -24,8 +24,8 @@ ARITHMETIC = ("tensorflow", "keras", "numpy")
 SECTIONS = ("versions", "cpu", "threads", "settings")
 
 
-def environment(threads, extra):
-    """The facts that are written to `environment.json`. Imports none of the packages it names.
+def environment(threads: dict[str, int], extra: dict) -> dict:
+    """Returns the facts that are written to `environment.json`. Imports none of the packages it names.
 
     Args:
         threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0 where TensorFlow decides.
@@ -43,16 +43,19 @@ def environment(threads, extra):
     }
 
 
-def version(package):
-    """Installed version, or None."""
+def version(package: str) -> str | None:
+    """Returns the installed version, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def processor(cpuinfo):
-    """(model name, hash of the vector instruction flags) from a file like /proc/cpuinfo; elsewhere the hash is None."""
+def processor(cpuinfo: Path) -> tuple[str, str | None]:
+    """Returns model name and hash of the vector instruction flags, read from a file like /proc/cpuinfo.
+
+    Where there is no such file the hash is None.
+    """
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
@@ -66,13 +69,13 @@ def processor(cpuinfo):
     return facts.get("model name", platform.machine()), hashlib.sha256(flags.encode()).hexdigest()[:16]
 
 
-def save(path, facts):
+def save(path: Path, facts: dict) -> None:
     """Writes `environment.json` in one step."""
     files.write_atomic(path, plain_json.dump(facts, "the environment"))
 
 
-def decisive(facts):
-    """The part of an environment that bits depend on, flat: `{"threads.intra_op": 1, ...}`."""
+def decisive(facts: dict) -> dict:
+    """Returns the part of an environment that bits depend on, flat: `{"threads.intra_op": 1, ...}`."""
     flat = {name: facts["versions"].get(name) for name in ARITHMETIC}
     # The model counts beside the flags: Eigen chooses its block sizes, so its sums, by cache sizes.
     for section in ("cpu", "threads", "settings"):
@@ -82,13 +85,13 @@ def decisive(facts):
     return flat
 
 
-def fingerprint(facts):
-    """Hex digest that is equal where a run can be continued bit for bit."""
+def fingerprint(facts: dict) -> str:
+    """Returns a hex digest that is equal where a run can be continued bit for bit."""
     return hashlib.sha256(plain_json.dump(decisive(facts), "the environment")).hexdigest()
 
 
-def differences(old, new):
-    """What differs between two environments and changes bits, one phrase each: "numpy was '2.3.0', is '2.4.1'"."""
+def differences(old: dict, new: dict) -> list[str]:
+    """Lists the differences of two environments that change bits: "numpy was '2.3.0', is '2.4.1'"."""
     before, now = decisive(old), decisive(new)
     names = sorted(before.keys() | now.keys())
     return [

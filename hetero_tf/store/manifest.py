@@ -1,7 +1,9 @@
 """The manifest of a sealed folder: size and sha256 of each file, name, shape and dtype of each array."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import plain_json
@@ -23,8 +25,8 @@ class Manifest:
     arrays: tuple[Spec, ...]
 
 
-def make(round_number, contents, specs):
-    """The manifest as bytes.
+def make(round_number: int, contents: dict[str, bytes], specs: Sequence[Spec]) -> bytes:
+    """Returns the manifest as bytes.
 
     Args:
         round_number: Integer >= 0.
@@ -40,15 +42,15 @@ def make(round_number, contents, specs):
         },
         "arrays": [{"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype} for spec in specs],
     }
-    # The manifest vouches for itself too: a flipped bit in an array's name would load wrongly without a sound.
+    # The manifest vouches for itself too: a flipped bit in an array's name would otherwise go unnoticed.
     return plain_json.dump({"contents": body, "sha256": _digest(body)}, "the manifest")
 
 
-def parse(data, path):
-    """The checked `Manifest` of untrusted bytes.
+def parse(data: bytes, path: Path) -> Manifest:
+    """Returns the checked `Manifest` of untrusted bytes.
 
     Raises:
-        Damaged: Its checksum or any value in it is wrong; nothing was allocated for what it claims.
+        Damaged: Its checksum or any value in it is wrong; no memory was taken for what it claims.
     """
     document = plain_json.parse(data, path)
     body = _field(document, "contents", dict, path)
@@ -61,7 +63,7 @@ def parse(data, path):
     return manifest
 
 
-def verify(data, name, manifest, path):
+def verify(data: bytes, name: str, manifest: Manifest, path: Path) -> None:
     """Compares the bytes of one file with the manifest; raises Damaged."""
     size, digest = manifest.files[name]
     if len(data) != size:

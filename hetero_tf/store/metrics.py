@@ -11,7 +11,7 @@ from hetero_tf.store import plain_json
 LIMIT = 2**30
 
 
-def append(path, row):
+def append(path: Path, row: dict) -> None:
     """Adds one row and waits until it is on the disk.
 
     Args:
@@ -37,22 +37,22 @@ def append(path, row):
         files.sync_folder(path.parent)
 
 
-def rows(path):
-    """All rows as dicts, in the order of the file; a last line without its end is left out. Missing file: no rows.
+def rows(path: Path) -> list[dict]:
+    """Returns all rows in the order of the file; an unfinished last line is left out, a missing file has no rows.
 
     Raises:
         Damaged: A line is not a row; the sentence names file and line.
     """
     lines = _content(path).split(b"\n")[:-1]
-    found = []
+    parsed = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(_row(line, f"{path}:{number}"))
+            parsed.append(_row(line, f"{path}:{number}"))
         except Damaged as damage:
             # An unreadable last line is taken for torn.
             if number < len(lines):
                 raise Damaged(f"{damage}; remove or repair that line") from damage
-    return found
+    return parsed
 
 
 def _append_whole(descriptor, line, size):

@@ -13,8 +13,8 @@ DEPTH = 32
 _TOKENS = re.compile(r'"[^"]*(?:"|\Z)|[][{}]')
 
 
-def dump(value, what):
-    """The value as canonical JSON bytes: sorted keys, no spaces, UTF-8. What `parse` would refuse is not written.
+def dump(value: object, what: str) -> bytes:
+    """Returns canonical JSON: sorted keys, no spaces, UTF-8. What `parse` would refuse is not written.
 
     Raises:
         BadInput: A value is not plain JSON, too large or not finite; `what` names it in the sentence.
@@ -28,8 +28,8 @@ def dump(value, what):
     return data
 
 
-def parse(data, where):
-    """The value of JSON bytes from an untrusted file.
+def parse(data: bytes, where: object) -> object:
+    """Returns the value of JSON bytes from an untrusted file.
 
     Args:
         data: Bytes.
@@ -52,8 +52,8 @@ def parse(data, where):
     return value
 
 
-def depth(text):
-    """The deepest nesting of brackets outside strings."""
+def depth(text: str) -> int:
+    """Returns the deepest nesting of brackets outside strings."""
     level = deepest = 0
     for match in _TOKENS.finditer(text.replace("\\\\", "").replace('\\"', "")):
         token = match.group()
@@ -65,8 +65,8 @@ def depth(text):
     return deepest
 
 
-def finite(value):
-    """The value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
+def finite(value: object) -> object:
+    """Returns the value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -77,7 +77,7 @@ def finite(value):
 
 
 def _text_keys(value):
-    """Refuses keys that JSON would silently turn into text, so that they came back as another key."""
+    """Refuses keys that are not text: JSON would silently turn them into text, so another key would come back."""
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
         _text_keys(item)
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):

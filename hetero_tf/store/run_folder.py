@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def _inside(name, doc):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths of a run; making one touches nothing."""
+    """The paths of a run. Making one neither reads nor writes the disk."""
 
     path: Path
 
@@ -43,12 +44,12 @@ class RunFolder:
         object.__setattr__(self, "path", Path(self.path))
 
     @property
-    def started(self):
+    def started(self) -> bool:
         """Whether `recipe.yaml` is there, so that a run is resumed instead of begun."""
         return self.recipe.is_file()
 
-    def read_recipe(self):
-        """The recipe's text, for a reader of a finished or running run.
+    def read_recipe(self) -> str:
+        """Returns the recipe's text; the run may be finished or running.
 
         Raises:
             BadInput: The folder holds no run, or the file is damaged.
@@ -58,8 +59,8 @@ class RunFolder:
         return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
     @contextlib.contextmanager
-    def lock(self):
-        """Makes the folder if needed and holds it for this process; the system frees it at any kind of death.
+    def lock(self) -> Iterator["RunFolder"]:
+        """Makes the folder if needed and locks it for this process; the system frees it however the process ends.
 
         Raises:
             BadInput: The path is a file, or a folder with other things in it. Nothing was written.

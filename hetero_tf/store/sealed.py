@@ -8,8 +8,11 @@ before its successor stands.
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem
@@ -33,7 +36,7 @@ class Sealed:
     skipped: tuple[str, ...] = ()
 
 
-def save(folder, round_number, arrays, info, keep):
+def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], info: dict, keep: int) -> Path:
     """Seals one round and removes older ones.
 
     Args:
@@ -74,8 +77,10 @@ def save(folder, round_number, arrays, info, keep):
     return target
 
 
-def load_newest(folder, expect=None, optional=()):
-    """The newest round that is whole. Writes nothing, so it may run beside a writer.
+def load_newest(
+    folder: Path | str, expect: dict[str, tuple] | None = None, optional: Collection[str] = ()
+) -> Sealed | None:
+    """Returns the newest round that is whole. It writes nothing, so it may run beside a writer.
 
     Args:
         folder: Folder of sealed rounds; it may be missing.
@@ -93,24 +98,24 @@ def load_newest(folder, expect=None, optional=()):
         paths, skipped = rounds(folder), []
         for path in paths:
             try:
-                found = read(path, expect, optional)
+                saved = read(path, expect, optional)
             except Damaged as damage:
                 skipped.append(f"skipped {damage}")
             else:
-                return Sealed(found.round, found.arrays, found.info, tuple(skipped))
+                return Sealed(saved.round, saved.arrays, saved.info, tuple(skipped))
         if rounds(folder) == paths:
             break
     if not paths:
         return None
-    # Starting afresh without a word would overwrite what a person may still be able to rescue.
+    # To start again in silence would overwrite what a person may still be able to rescue.
     raise BadInput(
         f"{folder}: none of its {len(paths)} rounds is whole ({'; '.join(skipped)}); "
         "restore one from a copy, or delete the folder to start again"
     )
 
 
-def read(path, expect=None, optional=()):
-    """One sealed folder; `expect` and `optional` as in `load_newest`.
+def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Collection[str] = ()) -> Sealed:
+    """Returns one sealed folder; `expect` and `optional` as in `load_newest`.
 
     Raises:
         Damaged: It is not whole.
@@ -137,8 +142,8 @@ def read(path, expect=None, optional=()):
         os.close(folder)
 
 
-def rounds(folder):
-    """Paths of the sealed folders, newest first, without looking into them."""
+def rounds(folder: Path | str) -> list[Path]:
+    """Returns the paths of the sealed folders, newest first, without looking into them."""
     folder = Path(folder)
     with files.reading(folder):
         if folder.is_symlink():
@@ -147,8 +152,8 @@ def rounds(folder):
     return [folder / name for name in sorted(filter(_ROUND.fullmatch, names), key=_number, reverse=True)]
 
 
-def sweep(folder):
-    """Removes what a killed writer left behind. Only the one writer may call it."""
+def sweep(folder: Path | str) -> None:
+    """Removes what a killed writer left. Only the writer that holds the lock may call it."""
     with files.disk(folder, "list"):
         names = os.listdir(folder)
     for name in names:
@@ -196,10 +201,10 @@ def _prune(folder, round_number, keep):
     newest = {}
     for path in rounds(folder):
         newest.setdefault(_number(path.name)[0], path)
-    kept = [path for number, path in newest.items() if number <= round_number][:keep]
+    stay = [path for number, path in newest.items() if number <= round_number][:keep]
     try:
         for path in rounds(folder):
-            if path not in kept:
+            if path not in stay:
                 # Renamed first: a folder under its own name is never half deleted.
                 with files.disk(path, "rename"):
                     os.rename(path, folder / (OLD + path.name))
