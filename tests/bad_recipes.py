@@ -186,8 +186,9 @@ EDITS = (
     (
         "choice",
         "mix: a1-e9",
-        "mix: a1-e9\n  assignment: static",
-        "r.yaml:16:15: levels.assignment: unknown value; must be one of fixed, dynamic. Received: 'static'",
+        "mix: a1-e9\n  assignment: dynamc",
+        "r.yaml:16:15: levels.assignment: unknown value; did you mean 'dynamic'? It must be one of fixed, dynamic. "
+        "Received: 'dynamc'",
     ),
     (
         "unknown plug-in",
@@ -323,13 +324,13 @@ EDITS = (
         "schedule broken",
         "at: [1, 2]",
         "at: [0.5]",
-        "r.yaml:19:30: schedule.at[0]: must be a whole number of rounds from 1. Received: 0.5",
+        "r.yaml:19:30: schedule.at[0]: wrong type; must be a whole number from 1 to 10000000. Received: 0.5",
     ),
     (
         "deviation of zero",
         "std: [0.5]",
         "std: [0.0]",
-        "r.yaml:4:42: input.std[0]: must be above 0, it divides. Received: 0.0",
+        "r.yaml:4:42: input.std[0]: too small; must be a number above 0 and at most 1000000000. Received: 0.0",
     ),
     (
         "mean and deviation",

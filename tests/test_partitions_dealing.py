@@ -99,7 +99,7 @@ def test_shards_of_a_label_dealt_twice_are_both_kept():
     np.testing.assert_array_equal(label_mask(TRAIN, kept.train, 10), kept.label_mask)
 
 
-@pytest.mark.parametrize("sizes", class_deck.SIZES)
+@pytest.mark.parametrize("sizes", ["equal", "dirichlet"])
 @pytest.mark.parametrize(("clients", "per_client"), [(11, 1), (7, 3), (40, 4), (3, 10)])
 def test_a_deck_deals_every_label_equally_often(sizes, clients, per_client):
     found = class_deck.split(TRAIN, TEST, 10, rng(), clients=clients, per_client=per_client, sizes=sizes)
@@ -159,7 +159,7 @@ def test_quantities_in_the_order_of_the_data_and_of_the_test_split():
 
 def test_quantities_of_text_deal_rows():
     rows = rng().integers(0, 9, (50, 8)).astype(np.int32)
-    for test in quantity.TESTS:
+    for test in ["own", "new", "equal", "contiguous"]:
         found = quantity.split(rows, rows, 9, rng(), clients=6, test=test)
         assert sorted(found.train.ids.tolist()) == list(range(50)) and found.test.ids.size == 0
 
@@ -250,7 +250,6 @@ FEW = np.arange(20, dtype=np.int32) % 10
             {"clients": 4, "least": 6},
             "`least` must be in 0..5: 20 training examples are cut into 4 shares. Received: least=6",
         ),
-        (quantity, {"clients": 4, "spread": 0.0}, "`spread` must be above 0. Received: spread=0.0"),
         (
             quantity,
             {"clients": 19, "least": 0},

@@ -165,7 +165,7 @@ def number_paths():
         "model.layers[1].Repeat.times",
     )
     options = registry.options("data", "synthetic").values()
-    yield from (f"data.{option.name}" for option in options if option.type == "int")
+    yield from (f"data.{option.name}" for option in options if option.constraint.type == "int")
 
 
 WRONG = (

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.build import layer_class
 
@@ -67,8 +68,9 @@ def test_find_imports_the_module():
 
 def test_options_come_from_source():
     at, factor = registry.options("schedules", "steps").values()
-    assert (at.name, at.type, at.required) == ("at", "tuple", True)
-    assert (factor.type, factor.required, factor.default) == ("float", False, 0.1)
+    assert (at.name, at.constraint.type, at.required) == ("at", "tuple", True)
+    assert at.constraint.item == Constraint("int", low=1, high=10_000_000)
+    assert (factor.constraint, factor.required, factor.default) == (Constraint("float", above=0.0), False, 0.1)
     assert factor.doc == "multiplies the learning rate at each of them."
 
 

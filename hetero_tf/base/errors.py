@@ -43,9 +43,15 @@ class NotFinite(Refusal):
     code = 6
 
 
+def nearest(word: object, known: Iterable[object]) -> str | None:
+    """Returns the name among `known` that is most like a word, or None if none is like it."""
+    near = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
+    return near[0] if near else None
+
+
 def did_you_mean(word: object, known: Iterable[object]) -> str:
     """Returns the nearest of `known` as "; did you mean 'x'?", or all of them if none is near."""
-    near = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
+    near = nearest(word, known)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        return f"; did you mean {near!r}?"
     return f"; known: {', '.join(sorted(str(name) for name in known))}"

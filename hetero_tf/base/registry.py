@@ -10,9 +10,11 @@ import importlib
 import importlib.util
 import inspect
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hetero_tf.base.annotations import constraint, tree
+from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
 from hetero_tf.base.errors import BadInput, did_you_mean
 
 EXPORTS = {
@@ -38,10 +40,10 @@ _plugged = {kind: {} for kind in KINDS}
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a plug-in or argument of a layer; `type` is the annotation as text, e.g. `int | None`."""
+    """One option of a plug-in or argument of a layer, and what is allowed of it."""
 
     name: str
-    type: str
+    constraint: Constraint
     required: bool
     default: object
     doc: str
@@ -147,17 +149,12 @@ def _shipped(kind):
     """`{name: file}` of the modules of the package that define what the kind asks for."""
     found = {}
     for path in sorted(_PACKAGE.joinpath(*_folder(kind)).glob("[a-z]*.py")):
-        for node in _tree(path).body:
+        for node in tree(path).body:
             if kind == "layers" and isinstance(node, ast.ClassDef) and snake_case(node.name) == path.stem:
                 found[node.name] = path
             elif kind != "layers" and isinstance(node, ast.FunctionDef) and node.name == EXPORTS[kind]:
                 found[path.stem] = path
     return found
-
-
-@functools.lru_cache
-def _tree(path):
-    return ast.parse(path.read_text("utf-8"))
 
 
 def _definition(body, kind, name):
@@ -167,37 +164,41 @@ def _definition(body, kind, name):
 @functools.lru_cache
 def _keywords(path, function):
     """Options from the keyword-only parameters of a function."""
-    node = _definition(_tree(path).body, ast.FunctionDef, function)
-    return _options(zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True), ast.get_docstring(node) or "")
+    node = _definition(tree(path).body, ast.FunctionDef, function)
+    return _options(zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True), ast.get_docstring(node) or "", path)
 
 
 @functools.lru_cache
 def _arguments(path, name):
     """Options from `__init__` of a class; none if it has no `__init__`."""
-    node = _definition(_tree(path).body, ast.ClassDef, name)
+    node = _definition(tree(path).body, ast.ClassDef, name)
     init = _definition(node.body, ast.FunctionDef, "__init__")
     if init is None:
         return ()
     plain = init.args.posonlyargs + init.args.args
     defaults = [None] * (len(plain) - len(init.args.defaults)) + init.args.defaults
     pairs = [*zip(plain, defaults, strict=True), *zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)]
-    return _options(pairs[1:], ast.get_docstring(node) or "")
+    return _options(pairs[1:], ast.get_docstring(node) or "", path, sizes=True)
 
 
-def _options(pairs, docstring):
+def _options(pairs, docstring, path, sizes=False):
     # A parameter without annotation is for other code (an injected function), never for a recipe.
-    meanings = argument_docs(docstring)
-    return tuple(
-        Option(
-            argument.arg,
-            ast.unparse(argument.annotation),
-            default is None,
-            REQUIRED if default is None else _literal(argument.arg, default),
-            meanings.get(argument.arg, ""),
-        )
-        for argument, default in pairs
-        if argument.annotation is not None
-    )
+    meanings, options = argument_docs(docstring), []
+    for argument, node in pairs:
+        if argument.annotation is not None:
+            default = REQUIRED if node is None else _literal(argument.arg, node)
+            allowed = _with_limits(constraint(argument.annotation, path), default, sizes)
+            doc = meanings.get(argument.arg, "")
+            options.append(Option(argument.arg, allowed, default is REQUIRED, default, doc))
+    return tuple(options)
+
+
+def _with_limits(constraint, default, sizes):
+    """A plain `int` starts at 1, or at its default where that is lower; that of a layer is a size."""
+    if constraint != Constraint("int", constraint.optional):
+        return constraint
+    low = min(1, default) if isinstance(default, int) else 1
+    return replace(constraint, low=low, high=LARGEST_SIZE if sizes else None, sizes=sizes)
 
 
 def _literal(name, default):

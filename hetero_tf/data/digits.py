@@ -4,9 +4,11 @@ Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak 1998, UCI, 
 """
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 
+from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.npz import read_arrays
 from hetero_tf.data.dataset import Dataset, Split
@@ -17,7 +19,7 @@ FILE = Path(__file__).parent / "embedded" / "digits.npz"
 TRAIN = 1500
 
 
-def load(data_dir, *, size: int = 8, channels: int = 1):
+def load(data_dir, *, size: Annotated[int, Range(low=8, high=256)] = 8, channels: Literal[1, 3] = 1):
     """Loads the digits, 1,500 for training and 297 for testing, 10 classes.
 
     Args:
@@ -28,6 +30,7 @@ def load(data_dir, *, size: int = 8, channels: int = 1):
     Raises:
         BadInput: An option is out of range.
     """
+    # As a stand-in it takes these from the options of another loader.
     check_count("size", size, 8, 256)
     if channels not in (1, 3):
         raise BadInput(f"`channels` must be 1 or 3. Received: channels={channels}")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.npz import array_names, read_arrays
 from hetero_tf.data.dataset import Dataset, Split
@@ -11,7 +12,7 @@ NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
 
 
-def load(data_dir, *, path: str, classes: int | None = None):
+def load(data_dir, *, path: str, classes: Count | None = None):
     """Loads images and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of

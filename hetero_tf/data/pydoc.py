@@ -5,12 +5,15 @@ The help topics of CPython 3.11 (PSF licence, see embedded/LICENCES.md), as a fi
 
 from pathlib import Path
 
+from hetero_tf.base.constraints import Count, TestShare, Vocabulary
 from hetero_tf.data.words import read_words, split_off, text_dataset
 
 FILE = Path(__file__).parent / "embedded" / "pydoc.txt.gz"
 
 
-def load(data_dir, *, rows: int = 100, test_rows: int = 10, vocabulary: int = 2000, test_share: float = 0.1):
+def load(
+    data_dir, *, rows: Count = 100, test_rows: Count = 10, vocabulary: Vocabulary = 2000, test_share: TestShare = 0.1
+):
     """Loads the text as rows of words; rare words become `<ukn>`.
 
     Args:

@@ -1,5 +1,6 @@
 """A person's own text files, read as WikiText-2 is."""
 
+from hetero_tf.base.constraints import Count, TestShare, Vocabulary
 from hetero_tf.data.files import find
 from hetero_tf.data.words import read_words, split_off, text_dataset
 
@@ -9,10 +10,10 @@ def load(
     *,
     train: str,
     test: str | None = None,
-    test_share: float = 0.1,
-    rows: int = 100,
-    test_rows: int = 10,
-    vocabulary: int | None = None,
+    test_share: TestShare = 0.1,
+    rows: Count = 100,
+    test_rows: Count = 10,
+    vocabulary: Vocabulary | None = None,
 ):
     """Loads text files as rows of words.
 

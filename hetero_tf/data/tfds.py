@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import cached
-from hetero_tf.data.words import check_count
 
 REACH_SECONDS = 10
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -27,7 +27,7 @@ def load(
     label: str = "label",
     train: str = "train",
     test: str = "test",
-    size: int | None = None,
+    size: Pixels | None = None,
     transpose: bool = False,
     download: bool = True,
 ):
@@ -52,8 +52,6 @@ def load(
         BadInput: There is no such set, split or feature, or the prepared files are damaged.
         MemoryProblem: The images do not fit into memory.
     """
-    if size is not None:
-        check_count("size", size, 1, 4096)
     with _quiet():
         builder = _builder(data_dir, dataset)
         if not builder.is_prepared():

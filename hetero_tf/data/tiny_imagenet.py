@@ -6,20 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import cached
 from hetero_tf.data.files import find
-from hetero_tf.data.words import check_count
 
 ENDING = ".JPEG"
 # The published list takes 0.6 MB.
 LARGEST_LIST = 2**26
 
 
-def load(data_dir, *, path: str = "tiny-imagenet-200", size: int = 64):
+def load(data_dir, *, path: str = "tiny-imagenet-200", size: Pixels = 64):
     """Loads `train/WNID/images/*.JPEG` for training and `val/images/*.JPEG` for testing.
 
     The classes are the folders of train/ in the order of their names; `val/val_annotations.txt` says the class of each
@@ -35,7 +35,6 @@ def load(data_dir, *, path: str = "tiny-imagenet-200", size: int = 64):
         BadInput: A folder, list or image is missing or damaged.
         MemoryProblem: The images do not fit into memory.
     """
-    check_count("size", size, 1, 4096)
     try:
         folder = find(data_dir, path, "path")
     except NotAvailable as error:

@@ -1,14 +1,23 @@
 """Images with one label each."""
 
+from typing import Literal
+
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Positive
 from hetero_tf.base.graph_random import uniform
 from hetero_tf.inputs import Input
 
 PAD = 4
 
 
-def build(dtype, *, mean: tuple = (0.0,), std: tuple = (1.0,), augment: str = "none"):
+def build(
+    dtype,
+    *,
+    mean: tuple[float, ...] = (0.0,),
+    std: tuple[Positive, ...] = (1.0,),
+    augment: Literal["none", "crop_flip"] = "none",
+):
     """Batches of normalised images.
 
     Args:

@@ -3,10 +3,11 @@
 import tensorflow as tf
 
 from hetero_tf.base import graph_random
+from hetero_tf.base.constraints import Count, Probability
 from hetero_tf.inputs import Input
 
 
-def build(dtype, *, segment: int = 64, mask_share: float = 0.15, uniform=graph_random.uniform):
+def build(dtype, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform):
     """Segments in which hidden positions hold the mask token; targets are all original tokens.
 
     Args:

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.layers.norm import Norm
+from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.separable_block import SeparableBlock
 
 
@@ -42,7 +42,7 @@ class AttentionGate(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, norm: str = "sbn", scaler: bool = True, scale: float = 1.0, clients: int = 1, **kwargs):
+    def __init__(self, norm: NormKind = "sbn", scaler: bool = True, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.norm = norm
         self.scaler = scaler

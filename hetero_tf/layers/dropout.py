@@ -5,6 +5,7 @@ import random
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Share
 from hetero_tf.base.graph_random import bits16
 from hetero_tf.layers.stacked.forms import is_leading
 
@@ -26,7 +27,7 @@ class Dropout(keras.layers.Layer):
     Reference: Srivastava et al. 2014 (JMLR 15).
     """
 
-    def __init__(self, rate: float, clients: int = 1, **kwargs):
+    def __init__(self, rate: Share, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"`rate` must be in [0, 1). Received: rate={rate}")

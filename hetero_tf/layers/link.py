@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Size
+
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class Link(keras.layers.Layer):
@@ -21,7 +23,7 @@ class Link(keras.layers.Layer):
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), as in its authors' code.
     """
 
-    def __init__(self, rows: int, channels: int, clients: int = 1, **kwargs):
+    def __init__(self, rows: Size, channels: Size, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.rows = rows
         self.channels = channels

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Share, Size
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked import keras_layer
@@ -28,10 +29,10 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        classes: int,
-        positions: int,
-        width: int,
-        dropout: float = 0.0,
+        classes: Size,
+        positions: Size,
+        width: Size,
+        dropout: Share = 0.0,
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,

@@ -1,12 +1,14 @@
 """Norm: the normalisation that a recipe chooses, for ablations by one setting."""
 
+from typing import Literal, get_args
+
 import keras
 
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.layers.tracked_batch_normalization import TrackedBatchNormalization
 
-KINDS = ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
+NormKind = Literal["sbn", "bn", "wbn", "in", "gn", "ln", "none"]
 TRACKED = {"bn": False, "wbn": True}
 GROUPS = {"in": -1, "gn": 4, "ln": 1}
 
@@ -25,10 +27,10 @@ class Norm(keras.layers.Layer):
     Reference: HeteroFL (arXiv 2010.01264), tables 4 and 5; epsilon 1e-5 as in the authors' code.
     """
 
-    def __init__(self, kind: str = "sbn", clients: int = 1, **kwargs):
+    def __init__(self, kind: NormKind = "sbn", clients: int = 1, **kwargs):
         super().__init__(**kwargs)
-        if kind not in KINDS:
-            raise ValueError(f"`kind` must be one of {', '.join(KINDS)}. Received: kind={kind!r}")
+        if kind not in get_args(NormKind):
+            raise ValueError(f"`kind` must be one of {', '.join(get_args(NormKind))}. Received: kind={kind!r}")
         self.kind = kind
         self.clients = clients
         self.norm = None

@@ -5,6 +5,8 @@ import functools
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import FixedSize, OddSize, Size
+
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PaddedConv2D(keras.layers.Layer):
@@ -27,7 +29,13 @@ class PaddedConv2D(keras.layers.Layer):
     HAS_PRODUCTS = True
 
     def __init__(
-        self, filters: int, kernel_size: int = 3, stride: int = 1, use_bias: bool = True, clients: int = 1, **kwargs
+        self,
+        filters: Size,
+        kernel_size: OddSize = 3,
+        stride: FixedSize = 1,
+        use_bias: bool = True,
+        clients: int = 1,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import FixedSize, OddSize
+
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class PaddedDepthwiseConv2D(keras.layers.Layer):
@@ -19,7 +21,7 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
     ceil(width / stride), channels)`.
     """
 
-    def __init__(self, kernel_size: int = 3, stride: int = 1, **kwargs):
+    def __init__(self, kernel_size: OddSize = 3, stride: FixedSize = 1, **kwargs):
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:
             raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import FixedSize, Size
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked.forms import to_leading
@@ -30,7 +31,7 @@ class PatchEmbedding(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, patch: int, width: int, scale: float = 1.0, clients: int = 1, **kwargs):
+    def __init__(self, patch: FixedSize, width: Size, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.patch = patch
         self.width = width

@@ -1,14 +1,17 @@
 """PreActivationBlock: the residual block of PreResNet."""
 
+from typing import Literal, get_args
+
 import keras
 import tensorflow as tf
 
-from hetero_tf.layers.norm import Norm
+from hetero_tf.base.constraints import FixedSize, Size
+from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.scaler import Scaler
 
-RESIDUALS = ("input", "activated")
-SCALER_PLACES = ("norms", "products")
+Residual = Literal["input", "activated"]
+ScalerPlace = Literal["norms", "products"]
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -22,7 +25,7 @@ class PreActivationBlock(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        stride: Stride of the first convolution and of the shortcut.
+        stride: FixedSize of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         residual: What is added where no convolution is needed: input, x itself; activated, h.
@@ -40,20 +43,20 @@ class PreActivationBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        filters: int,
-        stride: int = 1,
-        norm: str = "sbn",
+        filters: Size,
+        stride: FixedSize = 1,
+        norm: NormKind = "sbn",
         scaler: bool = True,
-        residual: str = "input",
-        scaler_at: str = "norms",
+        residual: Residual = "input",
+        scaler_at: ScalerPlace = "norms",
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value, known in (("residual", residual, RESIDUALS), ("scaler_at", scaler_at, SCALER_PLACES)):
-            if value not in known:
-                raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {name}={value!r}")
+        for name, value, form in (("residual", residual, Residual), ("scaler_at", scaler_at, ScalerPlace)):
+            if value not in get_args(form):
+                raise ValueError(f"`{name}` must be one of {', '.join(get_args(form))}. Received: {name}={value!r}")
         self.filters = filters
         self.stride = stride
         self.norm = norm

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Size
 from hetero_tf.layers.scaler import Scaler
 
 
@@ -27,7 +28,7 @@ class SelfAttention(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, heads: int, head_width: int, scale: float = 1.0, clients: int = 1, **kwargs):
+    def __init__(self, heads: Size, head_width: Size, scale: float = 1.0, clients: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.heads = heads
         self.head_width = head_width

@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from hetero_tf.layers.norm import Norm
+from hetero_tf.base.constraints import FixedSize, Size
+from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.padded_depthwise_conv2d import PaddedDepthwiseConv2D
 from hetero_tf.layers.scaler import Scaler
@@ -18,7 +19,7 @@ class SeparableBlock(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        stride: Stride of the first convolution.
+        stride: FixedSize of the first convolution.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
@@ -33,9 +34,9 @@ class SeparableBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        filters: int,
-        stride: int = 2,
-        norm: str = "sbn",
+        filters: Size,
+        stride: FixedSize = 2,
+        norm: NormKind = "sbn",
         scaler: bool = True,
         scale: float = 1.0,
         clients: int = 1,

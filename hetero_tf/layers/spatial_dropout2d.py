@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Share
 from hetero_tf.layers.dropout import Dropout
 
 
@@ -18,7 +19,7 @@ class SpatialDropout2D(Dropout):
     Reference: Tompson et al. 2015 (arXiv 1411.4280).
     """
 
-    def __init__(self, rate: float, clients: int = 1, **kwargs):
+    def __init__(self, rate: Share, clients: int = 1, **kwargs):
         super().__init__(rate, clients, **kwargs)
 
     def _mask_shape(self, inputs):

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Epsilon
+
 
 def normalize(inputs, gamma, beta, epsilon):
     """Normalises per channel, with a gradient written out.
@@ -65,7 +67,7 @@ class StaticBatchNormalization(keras.layers.Layer):
     Reference: HeteroFL (arXiv 2010.01264), section 3.2; unbiased variance as in the authors' code.
     """
 
-    def __init__(self, epsilon: float = 1e-5, **kwargs):
+    def __init__(self, epsilon: Epsilon = 1e-5, **kwargs):
         super().__init__(**kwargs)
         if epsilon <= 0:
             raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")

@@ -1,8 +1,11 @@
 """Tracked batch normalisation: running averages of the batch moments, which belong to a client's result."""
 
+from typing import Annotated
+
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Epsilon, Range
 from hetero_tf.layers.static_batch_normalization import normalize
 
 
@@ -30,7 +33,14 @@ class TrackedBatchNormalization(keras.layers.Layer):
 
     TRACKS = ("moving_mean", "moving_variance")
 
-    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.1, apart: bool = False, clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        epsilon: Epsilon = 1e-5,
+        momentum: Annotated[float, Range(above=0.0, high=1.0)] = 0.1,
+        apart: bool = False,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if epsilon <= 0:
             raise ValueError(f"`epsilon` must be positive. Received: epsilon={epsilon}")

@@ -2,6 +2,7 @@
 
 import keras
 
+from hetero_tf.base.constraints import Epsilon, Share, Size
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.layers.scaler import Scaler
@@ -37,12 +38,12 @@ class TransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        heads: int,
-        head_width: int,
-        hidden: int,
-        dropout: float = 0.0,
+        heads: Size,
+        head_width: Size,
+        hidden: Size,
+        dropout: Share = 0.0,
         norm_first: bool = False,
-        epsilon: float = 1e-5,
+        epsilon: Epsilon = 1e-5,
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,

@@ -1,13 +1,13 @@
 """A fixed number of labels for each client, dealt from a deck of labels (pathological non-IID)."""
 
+from typing import Literal
+
 import numpy as np
 
+from hetero_tf.base.constraints import Count, CountOrZero, Share
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
-
-SIZES = ("equal", "dirichlet")
-TESTS = ("own", "new", "equal", "contiguous")
 
 
 def split(
@@ -16,13 +16,13 @@ def split(
     classes,
     rng,
     *,
-    clients: int,
-    per_client: int = 2,
-    sizes: str = "equal",
-    least: int = 1,
-    held_out: float = 0.0,
-    test: str = "own",
-    test_least: int = 0,
+    clients: Count,
+    per_client: Count = 2,
+    sizes: Literal["equal", "dirichlet"] = "equal",
+    least: Count = 1,
+    held_out: Share = 0.0,
+    test: Literal["own", "new", "equal", "contiguous"] = "own",
+    test_least: CountOrZero = 0,
 ):
     """Deals labels from a shuffled deck, shuffled anew when it is empty, and cuts each label among its clients.
 
@@ -52,8 +52,6 @@ def split(
     unless told otherwise.
     """
     dealing.check_images("class_deck", train_labels)
-    dealing.check_choice("sizes", sizes, SIZES)
-    dealing.check_choice("test", test, TESTS)
     check_clients(clients, len(train_labels))
     deck = np.unique(train_labels)
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
@@ -66,7 +64,7 @@ def split(
     dealt = dealing.shuffle(_deal(train_labels, hands, sizes, "least", least, rng), rng)
     dealing.check_all_served(dealt, f"use fewer clients or a larger least. Received: clients={clients}, least={least}")
     train = dealing.hold_out(dealt, held_out, first=True)
-    if test in dealing.TESTS[1:]:
+    if test in ("equal", "contiguous"):
         tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
     else:
         hands = hands if test == "own" else _hands(deck, clients, per_client, rng)

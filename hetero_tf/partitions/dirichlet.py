@@ -1,7 +1,10 @@
 """Dirichlet shares of every label, with clients of unequal size (unbalanced, capped)."""
 
+from typing import Literal
+
 import numpy as np
 
+from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
@@ -15,11 +18,11 @@ def split(
     classes,
     rng,
     *,
-    clients: int,
-    alpha: float,
-    least: int = 10,
-    held_out: float = 0.0,
-    test: str = "own",
+    clients: Count,
+    alpha: Positive,
+    least: Count = 10,
+    held_out: Share = 0.0,
+    test: Literal["own", "equal", "contiguous"] = "own",
 ):
     """Cuts the examples of each label by a Dirichlet draw over clients, until every client has enough.
 
@@ -47,8 +50,6 @@ def split(
     `least` 50 and 10.
     """
     dealing.check_images("dirichlet", train_labels)
-    dealing.check_choice("test", test, dealing.TESTS)
-    dealing.check_positive("alpha", alpha)
     check_clients(clients, len(train_labels))
     dealing.check_least("least", least, len(train_labels), clients, "training examples")
     dealt = dealing.shuffle(_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)

@@ -1,7 +1,10 @@
 """Dirichlet labels of every client, with clients of equal size that draw one after the other (balanced)."""
 
+from typing import Literal
+
 import numpy as np
 
+from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
@@ -10,7 +13,15 @@ SMALLEST = 1e-290
 
 
 def split(
-    train_labels, test_labels, classes, rng, *, clients: int, alpha: float, held_out: float = 0.0, test: str = "own"
+    train_labels,
+    test_labels,
+    classes,
+    rng,
+    *,
+    clients: Count,
+    alpha: Positive,
+    held_out: Share = 0.0,
+    test: Literal["own", "equal", "contiguous"] = "own",
 ):
     """Gives every client floor(n / clients) examples, weighted by label; the rest is not used.
 
@@ -38,8 +49,6 @@ def split(
     Reference: FeDepth authors' code, "balanced-dir".
     """
     dealing.check_images("dirichlet_equal", train_labels)
-    dealing.check_choice("test", test, dealing.TESTS)
-    dealing.check_positive("alpha", alpha)
     check_clients(clients, len(train_labels))
     dealt = dealing.shuffle(_deal(train_labels, classes, clients, alpha, rng), rng)
     train = dealing.hold_out(dealt, held_out)

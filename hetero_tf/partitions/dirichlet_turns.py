@@ -1,10 +1,11 @@
 """Dirichlet labels of every client, drawn in turns, with equal or lognormal sizes (balanced, and quantity skew)."""
 
 import math
+from typing import Annotated, Literal
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.constraints import Count, Positive, Range, Share
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
@@ -18,11 +19,11 @@ def split(
     classes,
     rng,
     *,
-    clients: int,
-    alpha: float,
-    sigma: float = 0.0,
-    held_out: float = 0.0,
-    test: str = "own",
+    clients: Count,
+    alpha: Positive,
+    sigma: Annotated[float, Range(low=0.0, high=10.0)] = 0.0,
+    held_out: Share = 0.0,
+    test: Literal["own", "equal", "contiguous"] = "own",
 ):
     """Clients take examples in random turns, each of a label drawn from the client's own distribution.
 
@@ -49,11 +50,7 @@ def split(
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """
     dealing.check_images("dirichlet_turns", train_labels)
-    dealing.check_choice("test", test, dealing.TESTS)
-    dealing.check_positive("alpha", alpha)
     check_clients(clients, len(train_labels))
-    if not 0 <= sigma < math.inf:
-        raise BadInput(f"`sigma` must be at least 0. Received: sigma={sigma}")
     dealt = _deal(train_labels, classes, clients, alpha, sigma, rng)
     dealing.check_all_served(dealt, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}")
     train = dealing.hold_out(dealt, held_out)

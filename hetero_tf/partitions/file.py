@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions.partition import Partition, label_mask
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, path: str):
+def split(train_labels, test_labels, classes, rng, *, clients: Count, path: str):
     """Loads a partition and checks that it belongs to these data.
 
     Args:

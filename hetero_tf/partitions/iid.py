@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from hetero_tf.base.constraints import Count
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.partitions.shares import Shares
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int):
+def split(train_labels, test_labels, classes, rng, *, clients: Count):
     """Gives every client floor(n / clients) examples, drawn without replacement; the rest is not used.
 
     The test split is dealt in the same way, on its own; for text no client has test rows.

@@ -2,13 +2,16 @@
 
 import numpy as np
 
+from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients
 from hetero_tf.partitions.shares import Shares
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: int, per_client: int = 2, keep_duplicates: bool = False):
+def split(
+    train_labels, test_labels, classes, rng, *, clients: Count, per_client: Count = 2, keep_duplicates: bool = False
+):
     """Gives every client up to `per_client` labels and one shard of the examples of each.
 
     Every class is cut into `clients * per_client / classes` shards, contiguous in the order of the data. As many

@@ -1,7 +1,10 @@
 """The clients that the data name: each example belongs to its owner, such as the writer of a character."""
 
+from typing import Literal
+
 import numpy as np
 
+from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, label_mask
@@ -13,10 +16,10 @@ def split(
     classes,
     rng,
     *,
-    clients: int,
-    least: int = 1,
-    held_out: float = 0.0,
-    test: str = "own",
+    clients: Count,
+    least: Count = 1,
+    held_out: Share = 0.0,
+    test: Literal["own", "equal", "contiguous"] = "own",
     train_owners,
     test_owners,
 ):
@@ -43,7 +46,6 @@ def split(
 
     Reference: LEAF (arXiv 1812.01097) for FEMNIST, which drops writers with few examples.
     """
-    dealing.check_choice("test", test, dealing.TESTS)
     if train_owners is None:
         raise BadInput(
             "the partition `natural` needs data that name the owner of each example; use another partition, "

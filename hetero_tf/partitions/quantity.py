@@ -1,13 +1,13 @@
 """Clients of unequal size with labels at random (quantity skew)."""
 
+from typing import Annotated, Literal
+
 import numpy as np
 
+from hetero_tf.base.constraints import Count, Range, Share
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.partitions.shares import Shares
-
-SIZES = ("equal", "dirichlet", "lognormal")
-TESTS = ("own", "new", "equal", "contiguous")
 
 
 def split(
@@ -16,13 +16,13 @@ def split(
     classes,
     rng,
     *,
-    clients: int,
-    sizes: str = "lognormal",
-    spread: float = 1.0,
-    least: int = 1,
+    clients: Count,
+    sizes: Literal["equal", "dirichlet", "lognormal"] = "lognormal",
+    spread: Annotated[float, Range(above=0.0, high=100.0)] = 1.0,
+    least: Count = 1,
     shuffled: bool = True,
-    held_out: float = 0.0,
-    test: str = "own",
+    held_out: Share = 0.0,
+    test: Literal["own", "new", "equal", "contiguous"] = "own",
 ):
     """Cuts the examples into parts of random size; every example is used, and labels play no role.
 
@@ -48,9 +48,6 @@ def split(
 
     Reference: authors' code of FeDepth (sizes equal or dirichlet with spread 1, not shuffled, test new).
     """
-    dealing.check_choice("sizes", sizes, SIZES)
-    dealing.check_choice("test", test, TESTS)
-    dealing.check_positive("spread", spread)
     check_clients(clients, len(train_labels))
     dealing.check_least("least", least, len(train_labels), clients, "training examples")
     parts = _parts(sizes, spread, clients, rng)

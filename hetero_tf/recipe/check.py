@@ -1,22 +1,26 @@
 """A read recipe against the dataclasses of the schema: keys, types, ranges, plug-ins and their options."""
 
+import ast
 import dataclasses
 import re
+from pathlib import Path
 
 from hetero_tf.base import registry
+from hetero_tf.base.annotations import constraint
+from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe import layers
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
 from hetero_tf.recipe.schema import Data, Levels, Plugin, Recipe, default_of
-from hetero_tf.recipe.values import Want, convert, parse_type, wanted
+from hetero_tf.recipe.values import convert
 
-_WIDTH = Want("float", above=0.0, high=1.0)
-_BUDGET = Want("float", above=0.0, high=100.0)
-_COUNT = Want("int", low=1, high=1000)
-_SHARES = Want("float", above=0.0, high=1e6)
-_SECONDS = Want("float", above=0.0, high=1e6)
+_WIDTH = Constraint("float", above=0.0, high=1.0)
+_BUDGET = Constraint("float", above=0.0, high=100.0)
+_COUNT = Constraint("int", low=1, high=1000)
+_SHARES = Constraint("float", above=0.0, high=1e6)
+_SECONDS = Constraint("float", above=0.0, high=1e6)
 _LEVEL = "[A-Za-z]{1,20}"
 
 
@@ -34,11 +38,11 @@ def keys(cls):
     return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
 
 
-def want_of(field):
-    """The `Want` of a field that holds one value."""
+def constraint_of(field):
+    """The `Constraint` of a field that holds one value."""
     name = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-    type_, optional, item = parse_type(name)
-    return Want(type_, optional, item=item, **field.metadata["limits"])
+    stated = constraint(ast.parse(name, mode="eval").body, Path(__file__))
+    return dataclasses.replace(stated, **field.metadata["limits"])
 
 
 def _section(cls, value, path, where):
@@ -60,7 +64,7 @@ def _field(field, values, path, where):
     if field.name not in values:
         return default_of(field)
     special = _SPECIAL_KEYS.get(path[-2:])
-    return special(values[field.name], path) if special else convert(values[field.name], want_of(field), path)
+    return special(values[field.name], path) if special else convert(values[field.name], constraint_of(field), path)
 
 
 def plugin(kind, value, path, default=dataclasses.MISSING):
@@ -88,7 +92,7 @@ def plugin(kind, value, path, default=dataclasses.MISSING):
 def _option(option, value, path):
     if option.name not in value:
         return option.default
-    return convert(value[option.name], wanted(option), (*path, option.name))
+    return convert(value[option.name], option.constraint, (*path, option.name))
 
 
 def _data(value, path, where):
@@ -97,7 +101,7 @@ def _data(value, path, where):
         raise Wrong(path, f"must be a name or {{name: ..., options}}. Received: {show(value)}")
     options = {name: held for name, held in value.items() if name != "fallback"}
     field = keys(Data)["fallback"]
-    fallback = convert(value.get("fallback"), want_of(field), (*path, "fallback"))
+    fallback = convert(value.get("fallback"), constraint_of(field), (*path, "fallback"))
     return Data(loader=plugin("data", options, path), fallback=fallback)
 
 
@@ -115,8 +119,8 @@ def _by_level(what, example, change, empty=True):
     return read
 
 
-def _wanted(want):
-    return lambda value, path: convert(value, want, path)
+def _each(constraint):
+    return lambda value, path: convert(value, constraint, path)
 
 
 def _budget(value, path):
@@ -171,7 +175,7 @@ def _share(value, path):
 def _personal(value, path):
     """Names of units; a number is the name of the unit at that place of the list."""
     items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
-    return convert(items, Want("tuple", item="str"), path)
+    return convert(items, Constraint("tuple", item=Constraint("str")), path)
 
 
 _BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _budget)
@@ -179,9 +183,9 @@ _SPECIAL = {Data: _data, Levels: _levels, Model: layers.build}
 _SPECIAL_KEYS = {
     ("round", "personal"): _personal,
     ("levels", "mix"): _mix,
-    ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _wanted(_WIDTH), empty=False),
-    ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _wanted(_COUNT)),
-    ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _wanted(_COUNT)),
+    ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _each(_WIDTH), empty=False),
+    ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _each(_COUNT)),
+    ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _each(_COUNT)),
     ("levels", "budgets"): _budgets,
-    ("availability", "seconds_per_step"): _by_level("seconds", "{a: 0.1, e: 0.02}", _wanted(_SECONDS)),
+    ("availability", "seconds_per_step"): _by_level("seconds", "{a: 0.1, e: 0.02}", _each(_SECONDS)),
 }

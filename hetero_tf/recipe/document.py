@@ -4,11 +4,10 @@ import dataclasses
 
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.check import keys, want_of
+from hetero_tf.recipe.check import constraint_of, keys
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import show
 from hetero_tf.recipe.schema import Data, Plugin, Recipe, default_of
-from hetero_tf.recipe.values import wanted
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
 _MODEL = (
@@ -52,7 +51,7 @@ def _allowed(field):
         return _plugin_names(field.metadata["kind"])
     if field.type in (dict, tuple):
         return "a mapping" if field.type is dict else "text or a mapping"
-    return want_of(field).allowed().removeprefix("must be ")
+    return constraint_of(field).noun()
 
 
 def _plugin_names(kind):
@@ -70,15 +69,15 @@ def _plugins(kind):
             yield _row(f"`{name}`", "no options", "", "")
         for option in options.values():
             default = "required" if option.required else _default(option.default)
-            allowed = wanted(option).allowed().removeprefix("must be ")
+            allowed = option.constraint.noun()
             yield _row(f"`{name}.{option.name}`", allowed, default, option.doc)
 
 
 def _layers():
     for name in layer_table.known_layers():
-        wants, required = layer_table.arguments(name)
+        constraints, required = layer_table.arguments(name)
         cells = [
-            f"`{argument}`{'*' if argument in required else ''}: {want.allowed().removeprefix('must be ')}"
-            for argument, want in wants.items()
+            f"`{argument}`{'*' if argument in required else ''}: {constraint.noun()}"
+            for argument, constraint in constraints.items()
         ]
         yield _row(f"`{name}`", "; ".join(cells) or "none")

@@ -4,10 +4,9 @@ Ordinary Keras layers stand here as data. Our own and plugged-in layers are read
 """
 
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.nodes import show
-from hetero_tf.recipe.reader import LARGEST_SIZE
-from hetero_tf.recipe.values import Want, wanted
 
 ACTIVATIONS = (
     "elu",
@@ -40,23 +39,23 @@ INITIALIZERS = (
     "zeros",
 )
 
-_SIZE = Want("int", low=1, high=LARGEST_SIZE, sizes=True)
-_WINDOW = Want("pair", low=1, high=1000)
-_EDGE = Want("pair", low=0, high=1000)
-_FLAG = Want("bool")
-_PADDING = Want("str", choices=("valid", "same"))
-_ACTIVATION = Want("str", optional=True, choices=ACTIVATIONS)
-_KERNEL = Want("str", choices=INITIALIZERS)
+_SIZE = Constraint("int", low=1, high=LARGEST_SIZE, sizes=True)
+_WINDOW = Constraint("pair", low=1, high=1000)
+_EDGE = Constraint("pair", low=0, high=1000)
+_FLAG = Constraint("bool")
+_PADDING = Constraint("str", choices=("valid", "same"))
+_ACTIVATION = Constraint("str", optional=True, choices=ACTIVATIONS)
+_KERNEL = Constraint("str", choices=INITIALIZERS)
 # A bias has no fan-in, so only constants can start it.
-_BIAS = Want("str", choices=("zeros", "ones"))
-_EPSILON = Want("float", above=0.0, high=1.0)
-_SLOPE = Want("float", low=0.0, high=1000.0)
+_BIAS = Constraint("str", choices=("zeros", "ones"))
+_EPSILON = Constraint("float", above=0.0, high=1.0)
+_SLOPE = Constraint("float", low=0.0, high=1000.0)
 
 _COMMON = {"use_bias": _FLAG, "activation": _ACTIVATION, "bias_initializer": _BIAS}
-_POOL = {"pool_size": _WINDOW, "strides": Want("pair", optional=True, low=1, high=1000), "padding": _PADDING}
+_POOL = {"pool_size": _WINDOW, "strides": Constraint("pair", optional=True, low=1, high=1000), "padding": _PADDING}
 
 KERAS_LAYERS = {
-    "Activation": {"activation": Want("str", choices=ACTIVATIONS)},
+    "Activation": {"activation": Constraint("str", choices=ACTIVATIONS)},
     "AveragePooling2D": _POOL,
     "Conv2D": {
         "filters": _SIZE,
@@ -81,7 +80,7 @@ KERAS_LAYERS = {
     "GlobalAveragePooling2D": {},
     "GlobalMaxPooling2D": {},
     "GroupNormalization": {
-        "groups": Want("int", low=1, high=LARGEST_SIZE),
+        "groups": Constraint("int", low=1, high=LARGEST_SIZE),
         "epsilon": _EPSILON,
         "center": _FLAG,
         "scale": _FLAG,
@@ -90,8 +89,8 @@ KERAS_LAYERS = {
     "LayerNormalization": {"epsilon": _EPSILON, "center": _FLAG, "scale": _FLAG},
     "LeakyReLU": {"negative_slope": _SLOPE},
     "MaxPooling2D": _POOL,
-    "ReLU": {"max_value": Want("float", optional=True, low=0.0), "negative_slope": _SLOPE, "threshold": _SLOPE},
-    "UpSampling2D": {"size": _WINDOW, "interpolation": Want("str", choices=("nearest", "bilinear"))},
+    "ReLU": {"max_value": Constraint("float", optional=True, low=0.0), "negative_slope": _SLOPE, "threshold": _SLOPE},
+    "UpSampling2D": {"size": _WINDOW, "interpolation": Constraint("str", choices=("nearest", "bilinear"))},
     "ZeroPadding2D": {"padding": _EDGE},
 }
 REQUIRED = {
@@ -131,9 +130,9 @@ def refused(name):
 
 
 def arguments(name):
-    """`({argument: Want}, required names)` of a layer that `refused` lets pass."""
+    """`({argument: Constraint}, required names)` of a layer that `refused` lets pass."""
     if name in registry.names("layers"):
         found = registry.options("layers", name)
-        wants = {option.name: wanted(option, sizes=True, largest=LARGEST_SIZE) for option in found.values()}
-        return wants, {option.name for option in found.values() if option.required}
+        constraints = {option.name: option.constraint for option in found.values()}
+        return constraints, {option.name for option in found.values() if option.required}
     return KERAS_LAYERS[name], REQUIRED.get(name, set())

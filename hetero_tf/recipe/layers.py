@@ -1,17 +1,18 @@
 """`model.layers` of a recipe into LayerSpecs: units, repeats, settings, names."""
 
+from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 from hetero_tf.recipe.nodes import Setting, Wrong, show
-from hetero_tf.recipe.values import Want, convert
+from hetero_tf.recipe.values import convert
 
 MOST_LAYERS = 1000
 MOST_SETTINGS = 100
 _REPEAT = ("times", "layer", "first", "same_initial_values")
-_TIMES = Want("int", low=0, high=MOST_LAYERS)
-_FILE, _NAMES = Want("str", optional=True), Want("tuple", item="str")
+_TIMES = Constraint("int", low=0, high=MOST_LAYERS)
+_FILE, _NAMES = Constraint("str", optional=True), Constraint("tuple", item=Constraint("str"))
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
@@ -116,7 +117,7 @@ def _copies(value, unit, path, settings, used):
         if name not in value:
             raise Wrong(path, f"the key {name!r} is missing; Repeat takes {', '.join(_REPEAT)}")
     times = convert(_resolve(value["times"], (*path, "times"), settings, used), _TIMES, (*path, "times"))
-    same = convert(value.get("same_initial_values", False), Want("bool"), (*path, "same_initial_values"))
+    same = convert(value.get("same_initial_values", False), Constraint("bool"), (*path, "same_initial_values"))
     kind, args, at = _layer(value["layer"], (*path, "layer"), settings, used)
     first = _resolve(value.get("first", {}), (*path, "first"), settings, used)
     if not isinstance(first, dict):
@@ -154,14 +155,14 @@ def _layer(part, path, settings, used):
 
 def _arguments(kind, args, path, skip=()):
     """The arguments checked; `skip` names required ones that are given elsewhere."""
-    wants, required = layer_table.arguments(kind)
-    check_mapping(args, path, tuple(wants))
+    constraints, required = layer_table.arguments(kind)
+    check_mapping(args, path, tuple(constraints))
     missing = sorted(required - {*args, *skip})
     if missing:
         raise Wrong(
             path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}", at_key=True
         )
-    return {name: convert(held, wants[name], (*path, name)) for name, held in args.items()}
+    return {name: convert(held, constraints[name], (*path, name)) for name, held in args.items()}
 
 
 def _resolve(value, path, settings, used):

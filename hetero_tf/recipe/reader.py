@@ -12,6 +12,7 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
+from hetero_tf.base.constraints import LARGEST_SIZE
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Node, Place, Setting, refusal, show
 
@@ -19,7 +20,6 @@ DEPTH = 50
 NODES = 10_000
 TOO_DEEP = f"nested too deeply; at most {DEPTH} levels are allowed"
 DIGITS = 300
-LARGEST_SIZE = 1_000_000
 TAGS = "allowed tags: `!w n`, `!classes` and `!setting name`"
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")

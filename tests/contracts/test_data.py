@@ -48,7 +48,7 @@ def test_signature_and_documented_options(name):
     assert [key for key, one in parameters.items() if one.kind is not one.KEYWORD_ONLY] == ["data_dir"]
     options = registry.options("data", name)
     assert {key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY} == set(options)
-    assert all(option.doc and option.type for option in options.values())
+    assert all(option.doc for option in options.values())
     # `fallback` and `name` are words of the recipe itself.
     assert not {"fallback", "name"} & set(options)
 

@@ -1,9 +1,11 @@
 """FedDyn's client: a spring back to the start, and a pull against what it drifted away by in its earlier rounds."""
 
+from hetero_tf.base.constraints import Positive
+
 REMEMBERS = True
 
 
-def correct(weights, start, memory, *, alpha: float = 0.1):
+def correct(weights, start, memory, *, alpha: Positive = 0.1):
     """`-memory + alpha * (weights - start)`, the gradient of `-<memory, weights> + alpha / 2 * |weights - start|^2`.
 
     The server uses `dynamic` with the same alpha.
@@ -16,7 +18,7 @@ def correct(weights, start, memory, *, alpha: float = 0.1):
     return alpha * (weights - start) - memory
 
 
-def remember(memory, weights, start, *, alpha: float = 0.1):
+def remember(memory, weights, start, *, alpha: Positive = 0.1):
     """`memory - alpha * (weights - start)`: at a minimum of the regularised loss, its gradient without the terms above.
 
     Args:

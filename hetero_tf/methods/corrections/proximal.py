@@ -1,9 +1,11 @@
 """FedProx: a spring back to where the client started."""
 
+from hetero_tf.base.constraints import NotNegative
+
 REMEMBERS = False
 
 
-def correct(weights, start, memory, *, mu: float):
+def correct(weights, start, memory, *, mu: NotNegative):
     """`mu * (weights - start)`, the gradient of `mu / 2 * |weights - start|^2`.
 
     Args:

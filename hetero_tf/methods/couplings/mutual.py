@@ -2,12 +2,15 @@
 
 import tensorflow as tf
 
+from hetero_tf.base.constraints import Count, NotNegative
 from hetero_tf.methods.couplings.distillation import divergence, log_softmax, teacher
 
 READS_LOGITS = True
 
 
-def couple(losses, logits, targets, round, *, weight: float = 1.0, ramp: int | None = 300, floor: float = 0.0):
+def couple(
+    losses, logits, targets, round, *, weight: NotNegative = 1.0, ramp: Count | None = 300, floor: NotNegative = 0.0
+):
     """`sum over outputs i of loss_i + w / (M - 1) * sum over j != i of KL(softmax z_j || softmax z_i)`.
 
     Nothing flows back into z_j. w is `weight * exp(-5 * (1 - min(round, ramp) / ramp)^2)`. DepthFL has a ramp of 300

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from hetero_tf.base.constraints import CountOrZero, NotNegative, Positive
 from hetero_tf.methods.couplings.distillation import divergence, log_softmax, teacher
 
 READS_LOGITS = True
@@ -13,9 +14,9 @@ def couple(
     targets,
     round,
     *,
-    gamma: float = 0.0,
-    temperature: float = 3.0,
-    from_round: int = 0,
+    gamma: NotNegative = 0.0,
+    temperature: Positive = 3.0,
+    from_round: CountOrZero = 0,
     detached: bool = True,
 ):
     """`sum over exits j = 1..M of j / (M (M + 1) / 2) * L_j`, L_M = loss_M.

@@ -2,8 +2,10 @@
 
 import math
 
+from hetero_tf.base.constraints import Count
 
-def multiplier(round, *, rounds: int):
+
+def multiplier(round, *, rounds: Count):
     """`(1 + cos(pi * round / rounds)) / 2`, zero from `rounds` on.
 
     Args:

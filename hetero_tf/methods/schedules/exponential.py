@@ -1,7 +1,9 @@
 """The learning rate falls by a factor after every round."""
 
+from hetero_tf.base.constraints import Positive
 
-def multiplier(round, *, factor: float):
+
+def multiplier(round, *, factor: Positive):
     """`factor` to the power of the rounds that are over.
 
     Args:

@@ -1,7 +1,9 @@
 """The learning rate falls by a factor after given rounds."""
 
+from hetero_tf.base.constraints import Count, Positive
 
-def multiplier(round, *, at: tuple, factor: float = 0.1):
+
+def multiplier(round, *, at: tuple[Count, ...], factor: Positive = 0.1):
     """`factor` to the power of the number of entries of `at` that are over.
 
     Args:

@@ -2,13 +2,22 @@
 
 import operator
 
+from hetero_tf.base.constraints import NotNegative, Positive, Share
 from hetero_tf.methods.servers import adaptive
 
 SLOTS = adaptive.SLOTS
 
 
 def apply(
-    old, mean, coverage, slots, *, registered, learning_rate: float = 0.01, beta1: float = 0.0, adaptivity: float = 1e-3
+    old,
+    mean,
+    coverage,
+    slots,
+    *,
+    registered,
+    learning_rate: NotNegative = 0.01,
+    beta1: Share = 0.0,
+    adaptivity: Positive = 1e-3,
 ):
     """`v = v + d^2` inside the step of `adaptive`, d = mean - old.
 

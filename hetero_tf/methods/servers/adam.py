@@ -1,5 +1,6 @@
 """FedAdam: steps scaled by a moving average of squared changes."""
 
+from hetero_tf.base.constraints import NotNegative, Positive, Share
 from hetero_tf.methods.servers import adaptive
 
 SLOTS = adaptive.SLOTS
@@ -12,10 +13,10 @@ def apply(
     slots,
     *,
     registered,
-    learning_rate: float = 0.01,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    adaptivity: float = 1e-3,
+    learning_rate: NotNegative = 0.01,
+    beta1: Share = 0.9,
+    beta2: Share = 0.99,
+    adaptivity: Positive = 1e-3,
 ):
     """`v = beta2 * v + (1 - beta2) * d^2` inside the step of `adaptive`, d = mean - old.
 

@@ -1,11 +1,12 @@
 """FedDyn's server: what the clients drift away by is remembered and taken back."""
 
+from hetero_tf.base.constraints import Positive
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ("drift",)
 
 
-def apply(old, mean, coverage, slots, *, registered, alpha: float = 0.1):
+def apply(old, mean, coverage, slots, *, registered, alpha: Positive = 0.1):
     """`h = h - alpha * (coverage / registered) * (mean - old)`, then `mean - h / alpha`, on covered entries.
 
     h starts at 0. The share of clients that cover an entry is their number over that of all clients, so the merge must

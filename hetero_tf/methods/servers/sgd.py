@@ -1,11 +1,12 @@
 """Server SGD: a step from the old weights towards the merged ones."""
 
+from hetero_tf.base.constraints import NotNegative
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ()
 
 
-def apply(old, mean, coverage, slots, *, registered, learning_rate: float = 1.0):
+def apply(old, mean, coverage, slots, *, registered, learning_rate: NotNegative = 1.0):
     """`old + learning_rate * (mean - old)` on covered entries.
 
     Args:

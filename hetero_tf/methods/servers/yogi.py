@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from hetero_tf.base.constraints import NotNegative, Positive, Share
 from hetero_tf.methods.servers import adaptive
 
 SLOTS = adaptive.SLOTS
@@ -14,10 +15,10 @@ def apply(
     slots,
     *,
     registered,
-    learning_rate: float = 0.01,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    adaptivity: float = 1e-3,
+    learning_rate: NotNegative = 0.01,
+    beta1: Share = 0.9,
+    beta2: Share = 0.99,
+    adaptivity: Positive = 1e-3,
 ):
     """`v = v - (1 - beta2) * d^2 * sign(v - d^2)` inside the step of `adaptive`, d = mean - old.
 

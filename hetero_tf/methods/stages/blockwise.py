@@ -1,16 +1,24 @@
 """Blockwise training: as many units at a time as the client's memory holds, from the stem to the head."""
 
 import dataclasses
+from typing import Literal
 
+from hetero_tf.base.constraints import Share
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Route, Stage, budgets, whole
 
 DRAWN = False
-EXITS = ("link", "branch")
 
 
 def divide(
-    outline, level, *, costs, exit: str = "link", tolerance: float = 0.05, peers: bool = False, buffered: bool = False
+    outline,
+    level,
+    *,
+    costs,
+    exit: Literal["link", "branch"] = "link",
+    tolerance: Share = 0.05,
+    peers: bool = False,
+    buffered: bool = False,
 ):
     """Packs the units between stem and head into stages under the level's budget.
 

@@ -26,8 +26,6 @@ class Packing(NamedTuple):
 
 def cap(share, whole, tolerance):
     """The most that a client may hold: its share of `whole`, exceeded by the share `tolerance` at most."""
-    if not 0 <= tolerance < 1:
-        raise BadInput(f"`tolerance` must be at least 0 and below 1. Received: tolerance={tolerance}")
     return share * whole * (1 + tolerance)
 
 

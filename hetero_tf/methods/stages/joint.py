@@ -1,13 +1,13 @@
 """Joint training: one stage, all of the sub-model at once."""
 
-from hetero_tf.base.errors import BadInput
+from typing import Literal
+
 from hetero_tf.methods.stages import Stage, whole
 
 DRAWN = False
-TRAINED = ("all", "last")
 
 
-def divide(outline, level, *, costs, exits: str = "all"):
+def divide(outline, level, *, costs, exits: Literal["all", "last"] = "all"):
     """The whole sub-model in every step.
 
     Args:
@@ -16,8 +16,6 @@ def divide(outline, level, *, costs, exits: str = "all"):
 
     Reference: `last` with the coupling `last` is InclusiveFL as DepthFL's authors run it.
     """
-    if exits not in TRAINED:
-        raise BadInput(f"client.stages.exits: must be one of {', '.join(TRAINED)}. Received: exits={exits!r}")
     route, units = whole(outline, level)
     if exits == "last":
         units -= {unit for number, (_, unit) in outline.exits.items() if number != level.depth}
