@@ -19,20 +19,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hetero_tf.base.errors import BadInput, Refusal  # noqa: E402
+from hetero_tf.base.metrics import find  # noqa: E402
 from hetero_tf.recipe import loads  # noqa: E402
 from hetero_tf.store import metrics  # noqa: E402
 from hetero_tf.store.run_folder import RunFolder  # noqa: E402
 
-LOWER_IS_BETTER = ("loss", "perplexity", "std")
+# Column of the metrics -> what it was called before.
+FORMER = {"train_flops": "flops", "non_finite": "lost"}
 # Heads of the columns, and what their values are divided by.
 HEADS = {
     "bytes": "MB",
     "client_bytes": "MB a client and round",
-    "flops": "TFLOP",
+    "train_flops": "TFLOP",
     "target_round": "rounds to target",
     "target_bytes": "MB to target",
 }
-UNITS = {"bytes": 1e6, "client_bytes": 1e6, "target_bytes": 1e6, "flops": 1e12}
+UNITS = {"bytes": 1e6, "client_bytes": 1e6, "target_bytes": 1e6, "train_flops": 1e12}
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,16 @@ def read(folder):
     """
     place = RunFolder(folder)
     loaded = loads(place.read_recipe(), str(place.recipe))
-    rows = metrics.rows(place.metrics)
+    rows = [_renamed(row) for row in metrics.rows(place.metrics)]
     if not rows:
         raise BadInput(f"{folder}: has no finished round yet. Received: an empty or missing {place.metrics.name}")
     alike = "\n".join(line for line in loaded.source.splitlines() if not line.startswith("seed:"))
     return Run(str(folder), loaded, alike, rows)
+
+
+def _renamed(row):
+    """A row with the present names, so that old runs can still be compared."""
+    return {name: row[former] for name, former in FORMER.items() if former in row} | row
 
 
 def grouped(runs):
@@ -115,7 +122,8 @@ def summary(run, metric, target=None, at=()):
     if not found:
         known = sorted({name for row in run.rows for name, value in row.items() if isinstance(value, float)})
         raise BadInput(f"{run.folder}: does not measure it; known: {', '.join(known)}. Received: metric={metric}")
-    sign = -1 if metric.endswith(LOWER_IS_BETTER) else 1
+    known = find(metric)
+    sign = -1 if known and known.better == "lower" else 1
     best_round, best = max(found, key=lambda pair: sign * pair[1])
     values = {f"at {round}": dict(found).get(round) for round in at}
     values |= {"last": found[-1][1], "best": best, "best_round": best_round}
@@ -127,16 +135,16 @@ def summary(run, metric, target=None, at=()):
 
 
 def cost(run, last=None):
-    """What a run cost up to round `last` (None: all of it): `{"bytes", "client_bytes", "flops"}`.
+    """What a run cost up to round `last` (None: all of it): `{"bytes", "client_bytes", "train_flops"}`.
 
     "client_bytes" is the mean of an active client in a round. All are None where the metrics do not tell.
     """
     rows = [row for row in run.rows if last is None or row["round"] <= last]
-    if not all(name in row for row in rows for name in ("bytes_down", "bytes_up", "flops")):
-        return {"bytes": None, "client_bytes": None, "flops": None}
+    if not all(name in row for row in rows for name in ("bytes_down", "bytes_up", "train_flops")):
+        return {"bytes": None, "client_bytes": None, "train_flops": None}
     total = sum(row["bytes_down"] + row["bytes_up"] for row in rows)
     clients = sum(sum(row["levels"].values()) for row in rows)
-    return {"bytes": total, "client_bytes": total / clients, "flops": sum(row["flops"] for row in rows)}
+    return {"bytes": total, "client_bytes": total / clients, "train_flops": sum(row["train_flops"] for row in rows)}
 
 
 def compare(groups, names, target=None, at=()):

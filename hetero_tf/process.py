@@ -102,10 +102,7 @@ class LearningProcess(Measured):
         """Runs the planned rounds, which must follow `state.round`, in one call.
 
         Returns:
-            The new `State`, and per round a dict: loss and gradient_norm (means over the finite clients with
-            examples), lost (clients left out because their result was not finite), clients per level, learning_rate,
-            what `accounting.traffic.RoundCost.metrics` says and, where the recipe limits availability,
-            `availability.Outcome.metrics`.
+            The new `State`, and for each round the metrics that `base.metrics` names, without those of an evaluation.
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack_rounds(planned, [stack.clients for stack in self.parts.engine.stacks], self.family.submodel_of)
@@ -195,7 +192,7 @@ class LearningProcess(Measured):
         cost = traffic.round_cost(self._client_costs, plan.levels, plan.steps, self.step_examples(plan), plan.stages)
         return {
             **means,
-            "lost": len(np.unique(plan.clients[~finite])),
+            "non_finite": len(np.unique(plan.clients[~finite])),
             "levels": mix,
             "learning_rate": rate,
             **cost.metrics(),

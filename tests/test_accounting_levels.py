@@ -56,7 +56,7 @@ def test_values_of_a_depth_are_those_up_to_its_exit():
     assert found["a"].parameters == STEM + FIRST + 2 * NEXT + 2 * HEAD
     assert found["b"].parameters == STEM + FIRST + HEAD
     assert found["b"].bytes_down == found["b"].bytes_up == 4 * found["b"].parameters
-    assert found["b"].multiply_adds < found["a"].multiply_adds and found["b"].flops < found["a"].flops
+    assert found["b"].multiply_adds < found["a"].multiply_adds and found["b"].paper_flops < found["a"].paper_flops
     text = accounting.to_text(described(EQUAL, "levels.depths={a: 2, b: 1, c: 1}"))
     row = next(line.split() for line in text.splitlines() if line.startswith("3_0_pre_activation_block/conv1/kernel"))
     assert row[1:] == ["3x3x12x12", "-", "-"]
@@ -67,7 +67,7 @@ def test_an_ensemble_costs_as_often_as_it_has_networks():
     one = described(equal, base=tiny.IMAGES).levels["a"]
     found = described(equal, "levels.members={a: 4, b: 2, c: 1}", base=tiny.IMAGES).levels
     for name, many in (("a", 4), ("b", 2), ("c", 1)):
-        for key in ("parameters", "flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
+        for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
             assert getattr(found[name], key) == many * getattr(one, key)
         # They are trained one after the other.
         assert found[name].training_bytes == one.training_bytes
@@ -101,13 +101,13 @@ def test_without_a_cut_of_the_label_axis_all_rows_go_down(more):
 def test_operations_of_each_stage_follow_what_is_run_and_trained():
     joint, staged = costs(EQUAL), costs(*BUDGETS)
     units = {unit: cost.multiply_adds for unit, cost in joint.units("a", 1.0).items()}
-    assert joint.flops("a") == (6 * sum(units.values()),)
-    assert staged.flops("a") == (6 * (sum(units.values()) - units["2"]),)
+    assert joint.train_flops("a") == (6 * sum(units.values()),)
+    assert staged.train_flops("a") == (6 * (sum(units.values()) - units["2"]),)
     stages = staged.family.stages["b"]
-    assert len(staged.flops("b")) == len(stages) > 1
+    assert len(staged.train_flops("b")) == len(stages) > 1
     run = set(stages[0].routes[0].units)
-    assert staged.flops("b")[0] == 6 * sum(units[unit] for unit in run)
-    assert staged.flops("b")[-1] == (
+    assert staged.train_flops("b")[0] == 6 * sum(units[unit] for unit in run)
+    assert staged.train_flops("b")[-1] == (
         6 * sum(units[unit] for unit in stages[-1].trained)
         + 2 * sum(units[unit] for unit in stages[-1].routes[0].units if unit not in stages[-1].trained)
     )
@@ -116,8 +116,8 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
 def test_nested_widths_cost_what_each_width_costs():
     found = costs("client.stages=nested", base=tiny.IMAGES)
     each = {width: 6 * sum(cost.multiply_adds for cost in found.units("a", width).values()) for width in (1, 0.5, 0.25)}
-    assert found.flops("a") == (each[0.25], each[0.5], each[1])
-    assert found.flops("c") == (each[0.25],)
+    assert found.train_flops("a") == (each[0.25], each[0.5], each[1])
+    assert found.train_flops("c") == (each[0.25],)
     assert each[0.25] < each[0.5] < each[1]
 
 
@@ -150,9 +150,9 @@ def test_training_in_stages_costs_what_was_counted_by_hand():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
     given = recipe.load(ROOT / "recipes/methods/fedepth.yaml")
     found = levels.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
-    (joint,) = found.flops("a")
+    (joint,) = found.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
-    assert [round(sum(found.flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
+    assert [round(sum(found.train_flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
 
 
 def test_budgets_of_products_divide_by_products():
@@ -191,8 +191,8 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     held = loads.levels[1]
     assert [unit for part in held.parts for unit in part.units] == ["1", "3", "4"] and held.skipped == ()
     steps = process.partition.train.sizes.mean() * 2
-    flops = levels.Costs(process.family, (5, 5, 2), 9).flops("b")
-    assert held.flops == pytest.approx(steps * sum(flops)) and held.clients == 1
+    flops = levels.Costs(process.family, (5, 5, 2), 9).train_flops("b")
+    assert held.train_flops == pytest.approx(steps * sum(flops)) and held.clients == 1
     plain = accounting.to_json(found)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"
     assert "level  budget  budget MB" in accounting.to_text(found)

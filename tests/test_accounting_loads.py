@@ -19,7 +19,7 @@ STAGED = LevelLoad(
     clients=1.5,
     bytes_down=100,
     bytes_up=90,
-    flops=1000,
+    train_flops=1000,
 )
 JOINT = LevelLoad(
     "a",
@@ -30,9 +30,11 @@ JOINT = LevelLoad(
     clients=0.5,
     bytes_down=200,
     bytes_up=200,
-    flops=4000,
+    train_flops=4000,
 )
-FREE = LevelLoad("b", None, "width 0.5", (), (Part(("0",), 6 * MB, 0),), clients=2, bytes_down=1, bytes_up=1, flops=10)
+FREE = LevelLoad(
+    "b", None, "width 0.5", (), (Part(("0",), 6 * MB, 0),), clients=2, bytes_down=1, bytes_up=1, train_flops=10
+)
 
 
 def described(*levels):
@@ -61,7 +63,7 @@ def test_totals_of_a_round_are_expected_over_the_mix():
         "clients": 2.0,
         "bytes_down": 250.0,
         "bytes_up": 235.0,
-        "flops": 3500.0,
+        "train_flops": 3500.0,
     }
 
 
@@ -79,7 +81,7 @@ def test_json_is_plain_and_complete():
         "clients": 1.5,
         "bytes_down": 100,
         "bytes_up": 90,
-        "flops": 1000,
+        "train_flops": 1000,
     }
     assert found["levels"]["b"]["budget"] is None and found["levels"]["b"]["of_budget"] is None
     assert {name: found[name] for name in ("whole", "batch", "measure", "tolerance")} == {

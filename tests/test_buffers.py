@@ -78,11 +78,11 @@ def test_only_stages_with_frozen_units_have_buffers():
 
 def test_frozen_units_are_counted_once_instead_of_in_every_epoch():
     kept, plain = (client_costs(process(on)) for on in (True, False))
-    assert kept[0] == plain[0] and kept[1].flops[0] == plain[1].flops[0]
+    assert kept[0] == plain[0] and kept[1].train_flops[0] == plain[1].train_flops[0]
     family = process(True).family
     products = {unit: cost for unit, cost in _products(family).items() if unit in ("0", "1")}
     saved = 2 * sum(products.values()) * (1 - 1 / EPOCHS)
-    assert plain[1].flops[1] - kept[1].flops[1] == pytest.approx(saved)
+    assert plain[1].train_flops[1] - kept[1].train_flops[1] == pytest.approx(saved)
 
 
 def test_describe_says_what_a_buffer_takes():

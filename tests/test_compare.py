@@ -20,14 +20,14 @@ SPEC.loader.exec_module(compare)
 def write(tmp_path):
     """`(folder, accuracies by round, *overrides, costs) -> path` of a run as `train` leaves it."""
 
-    def written(name, accuracies, *overrides, costs=True):
+    def written(name, accuracies, *overrides, costs=True, train_flops="train_flops"):
         run = RunFolder(tmp_path / name)
         run.path.mkdir()
-        run.start(recipe.load("tiny/digits", [f"rounds={len(accuracies)}", *overrides]).source)
+        run.recipe.write_text(recipe.load("tiny/digits", [f"rounds={len(accuracies)}", *overrides]).source)
         for number, accuracy in enumerate(accuracies, 1):
             row = {"round": number, "levels": {"a": 1, "c": 1}, "loss": 1 / number}
             row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
-            row |= {"bytes_down": 3_000_000, "bytes_up": 1_000_000, "flops": 5 * 10**11} if costs else {}
+            row |= {"bytes_down": 3_000_000, "bytes_up": 1_000_000, train_flops: 5 * 10**11} if costs else {}
             metrics.append(run.metrics, row)
         return str(run.path)
 
@@ -54,6 +54,11 @@ def test_runs_that_differ_in_their_seed_are_one_row(write, capsys):
         "| wide | 2 | 3 | 33 ± 4.2 | 42 ± 2.8 | 2 ± 0 | 8 ± 0 | 12 ± 0 | 2 ± 0 | 1.5 ± 0 |",
         "| narrow | 1 | 3 | 20 | 25 | - | - | - | - | - |",
     ]
+
+
+def test_runs_with_the_former_names_of_the_columns_are_read(write):
+    runs = [compare.read(write(name, [10.0], train_flops=name)) for name in ("flops", "train_flops")]
+    assert compare.cost(runs[0])["train_flops"] == compare.cost(runs[1])["train_flops"] == 5 * 10**11
 
 
 def test_a_target_that_only_some_seeds_reach_says_so(write, capsys):

@@ -146,8 +146,8 @@ REPORT = {
     [
         (
             {},
-            "engine: 5 clients at once at levels c, e; 2 clients at once at level b; one by one at level a; 2 in flight, "
-            "1 thread each; float32, cpu",
+            "engine: 5 clients at once at levels c, e; 2 clients at once at level b; one by one at level a; "
+            "2 in flight, 1 thread each; float32, cpu",
         ),
         (
             {"clients_at_once": {"e": 1}, "threads": 4},
@@ -165,39 +165,6 @@ REPORT = {
 )
 def test_the_engine_is_one_line_and_a_line_for_each_reason(change, text):
     assert engine_lines({**REPORT, **change}) == text
-
-
-def test_a_line_shows_what_a_person_compares():
-    row = dict.fromkeys(
-        (
-            "round",
-            "loss",
-            "bytes",
-            "bytes_down",
-            "bytes_up",
-            "flops",
-            "dropped",
-            "late",
-            "partial",
-            "simulated_seconds",
-            "simulated_client_seconds",
-            "local_accuracy",
-            "local_mean",
-            "local_worst_decile",
-            "local_std",
-            "local_std_noise",
-            "local_accuracy_a",
-        ),
-        1.0,
-    )
-    assert list(module.shown_metrics(row)) == [
-        "loss",
-        "dropped",
-        "late",
-        "partial",
-        "local_accuracy",
-        "local_worst_decile",
-    ]
 
 
 def test_tables_have_the_first_column_to_the_left_and_the_others_to_the_right():

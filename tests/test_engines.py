@@ -86,7 +86,7 @@ def check(process, case, cohort):
     assert tiny.gap(found, expected) < tolerance
     told = [(row["loss"], row["gradient_norm"]) for row in rows]
     np.testing.assert_allclose(told, metrics, rtol=10 * tolerance)
-    assert [row["lost"] for row in rows] == [0] * len(rows)
+    assert [row["non_finite"] for row in rows] == [0] * len(rows)
     for path, value in expected.items():
         kept = value == old[path]
         assert found[path][kept].tobytes() == old[path][kept].tobytes()

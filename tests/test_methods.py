@@ -73,7 +73,7 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
     expect(state, rows, wanted, metrics, TOLERANCE[case[2]])
     state, _ = run(process, state, *(process.plan(number) for number in range(3, 11)))
     state, row = process.next(state, cohort=[2])
-    assert state.round == 12 and row["lost"] == 0
+    assert state.round == 12 and row["non_finite"] == 0
     assert all(np.isfinite(value).all() for value in tables(state).values())
     assert process._round.experimental_get_tracing_count() == 1
     assert stateful(process._round) == set()

@@ -125,7 +125,7 @@ def test_lost_clients_keep_what_they_had_bit_by_bit():
     x[process.partition.train[1][0]] = np.nan
     broken = dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))
     (found, rows), (without, _) = (broken.run(state, [process.plan(1, cohort)]) for cohort in ([0, 1, 2], [0, 2]))
-    assert rows[0]["lost"] == 1 and tiny.gap(tiny.arrays(found), tiny.arrays(without)) < 1e-6
+    assert rows[0]["non_finite"] == 1 and tiny.gap(tiny.arrays(found), tiny.arrays(without)) < 1e-6
     for kind, table in state.clients.items():
         for path, old in table.items():
             changed = (np.asarray(old) != np.asarray(found.clients[kind][path])).reshape(4, -1).any(1)

@@ -37,7 +37,7 @@ def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
     expected, _ = oracle.play(process, tiny.arrays(state), planned)
     found, rows = process.run(state, planned)
     assert tiny.gap(tiny.arrays(found), expected) < 1e-10
-    assert [row["lost"] for row in rows] == [0, 0]
+    assert [row["non_finite"] for row in rows] == [0, 0]
 
 
 def test_kinds_are_the_shapes_that_clients_really_read():

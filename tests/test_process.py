@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf import describe as accounting
 from hetero_tf import recipe
+from hetero_tf.accounting.levels import works
 from hetero_tf.base.errors import BadInput
 from hetero_tf.process import learning_process
 from hetero_tf.rounds import parts
@@ -48,16 +48,16 @@ def test_metrics_of_a_round():
     assert set(metrics) == {
         "loss",
         "gradient_norm",
-        "lost",
+        "non_finite",
         "levels",
         "learning_rate",
         "bytes_down",
         "bytes_up",
-        "flops",
+        "train_flops",
     }
     assert metrics["loss"] > 0
     assert metrics["gradient_norm"] > 0
-    assert metrics["lost"] == 0
+    assert metrics["non_finite"] == 0
     assert set(metrics["levels"]) == set("abc")
     assert sum(metrics["levels"].values()) == 3
 
@@ -144,11 +144,11 @@ def test_bytes_and_operations_of_a_round_are_counted():
     process = dense()
     _, row = process.next(process.initialize(), [0, 1, 3])
     plan = process.plan(0, [0, 1, 3])
-    per_level = list(accounting.client_costs(process))
+    per_level = client_costs(process)
     assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
     assert process.step_examples(plan).sum(axis=1).tolist() == process.examples(plan).tolist()
-    assert row["flops"] == sum(
-        per_level[level].flops[0] * count for level, count in zip(plan.levels, process.examples(plan))
+    assert row["train_flops"] == sum(
+        per_level[level].train_flops[0] * count for level, count in zip(plan.levels, process.examples(plan))
     )
 
 
@@ -159,11 +159,9 @@ def test_clients_that_drop_out_cost_the_way_down_and_no_more():
         if 0 < plan.outcome["dropped"] < 4:
             break
     _, (row,) = process.run(process.initialize(), [plan])
-    client_costs = accounting.client_costs(process)
-    assert row["bytes_down"] == sum(client_costs[level].bytes_down for level in plan.levels)
-    assert row["bytes_up"] == sum(
-        client_costs[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps
-    )
+    each = client_costs(process)
+    assert row["bytes_down"] == sum(each[level].bytes_down for level in plan.levels)
+    assert row["bytes_up"] == sum(each[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps)
     assert {name: row[name] for name in plan.outcome} == plan.outcome and sum(row["levels"].values()) == 4
 
 
@@ -173,7 +171,7 @@ def test_a_round_from_which_everybody_dropped_out_changes_nothing():
     plan = next(plan for plan in tiny.plans(process, 9) if plan.outcome["dropped"] == 3)
     after, (row,) = process.run(state, [plan])
     assert tiny.same(tiny.arrays(after), tiny.arrays(state))
-    assert row["loss"] is None and row["lost"] == 0 and row["bytes_up"] == row["flops"] == 0 < row["bytes_down"]
+    assert row["loss"] is None and row["non_finite"] == row["bytes_up"] == row["train_flops"] == 0 < row["bytes_down"]
 
 
 def test_levels_that_last_are_measured_apart():

@@ -37,7 +37,7 @@ def test_the_example_of_a_new_method_runs(tmp_path, monkeypatch):
     process = learning_process(load_recipe("tiny/digits", ["round.submodel={name: windows, step: 2}"]))
     before = process.initialize()
     state, row = process.next(before)
-    assert row["lost"] == 0
+    assert row["non_finite"] == 0
     assert any((np.asarray(state.weights[path]) != np.asarray(value)).any() for path, value in before.weights.items())
 
 

@@ -32,7 +32,7 @@ def test_tiny_recipe_runs(path, tmp_path):
     found = runs.rows(tmp_path)
     assert [row["round"] for row in found] == [1, 2] and summary["rounds"] == 2
     for row in found:
-        assert row["lost"] == 0 and sum(row["levels"].values()) == recipe.load(path).round.clients
+        assert row["non_finite"] == 0 and sum(row["levels"].values()) == recipe.load(path).round.clients
         assert all(np.isfinite(value) for name, value in row.items() if name != "levels")
     assert found[0]["learning_rate"] == pytest.approx(10 * found[1]["learning_rate"])
     assert summary["stand_in_for"] is None and "NOT THE REAL DATA" not in said.getvalue()

@@ -155,12 +155,12 @@ def test_a_client_that_is_not_finite_is_left_out_and_counted():
     found, rows = run(process, [process.plan(0, [0, 1, 2])])
     without, others = run(process, [process.plan(0, [0, 2])])
     assert tiny.same(found, without)
-    assert (rows[0]["lost"], others[0]["lost"]) == (1, 0)
+    assert (rows[0]["non_finite"], others[0]["non_finite"]) == (1, 0)
     assert (rows[0]["loss"], rows[0]["gradient_norm"]) == (others[0]["loss"], others[0]["gradient_norm"])
     assert all(np.isfinite(value).all() for value in found.values())
     alone, rows = run(process, [process.plan(0, [1])])
     assert tiny.same(alone, tiny.arrays(process.initialize()))
-    assert rows[0].items() >= {"loss": None, "gradient_norm": None, "lost": 1, "learning_rate": 0.1}.items()
+    assert rows[0].items() >= {"loss": None, "gradient_norm": None, "non_finite": 1, "learning_rate": 0.1}.items()
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "DENSE"])
@@ -213,7 +213,7 @@ def test_lost_clients_are_counted_whatever_stack_they_are_in(engine):
     process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))
     for cohort, lost in (([0, 1, 2, 3], 2), ([0, 1, 2], 1), ([0, 2], 0), ([3, 1], 2)):
         _, rows = run(process, [process.plan(0, cohort)])
-        assert rows[0]["lost"] == lost
+        assert rows[0]["non_finite"] == lost
 
 
 @both_engines
@@ -224,8 +224,8 @@ def test_a_client_without_examples_counts_nothing_and_is_not_lost(engine):
     found, rows = run(process, [planned])
     without, others = run(process, [process.plan(0, [0, 2])])
     assert tiny.same(found, without)
-    assert rows[0]["lost"] == 0
+    assert rows[0]["non_finite"] == 0
     assert rows[0]["loss"] == others[0]["loss"]
     alone, rows = run(process, [process.plan(0, [1])])
     assert tiny.same(alone, tiny.arrays(process.initialize()))
-    assert (rows[0]["loss"], rows[0]["lost"]) == (None, 0)
+    assert (rows[0]["loss"], rows[0]["non_finite"]) == (None, 0)

@@ -1,4 +1,4 @@
-"""The rounds of a run: planned ahead, the best kept, clients lost, stopped at non-finite weights."""
+"""The rounds of a run: planned ahead, the best kept, clients that diverge, stopped at non-finite weights."""
 
 import threading
 
@@ -47,30 +47,12 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     assert all(np.array_equal(statistics[name], value) for name, value in again.items()) and again
 
 
-@pytest.mark.parametrize(
-    ("name", "found", "best", "better"),
-    [
-        ("global_loss", 1.0, 2.0, True),
-        ("global_loss", 2.0, 1.0, False),
-        ("global_perplexity", 1.0, 2.0, True),
-        ("local_loss", 2.0, 1.0, False),
-        ("global_accuracy", 2.0, 1.0, True),
-        ("local_accuracy", 1.0, 2.0, False),
-        ("global_accuracy", 1.0, 1.0, False),
-        ("global_loss", None, 1.0, False),
-        ("global_accuracy", 0.0, None, True),
-    ],
-)
-def test_better_knows_the_direction_of_each_metric(name, found, best, better):
-    assert training.better(name, {name: found}, {} if best is None else {name: best}) == better
-
-
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
     with pytest.raises(NotFinite) as refusal:
         train(tmp_path / "run", RECIPE, "optimizer.learning_rate=1.0e9", "client.epochs=20")
     assert refusal.value.code == 6
     assert str(refusal.value) == (
-        "round 1: 2 of 2 clients returned NaN or infinite weights, also with another cohort; the state before this "
+        "round 1: 2 of 2 clients returned NaN or infinite weights, also with a second cohort; the state before this "
         "round is kept. Lower optimizer.learning_rate. Received: learning_rate=1e+09"
     )
     assert not (tmp_path / "run" / "checkpoints").exists()
@@ -92,15 +74,15 @@ def test_the_last_good_state_is_kept_though_no_seal_was_due(train, tmp_path):
     assert kept and all(good[name] == value for name, value in kept.items())
 
 
-class Losing:
-    """A process of which some clients are lost: `lost[round][attempt]` of 4."""
+class Diverging:
+    """A process of which some clients diverge: `diverged[round][attempt]` of 4."""
 
     class recipe:
         class round:
             clients, non_finite_share = 4, 0.5
 
-    def __init__(self, lost):
-        self.lost, self.calls = lost, []
+    def __init__(self, diverged):
+        self.diverged, self.calls = diverged, []
 
     def plan(self, round, attempt=0):
         return round, attempt
@@ -111,24 +93,27 @@ class Losing:
     def run(self, state, planned):
         self.calls.append(planned)
         rows = [
-            {"lost": self.lost[round][attempt], "levels": {"a": 4}, "learning_rate": 0.1} for round, attempt in planned
+            {"non_finite": self.diverged[round][attempt], "levels": {"a": 4}, "learning_rate": 0.1}
+            for round, attempt in planned
         ]
         return type(state)(state.round + len(planned), {}), rows
 
 
-def test_lost_clients_are_counted_and_a_bad_round_is_drawn_again():
-    process = Losing([[0], [1], [2, 1], [0]])
+def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
+    process = Diverging([[0], [1], [2, 1], [0]])
     begin = State(0, {})
     state, rows, examples = training.advance(process, begin, [(round, 0) for round in range(4)])
-    # Round 3 loses half of its clients, so the call ends before it.
-    assert (state.round, [row["lost"] for row in rows], examples) == (2, [0, 1], 8)
+    # Half of the clients of round 3 diverge, so the call ends before it.
+    assert (state.round, [row["non_finite"] for row in rows], examples) == (2, [0, 1], 8)
     state, rows, _ = training.advance(process, state, [(2, 0), (3, 0)])
-    assert state.round == 3 and rows == [{"round": 3, "lost": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
+    assert state.round == 3 and rows == [{"round": 3, "non_finite": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
     assert process.calls[-1] == [(2, 1)]
     state, rows, _ = training.advance(process, state, [(3, 0)])
-    assert state.round == 4 and rows[0]["lost"] == 0
-    with pytest.raises(NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with another"):
-        training.advance(Losing([[4, 3]]), begin, [(0, 0)])
+    assert state.round == 4 and rows[0]["non_finite"] == 0
+    with pytest.raises(
+        NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with a second"
+    ):
+        training.advance(Diverging([[4, 3]]), begin, [(0, 0)])
 
 
 def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train, tmp_path, monkeypatch):
@@ -161,20 +146,20 @@ def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train
 
 
 def test_a_repeated_round_is_planned_anew(train, tmp_path, monkeypatch):
-    """The first cohort of round 3 is lost within a call of four rounds."""
+    """The first cohort of round 3 diverges within a call of four rounds."""
     made, calls, run, plan = [], [], LearningProcess.run, LearningProcess.plan
 
     def named_plan(self, round, cohort=None, attempt=0):
         made.append(((round, attempt), plan(self, round, cohort, attempt)))
         return made[-1][1]
 
-    def losing_run(self, state, plans):
+    def diverging_run(self, state, plans):
         calls.append([next(name for name, known in made if known is one) for one in plans])
         after, rows = run(self, state, plans)
-        return after, [row | ({"lost": 2} if name == (2, 0) else {}) for row, name in zip(rows, calls[-1])]
+        return after, [row | ({"non_finite": 2} if name == (2, 0) else {}) for row, name in zip(rows, calls[-1])]
 
     monkeypatch.setattr(LearningProcess, "plan", named_plan)
-    monkeypatch.setattr(LearningProcess, "run", losing_run)
+    monkeypatch.setattr(LearningProcess, "run", diverging_run)
     every = ("evaluate.every=4", "checkpoint.every=4")
     train(tmp_path, RECIPE, *every)
     assert calls == [[(0, 0), (1, 0), (2, 0), (3, 0)], [(0, 0), (1, 0)], [(2, 0), (3, 0)], [(2, 1)], [(3, 0)]]
@@ -234,6 +219,6 @@ def test_the_best_round_may_be_that_of_the_worst_clients(train, tmp_path):
     summary, said = train(tmp_path, text)
     found = runs.rows(tmp_path)
     assert summary["best"]["local_worst_decile"] == max(row["local_worst_decile"] for row in found)
-    for hidden in ("bytes", "flops", "local_mean", "local_std"):
+    for hidden in ("bytes", "train_flops", "local_mean", "local_std"):
         assert hidden not in said
     assert "local_worst_decile" in said

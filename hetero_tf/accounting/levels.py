@@ -44,7 +44,7 @@ class Costs:
         recipe = self.family.recipe
         return self.family.stages.get(level) or (_whole(*whole(outline(recipe), level_of(recipe, level))),)
 
-    def flops(self, level):
+    def train_flops(self, level):
         """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
         exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs
 
@@ -130,5 +130,5 @@ def client_costs(process):
     for level in recipe.levels.names:
         values = travelling(costs, level, layout.shapes(family, level, kept), label_axes, classes, labels)
         down, up = (round(count * np.dtype(recipe.float_type).itemsize) for count in values)
-        found.append(traffic.ClientCost(down, up, costs.flops(level)))
+        found.append(traffic.ClientCost(down, up, costs.train_flops(level)))
     return tuple(found)

@@ -14,12 +14,12 @@ class ClientCost:
 
     Attributes:
         bytes_down, bytes_up: Weights that it receives and sends in a round.
-        flops: For each of the level's stages, operations of training on one example.
+        train_flops: For each of the level's stages, operations of training on one example.
     """
 
     bytes_down: int
     bytes_up: int
-    flops: tuple[float, ...]
+    train_flops: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class RoundCost:
     Attributes:
         bytes_down: Weights received, also by clients that return nothing.
         bytes_up: Weights sent.
-        flops: Operations of the steps that reached the server.
+        train_flops: Operations of the steps that reached the server.
     """
 
     bytes_down: np.ndarray
     bytes_up: np.ndarray
-    flops: np.ndarray
+    train_flops: np.ndarray
 
     def metrics(self):
-        """The sums over the cohort as `{"bytes_down", "bytes_up", "flops"}`, ready for a row of metrics."""
+        """The sums over the cohort as `{"bytes_down", "bytes_up", "train_flops"}`, ready for a row of metrics."""
         return {name: int(values.sum()) for name, values in vars(self).items()}
 
 
@@ -64,19 +64,6 @@ def stage_flops(stage, products, exits, epochs):
     return total
 
 
-def client_cost(cost, flops=None):
-    """The `ClientCost` of a level.
-
-    Args:
-        cost: `accounting.LevelCost`. Which coordinates a client has costs no bytes: both sides compute them from the
-            round and the seed.
-        flops: Of each stage, as `stage_flops` gives them; None: one stage, in which the whole sub-model is trained.
-    """
-    return ClientCost(
-        cost.bytes_down, cost.bytes_up, (2 * TRAINED * cost.multiply_adds,) if flops is None else tuple(flops)
-    )
-
-
 def round_cost(client_costs, levels, steps, examples, stages):
     """The `RoundCost` of a round.
 
@@ -96,9 +83,9 @@ def round_cost(client_costs, levels, steps, examples, stages):
             "`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
             f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}"
         )
-    flops = np.zeros((len(client_costs), max(len(each.flops) for each in client_costs)))
-    for place, each in enumerate(client_costs):
-        flops[place, : len(each.flops)] = each.flops
+    per_example = np.zeros((len(client_costs), max(len(each.train_flops) for each in client_costs)))
+    for level, each in enumerate(client_costs):
+        per_example[level, : len(each.train_flops)] = each.train_flops
     counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
     down, up = (
         np.asarray([getattr(each, name) for each in client_costs], np.int64)[levels]
@@ -107,7 +94,7 @@ def round_cost(client_costs, levels, steps, examples, stages):
     return RoundCost(
         down,
         np.where(steps > 0, up, 0),
-        np.rint((flops[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64),
+        np.rint((per_example[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64),
     )
 
 

@@ -2,14 +2,11 @@
 
 import contextlib
 import os
-import re
 import sys
 import time
 from pathlib import Path
 
 IMPORTED = time.monotonic()
-# What stands in the metrics but would drown the rest on a line.
-HIDDEN = re.compile("round|bytes.*|flops|local_mean|local_std.*|local_accuracy_.*|simulated_.*")
 
 
 class Console:
@@ -92,11 +89,6 @@ def duration(seconds):
     if minutes < 60:
         return f"{minutes}:{seconds:02} min"
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} h"
-
-
-def shown_metrics(metrics):
-    """Those of the metrics that a line for a person has."""
-    return {name: value for name, value in metrics.items() if not HIDDEN.fullmatch(name)}
 
 
 def figures(metrics):

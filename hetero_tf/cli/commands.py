@@ -198,18 +198,19 @@ def _opened(recipe, flags, console):
 
 
 def _evaluate(recipe, flags, console):
-    from hetero_tf.base.console import figures, shown_metrics
+    from hetero_tf.base import metrics
+    from hetero_tf.base.console import figures
 
     process, state, _, _ = _opened(recipe, flags, console)
-    metrics, _ = process.evaluate(state)
-    console.say(f"{flags.state}: round {state.round}  {figures(shown_metrics(metrics))}")
+    measured, _ = process.evaluate(state)
+    console.say(f"{flags.state}: round {state.round}  {figures(metrics.shown(measured))}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     return {
         "run_dir": flags.run_dir,
         "state": flags.state,
         "round": state.round,
-        **metrics,
+        **measured,
         "data": process.dataset.source,
         "stand_in_for": process.dataset.stand_in_for,
     }

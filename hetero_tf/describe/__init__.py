@@ -1,6 +1,6 @@
 """What a model costs at every level: parameters, operations, traffic and memory.
 
-Two counts of operations stand side by side: `flops` in the convention of the HeteroFL paper's tables, so that the
+Two counts of operations stand side by side: `paper_flops` in the convention of the HeteroFL paper's tables, so that the
 numbers can be compared, and `multiply_adds`, the products that really run.
 """
 
@@ -35,7 +35,7 @@ class LevelCost:
     Attributes:
         width: Share of channels.
         parameters: Trainable values, with all labels.
-        flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
+        paper_flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
         megabytes: Of the parameters, 2**20 bytes each.
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
@@ -47,7 +47,7 @@ class LevelCost:
 
     width: float
     parameters: int
-    flops: int
+    paper_flops: int
     multiply_adds: int
     megabytes: float
     bytes_down: int
@@ -162,7 +162,7 @@ def _cost(recipe, level, parameters, shapes, found, moved, batch):
     return LevelCost(
         recipe.levels.widths[level],
         members * parameters,
-        members * found.flops,
+        members * found.paper_flops,
         members * found.multiply_adds,
         members * parameters * size / MEGABYTE,
         down,

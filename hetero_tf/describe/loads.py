@@ -36,7 +36,7 @@ class LevelLoad:
         parts: One, or one for each stage, in order; the largest is the estimate.
         clients: Active clients of this level in a round, expected.
         bytes_down, bytes_up: Weights that one client receives and sends in a round.
-        flops: Operations of one client's local training in a round: `traffic.ClientCost.flops` times its examples.
+        train_flops: Operations of one client's local training in a round.
     """
 
     level: str
@@ -47,7 +47,7 @@ class LevelLoad:
     clients: float
     bytes_down: float
     bytes_up: float
-    flops: float
+    train_flops: float
 
     @property
     def estimate(self):
@@ -84,10 +84,10 @@ class Loads:
 
 
 def round_totals(loads):
-    """{"clients", "bytes_down", "bytes_up", "flops"} of a round, expected over the mix."""
+    """{"clients", "bytes_down", "bytes_up", "train_flops"} of a round, expected over the mix."""
     each = {
         name: sum(load.clients * getattr(load, name) for load in loads.levels)
-        for name in ("bytes_down", "bytes_up", "flops")
+        for name in ("bytes_down", "bytes_up", "train_flops")
     }
     return {"clients": sum(load.clients for load in loads.levels), **each}
 
@@ -95,7 +95,7 @@ def round_totals(loads):
 def to_json(loads):
     """Plain dict, ready for JSON: {"whole", "batch", "measure", "tolerance", "levels": {level: {"budget" (text or
     None), "trains", "skipped", "parts", "estimate", "of_budget", "over", "clients", "bytes_down", "bytes_up",
-    "flops"}}, "round": as `round_totals`}."""
+    "train_flops"}}, "round": as `round_totals`}."""
     levels = {
         load.level: {
             "budget": None if load.budget is None else str(load.budget),
@@ -108,7 +108,7 @@ def to_json(loads):
             "clients": load.clients,
             "bytes_down": load.bytes_down,
             "bytes_up": load.bytes_up,
-            "flops": load.flops,
+            "train_flops": load.train_flops,
         }
         for load in loads.levels
     }
@@ -167,7 +167,7 @@ def _notes(loads):
             f"full model: {_amount(loads.measure, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
             f"{100 * loads.tolerance:g} % more is allowed.",
             f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
-            f"{totals['bytes_up']:,.0f} bytes up, {totals['flops']:.4g} FLOPs of training, expected.",
+            f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected.",
         )
     )
 

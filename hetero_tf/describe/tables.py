@@ -4,15 +4,15 @@ from hetero_tf.base import console
 from hetero_tf.base.console import table
 from hetero_tf.describe import loads as loading
 
-MEANS = ("parameters", "flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
-WHOLE = ("parameters", "flops", "multiply_adds", "bytes_down", "bytes_up")
+MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
+WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
 
 
 def to_json(description):
     """Plain dict, ready for JSON.
 
     Returns:
-        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "flops", "megabytes",
+        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes"}}, "mix": {"shares", means of the levels by
         share, "ratio"}, "split", "data", "stand_in_for", "engine", "loads"}; ratio = mean parameters by those of the
         global model; loads: as `loads.to_json`, or None.
@@ -90,7 +90,7 @@ def _figures(values):
     return (
         counts["parameters"],
         f"{values['megabytes']:,.2f}",
-        counts["flops"],
+        counts["paper_flops"],
         counts["multiply_adds"],
         counts["bytes_down"],
         counts["bytes_up"],

@@ -36,7 +36,7 @@ def loads(costs, described, steps):
     tolerance = recipe.client.stages.options.get("tolerance", 0.0)
     levels = []
     for name in recipe.levels.names:
-        flops = costs.flops(name)
+        flops = costs.train_flops(name)
         once = sum(flops) / len(flops) if family.drawn else sum(flops)
         budget, cost = recipe.levels.budgets.get(name), described[name]
         levels.append(

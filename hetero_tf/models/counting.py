@@ -18,13 +18,13 @@ class Forward:
     """One forward pass of one example.
 
     Attributes:
-        flops: In the convention of the HeteroFL paper, see `paper_flops`.
+        paper_flops: In the convention of the HeteroFL paper, see `paper_flops`.
         multiply_adds: The products that really run, see `multiply_adds`.
         products: Operations that do them: convolutions and matrix products.
         activations: Values that the innermost layers hand on, most of what backpropagation keeps.
     """
 
-    flops: int
+    paper_flops: int
     multiply_adds: int
     products: int
     activations: int
@@ -51,7 +51,7 @@ def forward(model, example):
     counts = [multiply_adds(operation) for operation in graph.get_operations()]
     innermost = [outputs for layer, _, outputs in calls if not any(layer._flatten_layers(include_self=False))]
     return Forward(
-        flops=sum(paper_flops(*call) for call in calls),
+        paper_flops=sum(paper_flops(*call) for call in calls),
         multiply_adds=sum(counts),
         products=sum(count > 0 for count in counts),
         activations=sum(math.prod(shape) for shape in innermost),

@@ -1,15 +1,10 @@
 """What single keys cannot show: rules between two or more keys of a recipe."""
 
+from hetero_tf.base import metrics
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe import methods, shapes
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import Wrong, show
-
-# Text has no test examples of single clients, and its loss covers all positions, so accuracy says little.
-MEASURED = {
-    "images": ("global_accuracy", "global_loss", "local_accuracy", "local_loss", "local_mean", "local_worst_decile"),
-    "masked_text": ("global_loss", "global_perplexity"),
-}
 
 
 def check(recipe, paths):
@@ -106,7 +101,7 @@ def _schedule(schedule):
 
 
 def _metric(recipe):
-    measured = MEASURED.get(recipe.input.name)
+    measured = metrics.selecting(recipe.input.name)
     if measured and recipe.evaluate.best not in measured:
         raise Wrong(
             ("evaluate", "best"),

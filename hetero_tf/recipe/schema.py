@@ -5,6 +5,7 @@ This file is the only place where a default is written down. `recipes/README.md`
 
 from dataclasses import MISSING, dataclass, field
 
+from hetero_tf.base import metrics
 from hetero_tf.recipe.model import Model
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
@@ -215,19 +216,7 @@ class Evaluate:
         "last",
         choices=("last", "mean"),
     )
-    best: str = key(
-        "metric that chooses the best round",
-        "global_accuracy",
-        choices=(
-            "global_accuracy",
-            "global_loss",
-            "global_perplexity",
-            "local_accuracy",
-            "local_loss",
-            "local_mean",
-            "local_worst_decile",
-        ),
-    )
+    best: str = key("metric that chooses the best round", "global_accuracy", choices=metrics.selecting())
 
 
 @dataclass(frozen=True, kw_only=True)

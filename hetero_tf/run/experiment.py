@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf import data
-from hetero_tf.base.console import engine_lines, figures, shown_metrics
+from hetero_tf.base import metrics
+from hetero_tf.base.console import engine_lines, figures
 from hetero_tf.process import learning_process
 from hetero_tf.rounds import parts
 from hetero_tf.run import resume
@@ -135,8 +136,7 @@ def _finish(run, process, progress, facts, console):
         console.say(f"*** NOT THE REAL DATA: trained on {dataset.source} ***")
     for name in ("last", "best"):
         if summary[name]:
-            shown = figures(shown_metrics(summary[name]))
-            console.say(f"{name}: round {summary[name]['round']}  {shown}")
+            console.say(f"{name}: round {summary[name]['round']}  {figures(metrics.shown(summary[name]))}")
     return summary
 
 

@@ -5,13 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hetero_tf.accounting import traffic
-from hetero_tf.base.console import duration, figures, shown_metrics
+from hetero_tf.base.console import duration, figures
 from hetero_tf.base.errors import NotFinite
+from hetero_tf.base.metrics import is_better, shown
 from hetero_tf.run import resume
 from hetero_tf.run.checkpoint import packed
 from hetero_tf.store import metrics, plain_json, sealed
-
-LOWER_IS_BETTER = ("global_loss", "local_loss", "global_perplexity")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def train_rounds(run, process, progress, facts, console):
         `Progress` after the last round.
 
     Raises:
-        NotFinite: A round came to nothing twice; the state before it is sealed.
+        NotFinite: Too many clients of a round diverged, also with a second cohort; the state before it is sealed.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
     with ThreadPoolExecutor(1) as planner:
@@ -114,7 +113,7 @@ def _next_stop(recipe, done):
 
 
 def advance(process, state, planned):
-    """Trains the planned rounds, or those before the first one that lost too many clients.
+    """Trains the planned rounds, or those before the first one in which too many clients diverged.
 
     If that is the first round of all, it is repeated once with another cohort.
 
@@ -122,30 +121,31 @@ def advance(process, state, planned):
         State, one row of metrics per round, and the number of examples (tokens) that were trained on.
     """
     after, rows = process.run(state, planned)
-    lost = [index for index, row in enumerate(rows) if _too_many_lost(process, row)]
-    if lost and lost[0] > 0:
-        return advance(process, state, planned[: lost[0]])
-    if lost:
+    bad = [index for index, row in enumerate(rows) if _too_many_diverged(process, row)]
+    if bad and bad[0] > 0:
+        return advance(process, state, planned[: bad[0]])
+    if bad:
         planned = [process.plan(state.round, attempt=1)]
         after, rows = process.run(state, planned)
-        if _too_many_lost(process, rows[0]):
+        if _too_many_diverged(process, rows[0]):
             raise NotFinite(
-                f"round {state.round + 1}: {rows[0]['lost']} of {process.recipe.round.clients} clients returned NaN or "
-                "infinite weights, also with another cohort; the state before this round is kept. Lower "
+                f"round {state.round + 1}: {rows[0]['non_finite']} of {process.recipe.round.clients} clients returned "
+                "NaN or infinite weights, also with a second cohort; the state before this round is kept. Lower "
                 f"optimizer.learning_rate. Received: learning_rate={rows[0]['learning_rate']:g}"
             )
     names = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
     return after, names, sum(int(process.examples(plan).sum()) for plan in planned)
 
 
-def _too_many_lost(process, row):
-    return row["lost"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
+def _too_many_diverged(process, row):
+    return row["non_finite"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
 
 
 def _seal(run, recipe, progress, statistics, facts, always=False):
     """Writes the state if one is due, and the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
-    improved = last.get("round") == state.round and better(recipe.evaluate.best, last, progress.best)
+    metric = recipe.evaluate.best
+    improved = last.get("round") == state.round and is_better(metric, last[metric], progress.best.get(metric))
     due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
     if not (improved or due):
         return progress
@@ -159,26 +159,12 @@ def _seal(run, recipe, progress, statistics, facts, always=False):
     return progress
 
 
-def better(name, found, best):
-    """Whether metric `name` of an evaluation is better than that of the best so far (none: {}); None never is."""
-    if found[name] is None:
-        return False
-    if not best:
-        return True
-    return found[name] < best[name] if name in LOWER_IS_BETTER else found[name] > best[name]
-
-
 def _line(process, row, speed, left):
     """One line of progress."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
-    shown = {
-        name: value
-        for name, value in shown_metrics(row).items()
-        if name not in ("levels", "lost", "learning_rate", "gradient_norm")
-    }
-    lost = f"  {row['lost']} clients lost" if row["lost"] else ""
+    diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"
     return (
-        f"round {row['round']}/{process.recipe.rounds}  {duration(left)} left  {figures(shown)}"
-        f"{lost}  {speed:,.0f} {unit}/s  {mix}"
+        f"round {row['round']}/{process.recipe.rounds}  {duration(left)} left  {figures(shown(row))}"
+        f"{diverged}  {speed:,.0f} {unit}/s  {mix}"
     )

@@ -1,0 +1,114 @@
+"""Every metric of a run, stated once: what it means, which direction is better, and where it is shown."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One entry of the rows of `metrics.jsonl`.
+
+    Attributes:
+        meaning: One line for a person.
+        better: "higher" or "lower"; None where neither is better.
+        inputs: Kinds of input with which an evaluation measures it; none: every training round gives it.
+        selects: Whether `evaluate.best` may name it.
+        shown: Whether the lines for a person hold it under its name.
+    """
+
+    meaning: str
+    better: str | None = None
+    inputs: tuple[str, ...] = ()
+    selects: bool = False
+    shown: bool = False
+
+
+IMAGES, TEXT, BOTH = ("images",), ("masked_text",), ("images", "masked_text")
+# Text has no test examples of single clients, and its loss covers all positions, so accuracy would say little.
+# A name that ends with LEVEL stands for one metric of each level.
+METRICS = {
+    "round": Metric(meaning="finished rounds"),
+    "loss": Metric(meaning="local training loss, mean over the clients that finished", better="lower", shown=True),
+    "gradient_norm": Metric(meaning="norm of the local gradients before clipping, mean over the same clients"),
+    "non_finite": Metric(meaning="clients left out because their result was not finite", better="lower"),
+    "levels": Metric(meaning="active clients of each level"),
+    "learning_rate": Metric(meaning="local learning rate of the round"),
+    "bytes_down": Metric(meaning="bytes of weights that the active clients received", better="lower"),
+    "bytes_up": Metric(meaning="bytes of weights that the active clients sent", better="lower"),
+    "bytes": Metric(meaning="bytes of weights in both directions since the run began", better="lower"),
+    "train_flops": Metric(meaning="operations of the local training that reached the server", better="lower"),
+    "dropped": Metric(meaning="active clients that dropped out", better="lower", shown=True),
+    "late": Metric(meaning="active clients that were not done at the deadline", better="lower", shown=True),
+    "partial": Metric(meaning="late clients whose finished steps were merged", shown=True),
+    "simulated_seconds": Metric(meaning="simulated seconds of the round", better="lower"),
+    "simulated_client_seconds": Metric(
+        meaning="simulated seconds of work, mean over the clients that returned", better="lower"
+    ),
+    "global_loss": Metric(
+        meaning="loss of the global model on the test set", better="lower", inputs=BOTH, selects=True, shown=True
+    ),
+    "global_accuracy": Metric(
+        meaning="percent of the test set that the global model gets right",
+        better="higher",
+        inputs=IMAGES,
+        selects=True,
+        shown=True,
+    ),
+    "global_perplexity": Metric(
+        meaning="mean over the test batches of exp(loss)", better="lower", inputs=TEXT, selects=True, shown=True
+    ),
+    "local_loss": Metric(
+        meaning="loss on the test examples of all clients, each with the labels that its client has",
+        better="lower",
+        inputs=IMAGES,
+        selects=True,
+        shown=True,
+    ),
+    "local_accuracy": Metric(
+        meaning="percent right of the test examples of all clients, each with the labels that its client has",
+        better="higher",
+        inputs=IMAGES,
+        selects=True,
+        shown=True,
+    ),
+    "local_mean": Metric(
+        meaning="accuracy of a client in percent, mean over clients", better="higher", inputs=IMAGES, selects=True
+    ),
+    "local_worst_decile": Metric(
+        meaning="mean accuracy of the worst tenth of the clients",
+        better="higher",
+        inputs=IMAGES,
+        selects=True,
+        shown=True,
+    ),
+    "local_std": Metric(meaning="standard deviation of the accuracy over clients", better="lower", inputs=IMAGES),
+    "local_std_noise": Metric(meaning="what `local_std` would be if all clients were equally good", inputs=IMAGES),
+    "local_accuracy_LEVEL": Metric(
+        meaning="mean accuracy of the clients that have a level for the whole run", better="higher", inputs=IMAGES
+    ),
+}
+
+
+def find(name: str) -> Metric | None:
+    """The `Metric` of a name in a row; None where the table has none."""
+    for known, metric in METRICS.items():
+        if name == known or known.endswith("LEVEL") and name.startswith(known.removesuffix("LEVEL")):
+            return metric
+    return None
+
+
+def selecting(kind: str | None = None) -> tuple[str, ...]:
+    """Names of the metrics that may choose the best round: with one kind of input, or with any."""
+    found = (name for name, metric in METRICS.items() if metric.selects and kind in (None, *metric.inputs))
+    return tuple(sorted(found))
+
+
+def is_better(name: str, value: float | None, best: float | None) -> bool:
+    """Whether a value of a metric beats the best one so far; None stands for one that is not finite or not there."""
+    if value is None or best is None:
+        return value is not None
+    return value < best if METRICS[name].better == "lower" else value > best
+
+
+def shown(row: dict) -> dict:
+    """What a line for a person holds of a row."""
+    return {name: value for name, value in row.items() if (metric := find(name)) and metric.shown}

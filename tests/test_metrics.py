@@ -1,0 +1,67 @@
+"""The table of metrics: it names all that runs write and nothing else, and knows which direction is better."""
+
+import programs
+import pytest
+import runs
+import tiny
+
+from hetero_tf.base import metrics
+
+AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_per_step: {a: 0.1, b: 0.1}}"
+
+
+def test_the_table_is_what_runs_write(train, tmp_path):
+    train(tmp_path / "images", programs.RECIPE, "rounds=1", "levels.assignment=fix", "levels.mix=a1-b1", AVAILABLE)
+    train(tmp_path / "text", tiny.TEXT, "rounds=1", "data.length=16")
+    images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
+    found = {"local_accuracy_LEVEL" if name in ("local_accuracy_a", "local_accuracy_b") else name for name in images}
+    assert found | set(text) == set(metrics.METRICS)
+    for row, kind in ((images, "images"), (text, "masked_text")):
+        assert {name for name in row if metrics.find(name).inputs} == {
+            name for name in row if kind in metrics.find(name).inputs
+        }
+        assert set(metrics.selecting(kind)) <= set(row)
+
+
+def test_every_level_has_an_entry_and_a_misspelt_name_has_none():
+    assert metrics.find("local_accuracy_a") is metrics.METRICS["local_accuracy_LEVEL"]
+    assert metrics.find("local_accuracy") is metrics.METRICS["local_accuracy"]
+    assert metrics.find("global_acuracy") is None
+
+
+def test_a_metric_that_selects_has_a_direction():
+    assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selecting())
+    assert metrics.selecting("masked_text") == ("global_loss", "global_perplexity")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "best", "better"),
+    [
+        ("global_loss", 1.0, 2.0, True),
+        ("global_loss", 2.0, 1.0, False),
+        ("global_perplexity", 1.0, 2.0, True),
+        ("local_loss", 2.0, 1.0, False),
+        ("global_accuracy", 2.0, 1.0, True),
+        ("local_accuracy", 1.0, 2.0, False),
+        ("global_accuracy", 1.0, 1.0, False),
+        ("global_loss", None, 1.0, False),
+        ("global_accuracy", 0.0, None, True),
+    ],
+)
+def test_better_knows_the_direction_of_each_metric(name, value, best, better):
+    assert metrics.is_better(name, value, best) == better
+
+
+def test_a_line_shows_what_a_person_compares():
+    shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "local_accuracy_a", "somebody_elses"], 1.0))
+    assert [name for name in shown if name.startswith("local")] == [
+        "local_loss",
+        "local_accuracy",
+        "local_worst_decile",
+    ]
+    assert [name for name in shown if not name.startswith(("local", "global"))] == [
+        "loss",
+        "dropped",
+        "late",
+        "partial",
+    ]
