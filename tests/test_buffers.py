@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.accounting.levels import Costs
+from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.base.errors import BadInput
-from hetero_tf.describe import client_costs, describe
+from hetero_tf.describe import describe
 from hetero_tf.rounds import buffers, parts
 
 EPOCHS = 3

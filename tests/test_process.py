@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from hetero_tf import recipe
-from hetero_tf.accounting.levels import works
+from hetero_tf.accounting.levels import client_costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.process import learning_process
 from hetero_tf.rounds import parts
