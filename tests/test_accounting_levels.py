@@ -134,7 +134,7 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
 
 def test_an_ensembles_work_is_that_of_one_network():
     process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
-    found, client_costs = accounting.describe(process), accounting.client_costs(process)
+    found, client_costs = accounting.describe(process), levels.client_costs(process)
     # Means over clients are rounded to whole bytes.
     assert [4 * client_costs[0].bytes_down, 2 * client_costs[1].bytes_up] == pytest.approx(
         [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2
