@@ -124,7 +124,7 @@ def test_nested_widths_cost_what_each_width_costs():
 def test_works_are_those_of_the_description_and_the_models_can_still_be_trained():
     process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
     found = accounting.describe(process).levels
-    client_costs = accounting.client_costs(process)
+    client_costs = levels.client_costs(process)
     assert [(work.bytes_down, work.bytes_up) for work in client_costs] == [
         (found[name].bytes_down, found[name].bytes_up) for name in "abc"
     ]

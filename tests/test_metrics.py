@@ -11,7 +11,7 @@ AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_p
 
 
 def test_the_table_is_what_runs_write(train, tmp_path):
-    train(tmp_path / "images", programs.RECIPE, "rounds=1", "levels.assignment=fix", "levels.mix=a1-b1", AVAILABLE)
+    train(tmp_path / "images", programs.RECIPE, "rounds=1", "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE)
     train(tmp_path / "text", tiny.TEXT, "rounds=1", "data.length=16")
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
     found = {"local_accuracy_LEVEL" if name in ("local_accuracy_a", "local_accuracy_b") else name for name in images}
