@@ -9,7 +9,7 @@ from bad_recipes import BASE, TEXT
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe import overrides
+from hetero_tf.recipe import changes
 from hetero_tf.recipe.files import LARGEST_FILE, shipped
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import plain
@@ -103,7 +103,7 @@ WITH_OPTIONS = {
         for name in registry.names(kind)
         if registry.options(kind, name)
     ]
-    for path, kind in overrides.PLUGINS.items()
+    for path, kind in changes.PLUGINS.items()
 }
 
 
@@ -112,7 +112,7 @@ def test_options_of_every_plugin_are_reached_behind_its_plain_name(path):
     name, option = WITH_OPTIONS[path][0]
     root = parse("{name: x, round: {}, client: {}}", "r.yaml")
     for override in (f"{'.'.join(path)}={name}", f"{'.'.join(path)}.{option}=1"):
-        root, _ = overrides.apply(root, override)
+        root, _ = changes.apply(root, override)
     for step in path:
         root = root.value[step]
     assert plain(root) == {"name": name, option: 1}

@@ -1,22 +1,23 @@
 """The recipe: one YAML file that determines a run, checked completely before TensorFlow is imported."""
 
 import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
 
 from hetero_tf.recipe import check, cross
+from hetero_tf.recipe.bases import read_tree
 from hetero_tf.recipe.document import documentation
-from hetero_tf.recipe.files import read
+from hetero_tf.recipe.changes import apply
+from hetero_tf.recipe.files import Source, read
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
-from hetero_tf.recipe.overrides import apply
-from hetero_tf.recipe.reader import parse
-from hetero_tf.recipe.renamed import renew
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, resolved
 
 __all__ = ["Recipe", "difference", "documentation", "load", "loads"]
 
 
-def load(path, overrides=()):
-    """The recipe of a file.
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Reads the recipe of a file.
 
     Args:
         path: A YAML file, or the name of a shipped recipe such as `mnist` or `tiny/mnist`.
@@ -25,13 +26,25 @@ def load(path, overrides=()):
     Raises:
         BadInput: Names file, line, column and key (or the override), what is wrong and what is allowed.
     """
-    text, shown = read(path)
-    return loads(text, shown, overrides)
+    return _built(read(path), overrides)
 
 
-def loads(text, name="recipe", overrides=()):
-    """The recipe of a text; `name` stands for the file in refusals and in `Recipe.path`. See `load`."""
-    root, notes = renew(parse(text, name))
+def loads(text: str, name: str = "recipe", overrides: Iterable[str] = ()) -> Recipe:
+    """Builds the recipe of a text.
+
+    Args:
+        text: YAML as in a recipe file.
+        name: Stands for the file in refusals and in `Recipe.path`; a `base: PATH` is looked for beside it.
+        overrides: See `load`.
+
+    Raises:
+        BadInput: See `load`.
+    """
+    return _built(Source(text, name, Path(name)), overrides)
+
+
+def _built(source, overrides):
+    root, notes = read_tree(source)
     for override in overrides:
         root, of_override = apply(root, override)
         notes += of_override
@@ -48,10 +61,10 @@ def loads(text, name="recipe", overrides=()):
         cross.check(recipe, lambda spec: by_name[spec.name])
     except Wrong as wrong:
         raise refusal(_origin(root, value, wrong), wrong.path, wrong.text) from None
-    return dataclasses.replace(recipe, path=name, source=resolved(recipe, value["model"]), notes=tuple(notes))
+    return dataclasses.replace(recipe, path=source.name, source=resolved(recipe, value["model"]), notes=tuple(notes))
 
 
-def difference(old, new):
+def difference(old: str, new: str) -> list[str]:
     """The keys in which two recipes differ, as `round.clients: 10 -> 20`; "absent" where one lacks it.
 
     Args:
@@ -61,7 +74,12 @@ def difference(old, new):
     Raises:
         BadInput: A text is no recipe.
     """
-    return differences(*(loads(text, "stored recipe").source for text in (old, new)))
+    one, other = (loads(text, "stored recipe") for text in (old, new))
+    changed = differences(one.source, other.source)
+    if one.model.layers == other.model.layers:
+        # Sizes that stand in the layers of one and in the settings of the other make the same model.
+        return [line for line in changed if not line.startswith(("model.settings", "model.layers"))]
+    return changed
 
 
 def _origin(root, value, wrong):

@@ -1,6 +1,7 @@
 """Finding and reading recipe files: a path, or the bare name of a recipe that comes with the program."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base.errors import BadInput, did_you_mean
@@ -11,6 +12,15 @@ _HERE = Path(__file__).parents[1]
 SHIPPED = (_HERE.parent / "recipes", _HERE / "recipes")
 
 
+@dataclass(frozen=True)
+class Source:
+    """The text of a recipe file, the name to show for it, and where it lies."""
+
+    text: str
+    name: str
+    path: Path
+
+
 def shipped() -> dict[str, Path]:
     """Returns the recipes that come with the program: `{"mnist": file, "tiny/mnist": file, ...}`."""
     folder = next((folder for folder in SHIPPED if folder.is_dir()), None)
@@ -18,8 +28,8 @@ def shipped() -> dict[str, Path]:
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 
-def read(path: str | Path) -> tuple[str, str]:
-    """Returns the text of a recipe and the file name to show for it.
+def read(path: str | Path) -> Source:
+    """Reads a recipe that a person names.
 
     Args:
         path: A file, or a shipped recipe by name: `mnist`, `mnist.yaml` or `recipes/mnist.yaml`.
@@ -32,6 +42,12 @@ def read(path: str | Path) -> tuple[str, str]:
     name = shown.removeprefix("recipes/").removesuffix(".yaml")
     if name in known and not file.is_file():
         shown, file = f"recipes/{name}.yaml", known[name]
+    return read_file(file, shown)
+
+
+def read_file(file: Path, shown: str) -> Source:
+    """Reads a recipe file; `shown` stands for it in refusals. See `read`."""
     if not os.path.exists(file):
-        raise BadInput(f"{shown}: no such recipe{did_you_mean(name, known)}")
-    return decode(read_bytes(file, LARGEST_FILE, follow=True), shown), shown
+        name = shown.removeprefix("recipes/").removesuffix(".yaml")
+        raise BadInput(f"{shown}: no such recipe{did_you_mean(name, shipped())}")
+    return Source(decode(read_bytes(file, LARGEST_FILE, follow=True), shown), shown, file)

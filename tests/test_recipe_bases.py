@@ -1,0 +1,180 @@
+"""`base:` in recipe files: what is kept and replaced, where the files are found, and whose place a refusal shows."""
+
+import os
+
+import pytest
+from bad_recipes import BASE
+
+from hetero_tf import recipe
+from hetero_tf.base.errors import BadInput
+from hetero_tf.recipe.bases import MOST_BASES
+from hetero_tf.recipe.model import Width
+from hetero_tf.recipe.schema import Plugin
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """Loads a text as `own.yaml` beside `below.yaml`, which holds BASE."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "below.yaml").write_text(BASE)
+
+    def load(*lines, overrides=()):
+        (tmp_path / "own.yaml").write_text("\n".join(("base: below.yaml", "name: own", *lines)) + "\n")
+        return recipe.load("own.yaml", overrides)
+
+    return load
+
+
+BELOW = recipe.loads(BASE)
+
+
+def test_what_a_file_does_not_say_is_that_of_its_base(load):
+    got = load()
+    assert got.name == "own" and got.path == "own.yaml"
+    assert got.source == BELOW.source.replace("name: base", "name: own")
+
+
+@pytest.mark.parametrize(
+    "line, read, value",
+    [
+        ("rounds: 7", lambda r: (r.rounds, r.seed), (7, 0)),
+        ("round.clients: 3", lambda r: (r.round.clients, r.round.submodel), (3, Plugin("prefix"))),
+        ("round: {clients: 3}", lambda r: (r.round.clients, r.round.submodel), (3, Plugin("prefix"))),
+        (
+            "levels: {widths: {a: 0.5, e: 0.1}}",
+            lambda r: (r.levels.widths, r.levels.mix),
+            ({"a": 0.5, "e": 0.1}, BELOW.levels.mix),
+        ),
+        ("levels.widths: {a: 0.5, e: 0.1}", lambda r: r.levels.widths, {"a": 0.5, "e": 0.1}),
+        ("levels.widths.e: 0.1", lambda r: r.levels.widths, {"a": 1.0, "c": 0.25, "e": 0.1}),
+        ("levels.mix: {a: 1}", lambda r: r.levels.mix, (("a", 1),)),
+        ("schedule: {at: [1]}", lambda r: r.schedule.options, {"at": (1,), "factor": 0.1}),
+        ("schedule: {name: steps, at: [1]}", lambda r: r.schedule.options, {"at": (1,), "factor": 0.1}),
+        ("schedule: constant", lambda r: r.schedule, Plugin("constant")),
+        ("schedule: {name: cosine, rounds: 9}", lambda r: r.schedule, Plugin("cosine", {"rounds": 9})),
+        ("partition: {name: labels, clients: 5, per_client: 2}", lambda r: r.partition.options["clients"], 5),
+        ("partition.name: labels\npartition.per_client: 2", lambda r: r.partition.options["clients"], 10),
+        ("round.submodel: {name: rolling}", lambda r: (r.round.submodel, r.round.clients), (Plugin("rolling"), 5)),
+        ("model.settings: {norm: in}", lambda r: r.model.settings, {"norm": "in", "blocks": (1, 2)}),
+        ("model.settings.blocks.1: 0", lambda r: len(r.model.layers), 7),
+        ("model: {settings: {norm: in}}", lambda r: r.model.settings, {"norm": "in", "blocks": (1, 2)}),
+        ("model.layers[0][0].PaddedConv2D.filters: !w 8", lambda r: r.model.layers[0].args, {"filters": Width(8)}),
+        (
+            "model: {layers: [Flatten, Dense: {units: !classes}]}",
+            lambda r: (r.model.settings, len(r.model.layers)),
+            ({}, 2),
+        ),
+        ("round: {clients: 3}\nround.clients: 4", lambda r: r.round.clients, 4),
+    ],
+)
+def test_what_a_file_says_goes_over_its_base(load, line, read, value):
+    got = load(*line.split("\n"))
+    assert read(got) == value
+    assert (
+        recipe.loads(got.source) == got and "base" not in recipe.difference(BELOW.source, got.source)[0].split(":")[0]
+    )
+
+
+def test_overrides_come_last(load):
+    assert load("rounds: 7", "round.clients: 3", overrides=["rounds=9"]).rounds == 9
+
+
+def test_a_base_has_a_base_and_bases_are_found_beside_the_file_that_says_them(tmp_path, monkeypatch):
+    os.makedirs(tmp_path / "deep" / "er")
+    (tmp_path / "one.yaml").write_text(BASE)
+    (tmp_path / "deep" / "two.yaml").write_text("base: ../one.yaml\nrounds: 5\nseed: 1\n")
+    (tmp_path / "deep" / "er" / "three.yml").write_text("base: ../two.yaml\nseed: 2\n")
+    monkeypatch.chdir(tmp_path / "deep")
+    got = recipe.load("er/three.yml")
+    assert (got.name, got.rounds, got.seed) == ("base", 5, 2)
+    assert recipe.loads("base: two.yaml", "x").seed == 1
+
+
+def test_a_name_without_an_ending_is_a_shipped_recipe(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").write_text(BASE)
+    assert recipe.loads("base: mnist\nname: x").data == recipe.load("mnist.yaml").data
+
+
+def refusal(text, *overrides):
+    with pytest.raises(BadInput) as error:
+        recipe.loads(text, "r.yaml", overrides)
+    return str(error.value).split("\n")[0]
+
+
+def test_a_refusal_shows_the_file_that_said_it(load):
+    for line, where in (
+        ("round.clients: 50", "own.yaml:3:16: round.clients: more active clients than clients; must be at most 10"),
+        (
+            "partition.clients: 3",
+            "below.yaml:16:18: round.clients: more active clients than clients; must be at most 3",
+        ),
+        ("roundz.x: 1", "own.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
+        ("client: {epoch: 1}", "own.yaml:3:10: client.epoch: unknown key 'epoch'; did you mean 'epochs'?"),
+        (
+            "model.settings.norm: batch",
+            "own.yaml:3:22: model.layers[0][2].Norm.kind: unknown value; must be one of sbn",
+        ),
+        ("model.layers[9]: ReLU", "own.yaml:3:18: model.layers: is a list of 4 items; the next step must be a number"),
+        ("schedule: {name: cosine}", "own.yaml:3:11: schedule: the option 'rounds' of cosine is missing"),
+        ("a" + ".a" * 60 + ": 1", "own.yaml:3:1: the path is too long; at most 50 steps are allowed"),
+    ):
+        with pytest.raises(BadInput) as error:
+            load(line)
+        message = str(error.value).split("\n")
+        assert message[0].startswith(where) and line.startswith(message[1]) == where.startswith("own")
+
+
+def test_bases_that_cannot_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(MOST_BASES + 2):
+        (tmp_path / f"{number}.yaml").write_text(f"base: {number + 1}.yaml\n")
+    for name, base in (("self", "self"), ("there", "back"), ("back", "there"), ("wrong", "utf16")):
+        (tmp_path / f"{name}.yaml").write_text(f"base: {base}.yaml\n")
+    (tmp_path / "utf16.yaml").write_bytes(BASE.encode("utf-16"))
+    assert refusal("base: 3") == (
+        "r.yaml:1:7: base: must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: 3"
+    )
+    assert refusal("base: mnits") == (
+        "r.yaml:1:7: base: no shipped recipe is called 'mnits' (a path ends in .yaml); did you mean 'mnist'?"
+    )
+    assert refusal("base: gone.yaml") == (
+        "r.yaml:1:7: base: there is no file gone.yaml; a path is looked for beside the recipe that says it"
+    )
+    assert refusal("base: self.yaml") == (
+        "self.yaml:1:7: base: leads back to self.yaml; a recipe cannot build on itself"
+    )
+    assert refusal("base: there.yaml") == (
+        "back.yaml:1:7: base: leads back to there.yaml; a recipe cannot build on itself"
+    )
+    assert refusal("base: wrong.yaml") == "wrong.yaml:1:7: base: utf16.yaml: is UTF-16 text; save it as UTF-8"
+    assert refusal("base: 0.yaml") == (
+        f"{MOST_BASES - 1}.yaml:1:7: base: more than {MOST_BASES} bases in a row: r.yaml -> 0.yaml -> 1.yaml -> "
+        "2.yaml -> 3.yaml -> 4.yaml"
+    )
+    assert refusal(BASE, "base=mnist") == "--set base=mnist: a base is named in a recipe file, not by --set"
+
+
+def test_old_spellings_of_every_file_are_said_with_their_place(load, tmp_path):
+    below = (tmp_path / "below.yaml").read_text() + "engine: cohort\n"
+    (tmp_path / "below.yaml").write_text(below.replace("submodel: prefix", "lost_share: 0.2"))
+    got = load("round.lost_share: 0.3", "round.merge: masked_mean", "levels: {assignment: fix}")
+    assert (got.engine, got.round.non_finite_share, got.levels.assignment) == ("stacked", 0.3, "fixed")
+    assert sorted(got.notes) == [
+        "below.yaml:16:21: round.lost_share is now called non_finite_share",
+        "below.yaml:21:9: engine: cohort is now called stacked",
+        "own.yaml:3:1: round.lost_share is now called non_finite_share",
+        "own.yaml:4:1: round.merge is no longer a key; every merge is the masked mean",
+        "own.yaml:5:22: levels.assignment: fix is now called fixed",
+    ]
+
+
+def test_runs_do_not_differ_where_sizes_only_moved_into_the_settings():
+    direct = BASE.replace("filters: !w 16", "filters: !w 8")
+    named = BASE.replace("{norm: sbn,", "{norm: sbn, size: !w 8,").replace("filters: !w 16", "filters: !setting size")
+    one, other = (recipe.loads(text).source for text in (direct, named))
+    assert one != other and recipe.difference(one, other) == []
+    assert recipe.difference(recipe.loads(BASE).source, other) == [
+        "model.layers[0][0].PaddedConv2D.filters: !w 16 -> !setting size",
+        "model.settings.size: absent -> !w 8",
+    ]
