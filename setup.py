@@ -37,6 +37,8 @@ setup(
     description="Federated learning of one global TensorFlow model by clients that train sub-models of different sizes",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else "",
     long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.10",
     install_requires=REQUIRED,
     extras_require={**EXTRAS, "all": sorted({need for needs in EXTRAS.values() for need in needs})},
