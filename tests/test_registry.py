@@ -166,6 +166,59 @@ def test_missing_module_is_a_sentence():
         registry.register_plugin("no_such.module")
 
 
+FORMS = """
+from typing import Annotated, Literal
+import typing
+from hetero_tf.base.constraints import Range, Share as Part
+from hetero_tf.layers.norm import NormKind
+
+MOST = 7
+Few = Annotated[int, Range(low=2, high=MOST)]
+
+
+def multiplier(
+    round, *, plain: int, low: int = -2, maybe: float | None = None, kind: Literal["a", "b"] = "a",
+    one: typing.Literal[1, 3] = 1, few: Few = 2, part: Part = 0.5, parts: tuple[Part, ...] = (), norm: NormKind = "sbn",
+):
+    return 1
+"""
+
+
+def test_a_module_of_ones_own_uses_the_same_forms(plugged):
+    registry.register_plugin(plugged("forms", FORMS))
+    assert {name: option.constraint for name, option in registry.options("schedules", "forms").items()} == {
+        "plain": Constraint("int", low=1),
+        "low": Constraint("int", low=-2),
+        "maybe": Constraint("float", optional=True),
+        "kind": Constraint("str", choices=("a", "b")),
+        "one": Constraint("int", choices=(1, 3)),
+        "few": Constraint("int", low=2, high=7),
+        "part": Constraint("float", low=0.0, below=1.0),
+        "parts": Constraint("tuple", item=Constraint("float", low=0.0, below=1.0)),
+        "norm": Constraint("str", choices=("sbn", "bn", "wbn", "in", "gn", "ln", "none")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        ("dict", "typed.py: 'dict' is no type of an option; it must be int, float, str"),
+        ("np.ndarray", "typed.py: the type of an option must be int, float, .* Received: np.ndarray"),
+        ("Literal['a', 1]", r"typed.py: the type of an option must be .* Received: Literal\['a', 1\]"),
+        ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),
+        ("tuple[int, int]", r"typed.py: .* Received: tuple\[int, int\]"),
+        ("int | float", r"typed.py: .* Received: int \| float"),
+    ],
+)
+def test_a_type_that_cannot_be_read_is_a_sentence(plugged, annotation, told):
+    imports = "from __future__ import annotations\n"
+    registry.register_plugin(
+        plugged("typed", f"{imports}def multiplier(round, *, rate: {annotation}):\n    return 1\n")
+    )
+    with pytest.raises(BadInput, match=told):
+        registry.options("schedules", "typed")
+
+
 def test_default_that_is_no_plain_value_is_a_sentence(plugged):
     name = plugged("computed", "def multiplier(round, *, rate: int = len('abc')):\n    return 1\n")
     registry.register_plugin(name)

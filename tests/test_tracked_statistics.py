@@ -84,11 +84,6 @@ def test_untrained_copies_of_an_exit_count_only_where_the_recipe_says_so():
     assert np.abs(alone - first).max() > 1e-4
 
 
-def test_exits_of_joint_training_are_all_or_last():
-    with pytest.raises(Exception, match=r"^client.stages.exits: must be one of all, last. Received: exits='first'$"):
-        tiny.process(BASE, *PLAIN, "client.stages={name: joint, exits: first}")
-
-
 def test_the_mean_of_exits_keeps_the_float_type():
     process = tiny.process(BASE, *PLAIN, "evaluate.exits=mean")
     assert process.global_model.outputs[0].dtype == "float64"

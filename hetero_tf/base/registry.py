@@ -12,6 +12,7 @@ import inspect
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from hetero_tf.base.annotations import constraint, tree
 from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
@@ -35,7 +36,7 @@ OF_METHODS = ("submodels", "stages", "losses", "couplings", "corrections", "serv
 FROM_LEVEL = ("scale", "clients")
 REQUIRED = inspect.Parameter.empty
 _PACKAGE = Path(__file__).parents[1]
-_plugged = {kind: {} for kind in KINDS}
+_plugged: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
 
 
 @dataclass(frozen=True)
@@ -49,28 +50,31 @@ class Option:
     doc: str
 
 
-def names(kind):
+def names(kind: str) -> tuple[str, ...]:
     """Sorted names of all plug-ins of a kind; for "layers" the class names of our own and plugged layers."""
     return tuple(sorted({*_shipped(kind), *_plugged[kind]}))
 
 
-def find(kind, name):
+def find(kind: str, name: str) -> ModuleType:
     """The module of a plug-in, imported; `BadInput` names what exists."""
     return importlib.import_module(_module_name(kind, name))
 
 
-def level_arguments(name):
+def level_arguments(name: str) -> frozenset[str]:
     """Those of "scale" and "clients" that one of our layers takes: the model builder supplies them, no recipe can."""
     if name not in names("layers"):
         return frozenset()
     return frozenset(FROM_LEVEL) & {option.name for option in _arguments(_source("layers", name), name)}
 
 
-def options(kind, name):
+def options(kind: str, name: str) -> dict[str, Option]:
     """The options of a plug-in as `{option: Option}`, read from its source without importing it.
 
     A plug-in's options are the annotated keyword-only parameters of its function; a layer's are the annotated
-    parameters of `__init__`, without those of `level_arguments`.
+    parameters of `__init__`, without those of `level_arguments`. See `constraints` for what annotations may say.
+
+    Raises:
+        BadInput: There is no such plug-in, or its source has an annotation or a default that cannot be read.
     """
     path = _source(kind, name)
     if kind == "layers":
@@ -78,7 +82,7 @@ def options(kind, name):
     return {option.name: option for option in _keywords(path, EXPORTS[kind])}
 
 
-def register_plugin(module_name):
+def register_plugin(module_name: str) -> list[tuple[str, str]]:
     """Imports a person's own module and adds what it defines, for `--plugin pkg.module`.
 
     A public function named in `EXPORTS` adds a plug-in of that kind under the last part of the module name;
@@ -104,7 +108,7 @@ def register_plugin(module_name):
     return added
 
 
-def snake_case(name):
+def snake_case(name: str) -> str:
     """The file name of a class: `PaddedConv2D` -> `padded_conv2d`, `GELU` -> `gelu`."""
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
@@ -211,10 +215,11 @@ def _literal(name, default):
         ) from None
 
 
-def argument_docs(docstring):
+def argument_docs(docstring: str) -> dict[str, str]:
     """`{argument: meaning}` from the `Args:` section of a docstring, continuation lines joined."""
     section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n(?=[ ]))*)", docstring, re.MULTILINE)
-    meanings, current = {}, []
+    meanings: dict[str, str] = {}
+    current: list[str] = []
     for line in section.group(1).splitlines() if section else ():
         start = re.match(r" {1,4}(\w+(?:, \w+)*): (.*)", line)
         if start:

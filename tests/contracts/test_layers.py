@@ -1,6 +1,7 @@
 """What every layer of the package keeps, found by listing them: a new layer is tested before it has tests."""
 
 import inspect
+from typing import get_args
 
 import keras
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.base import registry
-from hetero_tf.layers.norm import KINDS, Norm
+from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
@@ -207,7 +208,7 @@ def test_norms_have_mean_0_and_variance_1_over_their_groups(kind, axes):
 
 def test_norm_none_is_the_identity_and_other_kinds_are_refused():
     assert (Norm("none")(PIXELS).numpy() == PIXELS.astype(np.float32)).all()
-    assert KINDS == ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
+    assert get_args(NormKind) == ("sbn", "bn", "wbn", "in", "gn", "ln", "none")
     with pytest.raises(
         ValueError, match="`kind` must be one of sbn, bn, wbn, in, gn, ln, none. Received: kind='batch'"
     ):

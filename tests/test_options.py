@@ -1,0 +1,179 @@
+"""Every key, option and layer argument is refused when the recipe is read if it is not what its constraint allows."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.base.constraints import Constraint
+from hetero_tf.base.errors import BadInput
+from hetero_tf.recipe import layer_table
+from hetero_tf.recipe.check import constraint_of, keys
+from hetero_tf.recipe.overrides import PLUGINS
+from hetero_tf.recipe.schema import Data, Plugin, Recipe
+from hetero_tf.recipe.values import convert
+
+BASE = {
+    "name": "base",
+    "data": {"name": "synthetic"},
+    "input": {"name": "images"},
+    "partition": {"name": "iid", "clients": 10},
+    "model": {"layers": ["GlobalAveragePooling2D", {"Dense": {"units": "!classes"}}]},
+    "levels": {"widths": {"a": 1.0}, "mix": "a1"},
+    "round": {"clients": 5},
+    "client": {"batch_size": 10},
+    "optimizer": {"learning_rate": 0.1},
+    "rounds": 2,
+}
+PATHS = {kind: path for path, kind in PLUGINS.items()}
+
+
+def flow(value):
+    """A value as YAML on one line; texts stand as they are."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(flow(part) for part in value) + "]"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def text(path, value):
+    """The base recipe with another value at a path, one key of the outermost mapping on each line."""
+
+    def changed(old, steps):
+        return {**old, steps[0]: changed(old.get(steps[0], {}), steps[1:])} if steps else value
+
+    return "".join(f"{key}: {flow(part)}\n" for key, part in changed(BASE, path).items())
+
+
+def legal(constraint):
+    """A value that the constraint allows."""
+    if constraint.choices:
+        return constraint.choices[0]
+    if constraint.type == "tuple":
+        return [legal(constraint.item or Constraint("float"))]
+    if constraint.type in ("str", "bool"):
+        return "x" if constraint.type == "str" else True
+    low, high = constraint.bounds()
+    if constraint.type == "float":
+        low = constraint.above if low is None else low
+        high = high if constraint.below is None else constraint.below
+        return min(max(low + (high - low) / 2, -1.0), 1.0) if low < 0 else low + min(high - low, 1.0) / 2
+    return low
+
+
+def wrong(constraint):
+    """`(value, part of it that is wrong, what is said)` of values just outside of what the constraint allows."""
+    if not constraint.optional:
+        yield None, None, "wrong type; must be "
+    if constraint.type == "tuple":
+        yield 3, 3, "wrong type; must be a list"
+        for value, part, said in wrong(constraint.item or Constraint("float")):
+            yield [value], part, said
+    elif constraint.choices:
+        first = constraint.choices[0]
+        if constraint.type == "str":
+            yield first + first[-1], first + first[-1], "unknown value; did you mean "
+            yield "zzzz", "zzzz", "unknown value; must be one of "
+            yield 7, 7, "wrong type; must be one of "
+        else:
+            yield max(constraint.choices) + 1, max(constraint.choices) + 1, "unknown value; must be one of "
+    elif constraint.type == "bool":
+        yield "yes", "yes", "wrong type; must be true or false"
+        yield 1, 1, "wrong type; must be true or false"
+    elif constraint.type == "str":
+        yield 7, 7, "wrong type; must be text"
+        yield '"a\\nb"', '"a\\nb"', "not allowed; must be "
+    else:
+        yield from wrong_numbers(constraint)
+
+
+def wrong_numbers(constraint):
+    low, high = constraint.bounds()
+    whole = constraint.type != "float"
+    small = constraint.above if low is None else low - 1 if whole else math.nextafter(low, -math.inf)
+    large = constraint.below if constraint.below is not None else high + 1 if whole else math.nextafter(high, math.inf)
+    yield small, small, "too small; must be "
+    yield large, large, "too large; must be "
+    yield "true", "true", "wrong type; must be "
+    yield "'7'", "'7'", "wrong type; must be "
+    if whole:
+        yield 1.5, 1.5, "wrong type; must be "
+    if constraint.odd:
+        yield 4, 4, "even; must be "
+
+
+def check_refused(written, dotted, part, said):
+    """The refusal of a text names the key, says what is wrong and points to where it stands."""
+    with pytest.raises(BadInput) as error:
+        recipe.loads(written, "r.yaml")
+    sentence, line, caret = str(error.value).split("\n")
+    assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\])?: {re.escape(said)}.*", sentence)
+    number, column = (int(found) for found in re.match(r"r\.yaml:(\d+):(\d+)", sentence).groups())
+    assert written.splitlines()[number - 1][column - 1 :].startswith(flow(part))
+    assert line[caret.index("^") :].startswith(flow(part))
+
+
+def check_all(constraint, path, write):
+    for value, part, said in wrong(constraint):
+        check_refused(write(value), ".".join(path), part, said)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in registry.EXPORTS for name in registry.names(kind)])
+def test_options_of_plugins(kind, name):
+    options = registry.options(kind, name)
+    required = {option.name: legal(option.constraint) for option in options.values() if option.required}
+    for option in options.values():
+        path = (*PATHS[kind], option.name)
+        check_all(
+            option.constraint,
+            path,
+            lambda value: text(PATHS[kind], {"name": name, **required, option.name: value}),  # noqa: B023
+        )
+
+
+@pytest.mark.parametrize("name", layer_table.known_layers())
+def test_arguments_of_layers(name):
+    constraints, required = layer_table.arguments(name)
+    given = {argument: legal(constraints[argument]) for argument in required}
+    for argument, constraint in constraints.items():
+        path = ("model", "layers[0]", name, argument)
+
+        def write(value):
+            return text(("model", "layers"), [{name: {**given, argument: value}}])  # noqa: B023
+
+        check_all(constraint, path, write)
+
+
+def single_keys(cls=Recipe, path=()):
+    """`(path, field)` of every key that holds one value."""
+    for name, field in keys(cls).items():
+        if field.type is Data:
+            yield (*path, name, "fallback"), keys(Data)["fallback"]
+        elif dataclasses.is_dataclass(field.type) and field.type is not Plugin and name != "model":
+            yield from single_keys(field.type, (*path, name))
+        elif field.type not in (Plugin, dict, tuple) and name not in ("model", "personal"):
+            yield (*path, name), field
+
+
+@pytest.mark.parametrize(("path", "field"), [pytest.param(*row, id=".".join(row[0])) for row in single_keys()])
+def test_keys(path, field):
+    check_all(constraint_of(field), path, lambda value: text(path, value))
+
+
+def test_defaults_and_bounds_are_allowed_and_every_number_has_bounds():
+    for kind in registry.KINDS:
+        for name in registry.names(kind):
+            for option in registry.options(kind, name).values():
+                constraint, path = option.constraint, (kind, name, option.name)
+                assert option.required or convert(option.default, constraint, path) == option.default
+                bounds = [bound for bound in (constraint.low, constraint.high) if bound is not None]
+                assert all(convert(bound, constraint, path) == bound for bound in bounds if not constraint.odd)
+                assert (
+                    constraint.type not in ("int", "float")
+                    or constraint.choices
+                    or constraint.bounds() != Constraint(constraint.type).bounds()
+                ), f"{path}: any number is allowed"
