@@ -174,7 +174,7 @@ EDITS = (
         "section is a number",
         "round: {clients: 5, submodel: prefix}",
         "round: 5",
-        "r.yaml:16:8: round: must be a mapping with the keys clients, submodel, weighting, untrained, "
+        "r.yaml:16:8: round: must be a mapping with the keys clients, submodel, mask, weighting, untrained, "
         "label_rows, personal, server, non_finite_share. Received: 5",
     ),
     (

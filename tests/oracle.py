@@ -5,6 +5,7 @@ axis is never cut, so that agreement also shows that cutting it changes nothing.
 """
 
 import numpy as np
+import oracle_steps
 import tensorflow as tf
 
 
@@ -64,9 +65,9 @@ def merged(process, index, client):
 
 
 def train(process, model, plan, slot, number):
-    """Local SGD in place; returns the means of loss and gradient norm over the steps."""
+    """Local steps in place; returns the means of loss and gradient norm over the steps."""
     settings, client = process.recipe.optimizer, int(plan.clients[slot])
-    velocity = [np.zeros(v.shape, process.recipe.precision) for v in model.trainable_variables]
+    kept = [(np.zeros(v.shape, process.recipe.precision),) * 2 for v in model.trainable_variables]
     found = []
     for step in range(plan.steps[slot]):
         key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
@@ -78,9 +79,10 @@ def train(process, model, plan, slot, number):
         norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
         for place, (variable, gradient) in enumerate(zip(model.trainable_variables, gradients)):
-            velocity[place] = settings.momentum * velocity[place] + gradient * factor
-            velocity[place] += settings.weight_decay * variable.numpy()
-            variable.assign(variable - process.learning_rate(number) * velocity[place])
+            value, kept[place] = oracle_steps.moved(
+                settings.method, variable.numpy(), gradient * factor, kept[place], process.learning_rate(number), step
+            )
+            variable.assign(value)
         found.append((float(loss), norm))
     return np.mean(found, axis=0)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import oracle
+import oracle_steps
 import tensorflow as tf
 from oracle_terms import couple, examples, serve, spring
 
@@ -75,7 +76,7 @@ def play_round(process, ways, models, state, plan, number):
         metrics.append(found)
         counts = len(process.partition.train[client]) if rule.weighting == "samples" else 1
         for path, index in places.items():
-            if process.recipe.client.correction.name == "dynamic" and "moving_" not in path:
+            if is_dynamic(process) and "moving_" not in path:
                 tables["memory"][path][client][np.ix_(*index)] -= spring(process) * (trained[path] - given[path])
             if path in tables["personal"]:
                 tables["personal"][path][client][np.ix_(*index)] = trained[path]
@@ -110,6 +111,12 @@ def merged(process, index, client):
     if len(index) - process.dataset.classes in (0, 1) and process.recipe.round.label_rows == "all":
         return index[: process.dataset.classes]
     return oracle.merged(process, index, client)
+
+
+def is_dynamic(process):
+    """Whether clients remember what FedDyn's do."""
+    correction = process.recipe.client.correction
+    return correction is not None and correction.name == "dynamic"
 
 
 def unit(process, path):
@@ -148,7 +155,7 @@ def train(process, ways, models, level, given, memory, plan, slot, number):
     settings, client, found = process.recipe.optimizer, int(plan.clients[slot]), []
     lead = () if process.recipe.levels.ensemble is None else (0,)
     first = {path: value[lead] for path, value in given.items()}
-    own, velocity = {(0, path): value for path, value in first.items()}, {}  # by (copy, path)
+    own, kept = {(0, path): value for path, value in first.items()}, {}  # by (copy, path)
     for step in range(plan.steps[slot]):
         key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
         inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
@@ -161,9 +168,14 @@ def train(process, ways, models, level, given, memory, plan, slot, number):
         norm = np.sqrt(sum(np.sum(gradients[place] ** 2) for place in moving))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
         for place in moving:
-            push = gradients[place] * factor + settings.weight_decay * own[place]
-            velocity[place] = settings.momentum * velocity.get(place, 0) + push
-            own[place] = own[place] - process.learning_rate(number) * velocity[place]
+            own[place], kept[place] = oracle_steps.moved(
+                settings.method,
+                own[place],
+                gradients[place] * factor,
+                kept.get(place, (0, 0)),
+                process.learning_rate(number),
+                step,
+            )
         found.append((loss, norm))
     trained = {path: own[0, path].reshape(value.shape) for path, value in given.items()}
     return trained, np.mean(found, axis=0)

@@ -57,10 +57,8 @@ def couple(process, losses, z, number):
 
 def spring(process):
     """What a client's distance from its start is multiplied by in its gradient."""
-    options = process.recipe.client.correction.options
-    return {"none": 0, "proximal": options.get("mu"), "dynamic": options.get("alpha")}[
-        process.recipe.client.correction.name
-    ]
+    correction = process.recipe.client.correction
+    return 0 if correction is None else correction.options.get("mu", correction.options.get("alpha", 0))
 
 
 def serve(process, old, mean, count, kept):

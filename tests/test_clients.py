@@ -8,14 +8,23 @@ import tiny
 
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
-from hetero_tf.recipe.schema import Optimizer
+from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
-from hetero_tf.rounds.local_training import sgd, train_locally
+from hetero_tf.rounds.local_training import clipped, train_locally
+from hetero_tf.rounds.parts import local_optimizer
 from hetero_tf.rounds.stack import build_stack
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
-PLAIN = Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.0, clip_norm=None)
+
+
+def settings_of(momentum=0.0, weight_decay=0.0, clip_norm=None):
+    """The recipe's section of SGD."""
+    options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": False}
+    return Optimizer(learning_rate=0.1, clip_norm=clip_norm, method=Plugin("sgd", options))
+
+
+PLAIN = settings_of()
 
 
 def linear(many=1, dropout=0.0, bias=False):
@@ -72,7 +81,7 @@ def train(
             stack,
             objective,
             None,
-            optimizer,
+            local_optimizer(optimizer),
             batches,
             tf.ones([many, sum(stack.sizes)], tf.float64),
             tf.constant(rate, tf.float64),
@@ -94,14 +103,15 @@ def by_hand(settings, features, targets, ticks):
         losses.append((gap**2).mean())
         norms.append(norm)
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
-        velocity = settings.momentum * velocity + gradient * factor + settings.weight_decay * weights
+        options = settings.method.options
+        velocity = options["momentum"] * velocity + gradient * factor + options["weight_decay"] * weights
         weights = weights - 0.1 * velocity
     return weights.ravel(), losses, norms
 
 
 @pytest.mark.parametrize("clip", [None, 0.5, 100.0])
 def test_three_steps_equal_numpy(clip):
-    settings = Optimizer(learning_rate=0.1, momentum=0.8, weight_decay=0.01, clip_norm=clip)
+    settings = settings_of(0.8, 0.01, clip)
     found_weights, found_losses, found_norms = train(linear(), settings)
     weights, losses, norms = by_hand(settings, FEATURES, TARGETS, range(3))
     assert min(norms) < 0.5 < max(norms) < 100  # 0.5 clips some steps and not others
@@ -111,7 +121,7 @@ def test_three_steps_equal_numpy(clip):
 
 
 def test_clients_of_a_stack_train_as_if_alone_and_idle_where_they_have_no_step():
-    settings = Optimizer(learning_rate=0.1, momentum=0.8, weight_decay=0.01, clip_norm=0.5)
+    settings = settings_of(0.8, 0.01, 0.5)
     active = np.asarray([[True, True], [True, False], [False, True]])
     weights, losses, norms = train(linear(2), settings, active=active)
     for client, order in enumerate((1, -1)):
@@ -135,15 +145,14 @@ def test_a_step_of_an_idle_client_that_is_not_finite_changes_nothing():
 
 
 def test_the_norm_of_clipping_covers_all_values_of_a_client_and_no_others():
-    settings = Optimizer(learning_rate=1.0, momentum=0.0, weight_decay=0.0, clip_norm=1.0)
     gradients = tf.constant([[3.0, 0.0, 4.0], [0.3, 0.0, 0.4]], tf.float64)
-    start = tf.zeros_like(gradients)
-    moved, _ = sgd(start, start, gradients, tf.norm(gradients, axis=1), 1.0, settings)
-    np.testing.assert_allclose(moved, [[-3 / (5 + 1e-6), 0, -4 / (5 + 1e-6)], [-0.3, 0, -0.4]], rtol=1e-15)
+    found = clipped(gradients, tf.norm(gradients, axis=1), 1.0)
+    np.testing.assert_allclose(found, [[3 / (5 + 1e-6), 0, 4 / (5 + 1e-6)], [0.3, 0, 0.4]], rtol=1e-15)
+    assert clipped(gradients, None, None) is gradients
 
 
 def test_no_step_leaves_the_weights_and_records_nothing():
-    weights, losses, norms = train(linear(), Optimizer(learning_rate=0.1), steps=0)
+    weights, losses, norms = train(linear(), settings_of(), steps=0)
     assert (weights == 1).all()
     assert losses.shape == norms.shape == (0, 1)
 
@@ -157,7 +166,7 @@ def test_what_is_recorded_is_as_long_as_asked_with_zeros_at_the_end():
 
 
 def test_momentum_starts_from_zero_at_every_call():
-    settings = Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=0.0, clip_norm=None)
+    settings = settings_of(0.9, 0.0, None)
     stack = linear()
     first = train(stack, settings, steps=1)
     again = train(stack, settings, steps=1)
@@ -165,7 +174,7 @@ def test_momentum_starts_from_zero_at_every_call():
 
 
 def test_without_a_gradient_values_only_decay():
-    settings = Optimizer(learning_rate=0.1, momentum=0.0, weight_decay=0.5, clip_norm=None)
+    settings = settings_of(0.0, 0.5, None)
     weights, _, norms = train(linear(bias=True), settings, 2, objective=lambda logits, targets: targets[:, 0, 0] * 0)
     np.testing.assert_allclose(weights, [[0.95**2] * 8])
     assert norms.tolist() == [[0], [0]]
@@ -195,5 +204,5 @@ def test_a_client_that_idles_draws_the_dropout_of_its_own_next_step():
 def test_training_changes_no_variable_of_the_model():
     stack = linear(dropout=0.5)
     before = [variable.numpy() for variable in stack.stages[0].models[0].model.variables]
-    train(stack, Optimizer(learning_rate=0.1))
+    train(stack, settings_of(0.9, 5e-4, 1.0))
     assert all((old == new.numpy()).all() for old, new in zip(before, stack.stages[0].models[0].model.variables))

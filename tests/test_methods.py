@@ -179,7 +179,8 @@ def stage_plan(process, stages):
 
 def test_frozen_units_stand_still_under_momentum_and_weight_decay():
     process = methods.built("fedepth_link")
-    assert process.recipe.optimizer.momentum > 0 < process.recipe.optimizer.weight_decay
+    options = process.recipe.optimizer.method.options
+    assert options["momentum"] > 0 < options["weight_decay"]
     first, _ = run(process, process.initialize(), stage_plan(process, [0, 0]))
     longer, _ = run(process, process.initialize(), stage_plan(process, [0, 0, 1, 1]))
     changed = moved(tables(first), tables(longer))

@@ -27,7 +27,7 @@ def test_values_of_a_recipe():
     assert got.input == Plugin("images", {"mean": (0.5,), "std": (0.5,), "augment": "none"})
     assert got.levels.mix == (("a", 1), ("e", 9)) and got.levels.global_level == "a"
     assert got.levels.widths == {"a": 1.0, "c": 0.25, "e": 0.0625}
-    assert got.optimizer.weight_decay == 5.0e-4
+    assert got.optimizer.method.options["weight_decay"] == 5.0e-4
     assert got.schedule == Plugin("steps", {"at": (1, 2), "factor": 0.1})
     assert got.model.layers[0].args == {"filters": Width(16)}
     assert got.model.layers[-1].args == {"units": Classes()}
@@ -79,6 +79,10 @@ def test_words_of_old_yaml_are_text():
         ("schedule=constant", lambda r: r.schedule, Plugin("constant")),
         ("schedule.name=constant", lambda r: r.schedule, Plugin("constant")),
         ("optimizer.clip_norm=null", lambda r: r.optimizer.clip_norm, None),
+        ("optimizer.momentum=0.5", lambda r: r.optimizer.method.options["momentum"], 0.5),
+        ("optimizer.name=adamw", lambda r: r.optimizer.method.name, "adamw"),
+        ("client.update={name: clip, norm: 2}", lambda r: r.client.update, Plugin("clip", {"norm": 2.0})),
+        ("client.correction={name: proximal, mu: 1}", lambda r: r.client.correction, Plugin("proximal", {"mu": 1.0})),
         ("data.examples=300", lambda r: r.data.loader.options["examples"], 300),
         ("levels.widths.b=0.5", lambda r: r.levels.widths.get("b"), 0.5),
         ("input.mean=[0.1, 0.2, 0.3]", lambda r: r.input.options["mean"], (0.1, 0.2, 0.3)),
@@ -99,11 +103,11 @@ def test_overrides_apply_in_order_and_reach_into_plain_names():
 
 WITH_OPTIONS = {
     path: [
-        (name, next(iter(registry.options(kind, name))))
-        for name in registry.names(kind)
-        if registry.options(kind, name)
+        (name, next(iter(registry.options(field.metadata["kind"], name))))
+        for name in registry.names(field.metadata["kind"])
+        if registry.options(field.metadata["kind"], name)
     ]
-    for path, kind in changes.PLUGINS.items()
+    for path, field in changes.PLUGINS.items()
 }
 
 
@@ -123,6 +127,18 @@ def test_plugins_of_the_client_are_changed_by_name_and_option():
     assert (got.client.correction.name, got.client.correction.options) == ("proximal", {"mu": 0.5})
     got = recipe.load("methods/fedepth", ["client.stages.exit=branch", "client.stages.name=joint"])
     assert got.client.stages == recipe.load("methods/heterofl").client.stages
+
+
+def test_another_optimizer_keeps_the_common_keys_and_drops_the_options_it_lacks():
+    text = BASE.replace("learning_rate: 0.1", "learning_rate: 0.1, momentum: 0.5, weight_decay: 0.2, clip_norm: 3")
+    got = recipe.loads(text, overrides=["optimizer.name=adamw", "optimizer.epsilon=0.01"]).optimizer
+    options = {"beta1": 0.9, "beta2": 0.999, "epsilon": 0.01, "weight_decay": 0.2}
+    assert (got.learning_rate, got.clip_norm, got.method) == (0.1, 3.0, Plugin("adamw", options))
+
+
+def test_null_takes_a_plugin_away_that_need_not_be_there():
+    got = recipe.load("methods/fedprox", ["client.correction=null"])
+    assert got.client.correction is got.client.update is got.round.mask is None
 
 
 def test_a_new_partition_keeps_the_options_it_shares():

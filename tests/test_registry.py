@@ -139,7 +139,8 @@ def test_plugin_adds_layers_defined_in_it_only(plugged):
             "nothing_here",
             "x = 1\n",
             "--plugin nothing_here: defines nothing to add; it must define a Keras layer or one "
-            "of the functions load, build, split, keep, divide, loss, couple, correct, apply, multiplier",
+            "of the functions load, build, split, keep, mask, divide, loss, couple, correct, step, update, apply, "
+            "multiplier",
         ),
         ("broken", "1 / 0\n", "--plugin broken: cannot be imported; ZeroDivisionError: division by zero"),
         (

@@ -103,7 +103,7 @@ def _rows(recipe, classes, labels):
     masks = registry.find("losses", recipe.client.loss.name).MASKS_LABELS
     own, every = recipe.round.label_rows == "own", np.full_like(labels, classes)
     # Rows of other labels are never merged, but without the cut a client trains them and so receives them.
-    follows = recipe.round.personal or recipe.client.correction.name != "none"
+    follows = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
     cut = recipe.client.label_cut and masks and own and not reads and not follows
     return labels if cut else every, labels if own else every
 

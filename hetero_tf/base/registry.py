@@ -23,16 +23,19 @@ EXPORTS = {
     "inputs": "build",
     "partitions": "split",
     "submodels": "keep",
+    "masks": "mask",
     "stages": "divide",
     "losses": "loss",
     "couplings": "couple",
     "corrections": "correct",
+    "optimizers": "step",
+    "updates": "update",
     "servers": "apply",
     "schedules": "multiplier",
 }
 KINDS = (*EXPORTS, "layers")
 # The other kinds have a folder of their own at the top of the package.
-OF_METHODS = ("submodels", "stages", "losses", "couplings", "corrections", "servers", "schedules")
+OF_METHODS = tuple(kind for kind in EXPORTS if kind not in ("data", "inputs", "partitions"))
 FROM_LEVEL = ("scale", "clients")
 REQUIRED = inspect.Parameter.empty
 _PACKAGE = Path(__file__).parents[1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.accounting.levels import Costs, travelling
+from hetero_tf.base import registry
 from hetero_tf.describe import trained
 from hetero_tf.describe.loads import Loads
 from hetero_tf.describe.tables import to_json, to_text
@@ -24,8 +25,6 @@ from hetero_tf.rounds.cut import find_label_axes
 __all__ = ["Description", "LevelCost", "describe", "describe_recipe", "forward", "to_json", "to_text"]
 
 MEGABYTE = 2**20
-# Besides the weights a client holds their gradient and their momentum.
-COPIES = 3
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class LevelCost:
             clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
             only. What stays with the clients does not travel.
         training_bytes: Estimate of what local training of the whole sub-model (one network of an ensemble) holds:
-            weights, gradient, momentum and activations.
+            weights, gradient, what the optimizer keeps and activations.
         shapes: `{variable path: shape}` of one network, with all labels.
     """
 
@@ -158,7 +157,8 @@ def _cost(recipe, level, parameters, shapes, found, moved, batch):
     """The `LevelCost` of one network's values, its `counting.Forward`, and the values that go down and up."""
     size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
     down, up = (round(members * count * size) for count in moved)
-    training = (COPIES * parameters + batch * found.activations) * size
+    copies = 2 + len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
+    training = (copies * parameters + batch * found.activations) * size
     return LevelCost(
         recipe.levels.widths[level],
         members * parameters,

@@ -9,27 +9,28 @@ from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.reader import DEPTH, parse
 from hetero_tf.recipe.renamed import renew, renew_steps
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Recipe, is_plugin, plugin_beside
 
 _STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")
 
 
 def _sections(cls, path):
-    """`{path: kind of plug-in, None without one}` of every key of a recipe that holds a plug-in or other keys."""
+    """`{path: field of its plug-in, None without one}` of every key of a recipe that holds a plug-in or other keys."""
     found = {}
     for field in dataclasses.fields(cls):
-        here, kind = (*path, field.name), field.metadata.get("kind")
+        here = (*path, field.name)
         if "doc" not in field.metadata:
             continue
-        if kind or dataclasses.is_dataclass(field.type):
-            found[here] = kind
-        if dataclasses.is_dataclass(field.type) and field.type is not Model:
-            found |= _sections(field.type, here)
+        if is_plugin(field):
+            found[here] = field
+        elif dataclasses.is_dataclass(field.type):
+            found[here] = plugin_beside(field.type)
+            found |= {} if field.type is Model else _sections(field.type, here)
     return found
 
 
 SECTIONS = {**_sections(Recipe, ()), ("model", "settings"): None}
-PLUGINS = {path: kind for path, kind in SECTIONS.items() if kind}
+PLUGINS = {path: field for path, field in SECTIONS.items() if field is not None}
 
 
 def apply(root: Node, override: str) -> tuple[Node, list[str]]:
@@ -136,7 +137,7 @@ def _over(old, new, path):
         return new
     if path == ("model",) and "layers" in given:
         return new
-    if path in PLUGINS and "name" in given and "name" in before and given["name"].value != before["name"].value:
+    if path in PLUGINS and "name" in given and given["name"].value != _name(before, path):
         return new
     both = {key: _over(before[key], child, (*path, key)) if key in before else child for key, child in given.items()}
     return Node({**before, **both}, new.place, new.key_place)
@@ -155,12 +156,17 @@ def _opened(node, step, path):
 
 def _drop_foreign(root, path, name, old):
     """After a change of a plug-in's name: its mapping without the options that only the old plug-in has."""
-    kind = PLUGINS[path]
-    before = plain(old).get("name") if old is not None and isinstance(old.value, dict) else None
+    kind = PLUGINS[path].metadata["kind"]
+    before = _name(old.value, path) if old is not None and isinstance(old.value, dict) else None
     if name not in registry.names(kind) or before == name or before not in registry.names(kind):
         return root
     foreign = registry.options(kind, before).keys() - registry.options(kind, name).keys()
     return _without(root, path, foreign)
+
+
+def _name(given, path):
+    """The name of the plug-in in a mapping at a path; that of the default where none is written, None without one."""
+    return given["name"].value if "name" in given else getattr(PLUGINS[path].default, "name", None)
 
 
 def _without(node, path, names):

@@ -13,11 +13,12 @@ from hetero_tf.recipe import layers
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
-from hetero_tf.recipe.schema import Data, Levels, Plugin, Recipe, default_of
+from hetero_tf.recipe.schema import Levels, Plugin, Recipe, default_of, is_plugin, plugin_beside
 from hetero_tf.recipe.values import convert
 
 _WIDTH = Constraint("float", above=0.0, high=1.0)
 _BUDGET = Constraint("float", above=0.0, high=100.0)
+_ENTRIES = Constraint("float", above=0.0, high=1.0)
 _COUNT = Constraint("int", low=1, high=1000)
 _SHARES = Constraint("float", above=0.0, high=1e6)
 _SECONDS = Constraint("float", above=0.0, high=1e6)
@@ -46,20 +47,34 @@ def constraint_of(field):
 
 
 def _section(cls, value, path, where):
-    known = keys(cls)
-    layers.check_mapping(value, path, tuple(known))
-    for name, field in known.items():
+    layers.check_mapping(value, path, tuple(keys(cls)))
+    return cls(**_values(cls, value, path, where))
+
+
+def _section_with_plugin(cls, value, path, where):
+    """A section that names a plug-in, with the plug-in's options beside its keys."""
+    beside, value = plugin_beside(cls), {"name": value} if isinstance(value, str) else value
+    chosen = plugin(beside.metadata["kind"], value, path, beside.default, common=keys(cls))
+    return cls(**{beside.name: chosen, **_values(cls, value, path, where)})
+
+
+def _values(cls, value, path, where):
+    """The values of a section's keys by name."""
+    for name, field in keys(cls).items():
         if field.metadata["required"] and name not in value:
             raise Wrong(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
-    return cls(**{name: _field(field, value, (*path, name), where) for name, field in known.items()})
+    return {name: _field(field, value, (*path, name), where) for name, field in keys(cls).items()}
 
 
 def _field(field, values, path, where):
-    if field.type is Plugin:
-        given = values.get(field.name, field.default)
-        return plugin(field.metadata["kind"], given, path, field.default)
+    if is_plugin(field):
+        given, default = values.get(field.name, field.default), field.default or dataclasses.MISSING
+        if given is None and field.default is None:
+            return None
+        return plugin(field.metadata["kind"], given, path, default)
     if dataclasses.is_dataclass(field.type):
-        builder = _SPECIAL.get(field.type, lambda *args: _section(field.type, *args))
+        section = _section if plugin_beside(field.type) is None else _section_with_plugin
+        builder = _SPECIAL.get(field.type, lambda *args: section(field.type, *args))
         return builder(values.get(field.name, {}), path, where)
     if field.name not in values:
         return default_of(field)
@@ -67,8 +82,8 @@ def _field(field, values, path, where):
     return special(values[field.name], path) if special else convert(values[field.name], constraint_of(field), path)
 
 
-def plugin(kind, value, path, default=dataclasses.MISSING):
-    """A `Plugin` from its name or `{name: ..., options}`, defaults of its options filled in."""
+def plugin(kind, value, path, default=dataclasses.MISSING, common=()):
+    """A `Plugin` from its name or `{name: ..., options}`, defaults of its options filled in; `common`: other keys."""
     if isinstance(value, Plugin):
         value = {"name": value.name, **value.options}
     value = {"name": value} if isinstance(value, str) else value
@@ -82,7 +97,7 @@ def plugin(kind, value, path, default=dataclasses.MISSING):
     if name not in registry.names(kind):
         raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
     options = registry.options(kind, name)
-    layers.check_mapping(value, path, ("name", *options))
+    layers.check_mapping(value, path, ("name", *common, *options))
     for option in options.values():
         if option.required and option.name not in value:
             raise Wrong(path, f"the option {option.name!r} of {name} is missing; it gives {option.doc or option.name}")
@@ -93,16 +108,6 @@ def _option(option, value, path):
     if option.name not in value:
         return option.default
     return convert(value[option.name], option.constraint, (*path, option.name))
-
-
-def _data(value, path, where):
-    value = {"name": value} if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        raise Wrong(path, f"must be a name or {{name: ..., options}}. Received: {show(value)}")
-    options = {name: held for name, held in value.items() if name != "fallback"}
-    field = keys(Data)["fallback"]
-    fallback = convert(value.get("fallback"), constraint_of(field), (*path, "fallback"))
-    return Data(loader=plugin("data", options, path), fallback=fallback)
 
 
 def _by_level(what, example, change, empty=True):
@@ -123,10 +128,14 @@ def _each(constraint):
     return lambda value, path: convert(value, constraint, path)
 
 
-def _budget(value, path):
-    """A share as a number or as a fraction such as 1/6."""
-    found = re.fullmatch("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
-    return convert(int(found[1]) / int(found[2]) if found else value, _BUDGET, path)
+def _fraction(want):
+    """Reads a share as a number or as a fraction such as 1/6."""
+
+    def read(value, path):
+        found = re.fullmatch("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
+        return convert(int(found[1]) / int(found[2]) if found else value, want, path)
+
+    return read
 
 
 def _budgets(value, path):
@@ -178,8 +187,8 @@ def _personal(value, path):
     return convert(items, Constraint("tuple", item=Constraint("str")), path)
 
 
-_BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _budget)
-_SPECIAL = {Data: _data, Levels: _levels, Model: layers.build}
+_BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _fraction(_BUDGET))
+_SPECIAL = {Levels: _levels, Model: layers.build}
 _SPECIAL_KEYS = {
     ("round", "personal"): _personal,
     ("levels", "mix"): _mix,
@@ -187,5 +196,6 @@ _SPECIAL_KEYS = {
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _each(_COUNT)),
     ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _each(_COUNT)),
     ("levels", "budgets"): _budgets,
+    ("levels", "entries"): _by_level("share of entries", "{a: 1, e: 1/16}", _fraction(_ENTRIES)),
     ("availability", "seconds_per_step"): _by_level("seconds", "{a: 0.1, e: 0.02}", _each(_SECONDS)),
 }

@@ -7,7 +7,7 @@ from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.check import constraint_of, keys
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import show
-from hetero_tf.recipe.schema import Data, Plugin, Recipe, default_of
+from hetero_tf.recipe.schema import Plugin, Recipe, default_of, is_plugin, plugin_beside
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
 _MODEL = (
@@ -35,20 +35,26 @@ def _row(*cells):
 def _rows(cls, prefix):
     for name, field in keys(cls).items():
         path, about = f"{prefix}{name}", field.metadata
-        if field.type is Data:
-            yield _row(f"`{path}.name`", _plugin_names("data"), "required", about["doc"])
         if field.type is Model:
             yield _MODEL
-        elif dataclasses.is_dataclass(field.type) and field.type is not Plugin:
+        elif dataclasses.is_dataclass(field.type) and not is_plugin(field):
+            yield from _chosen(plugin_beside(field.type), path, about["doc"])
             yield from _rows(field.type, f"{path}.")
         else:
             default = "required" if about["required"] else _default(default_of(field))
             yield _row(f"`{path}`", _allowed(field), default, about["doc"])
 
 
+def _chosen(beside, path, doc):
+    """The row of the name of a plug-in that stands beside other keys, if there is one."""
+    if beside is not None:
+        default = "required" if beside.default is dataclasses.MISSING else beside.default.name
+        yield _row(f"`{path}.name`", _plugin_names(beside.metadata["kind"]), default, doc)
+
+
 def _allowed(field):
-    if field.type is Plugin:
-        return _plugin_names(field.metadata["kind"])
+    if is_plugin(field):
+        return _plugin_names(field.metadata["kind"]) + ("" if field.default else " or null")
     if field.type in (dict, tuple):
         return "a mapping" if field.type is dict else "text or a mapping"
     return constraint_of(field).noun()

@@ -13,6 +13,7 @@ def check(recipe, paths):
         ("levels", "depths"),
         ("levels", "members"),
         ("levels", "budgets"),
+        ("levels", "entries"),
         ("availability", "seconds_per_step"),
     ):
         _known(getattr(getattr(recipe, section), key), recipe.levels.widths, (section, key))
@@ -21,7 +22,9 @@ def check(recipe, paths):
     _members(recipe.levels)
     _availability(recipe)
     _personal(recipe)
-    _dynamic(recipe)
+    _halves(recipe)
+    _scaffold(recipe)
+    _mask(recipe)
     _distillation(recipe)
     _blockwise(recipe)
     _nested(recipe, paths)
@@ -134,15 +137,16 @@ def _personal(recipe):
             raise Wrong(("round", "personal", index), f"no such unit {name!r}{did_you_mean(name, ['all', *units])}")
 
 
-def _dynamic(recipe):
+def _halves(recipe):
+    """A server and a correction of one name are one method."""
     server, correction = recipe.round.server, recipe.client.correction
-    both = [plugin for plugin in (server, correction) if plugin.name == "dynamic"]
-    if not both:
+    for name, other in (("dynamic", " too, with the same alpha"), ("scaffold", " too")):
+        if server.name == name and getattr(correction, "name", None) != name:
+            raise Wrong(("round", "server"), f"{name} is half of a method; set client.correction to {name}{other}")
+        if getattr(correction, "name", None) == name and server.name != name:
+            raise Wrong(("client", "correction"), f"{name} is half of a method; set round.server to {name}{other}")
+    if server.name != "dynamic":
         return
-    if len(both) < 2:
-        path = ("round", "server") if server in both else ("client", "correction")
-        other = "client.correction" if server in both else "round.server"
-        raise Wrong(path, f"dynamic is half of a method; set {other} to dynamic too, with the same alpha")
     if server.options["alpha"] != correction.options["alpha"]:
         raise Wrong(
             ("client", "correction"),
@@ -154,6 +158,42 @@ def _dynamic(recipe):
             ("round", "weighting"),
             f"must be uniform with the server dynamic, which counts clients. Received: {recipe.round.weighting}",
         )
+
+
+def _scaffold(recipe):
+    """A control is the mean of a client's gradients only where every step moves every entry by the rate alone."""
+    if recipe.round.server.name != "scaffold":
+        return
+    method = recipe.optimizer.method
+    if method.name != "sgd":
+        raise Wrong(("optimizer", "name"), f"must be sgd with the server scaffold. Received: {method.name}")
+    if method.options["momentum"] != 0:
+        raise Wrong(
+            ("optimizer", "momentum"), f"must be 0 with the server scaffold. Received: {method.options['momentum']:g}"
+        )
+    if recipe.client.stages.name != "joint":
+        raise Wrong(
+            ("client", "stages"), f"must be joint with the server scaffold. Received: {recipe.client.stages.name}"
+        )
+
+
+def _mask(recipe):
+    """Masks and shares of entries go together, and the global model is whole."""
+    levels, mask = recipe.levels, recipe.round.mask
+    if mask is None and levels.entries:
+        raise Wrong(("levels", "entries"), "nothing reads it; set round.mask, such as fiarse")
+    if mask is None:
+        return
+    if not levels.entries:
+        raise Wrong(("round", "mask"), "every level keeps all its entries; give levels.entries, such as {e: 1/16}")
+    if levels.entries.get(levels.global_level, 1) != 1:
+        raise Wrong(
+            ("levels", "entries", levels.global_level),
+            "must be 1 for the first level of the mix, which is the global model's. "
+            f"Received: {levels.entries[levels.global_level]:g}",
+        )
+    if recipe.round.server.name == "scaffold":
+        raise Wrong(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
 
 
 def _distillation(recipe):

@@ -3,7 +3,7 @@
 This file is the only place where a default is written down. `recipes/README.md` is generated from it.
 """
 
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 
 from hetero_tf.base import metrics
 from hetero_tf.recipe.model import Model
@@ -55,11 +55,21 @@ class Plugin:
     options: dict = field(default_factory=dict)
 
 
+def is_plugin(field):
+    """Whether a key holds a plug-in, or null where there need be none."""
+    return field.type in (Plugin, Plugin | None)
+
+
+def plugin_beside(cls):
+    """The field of a section for the plug-in whose options stand beside the section's keys; None: it has none."""
+    return next((field for field in fields(cls) if is_plugin(field) and "doc" not in field.metadata), None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Where the examples come from. Other keys are options of the loader (see its table)."""
 
-    loader: Plugin
+    loader: Plugin = field(metadata={"kind": "data"})
     fallback: str | None = key(
         "embedded data set to use, loudly, where the real one can be neither found nor fetched",
         choices=("digits", "pydoc"),
@@ -83,6 +93,7 @@ class Levels:
     members: dict = key(
         "level -> how many networks of an ensemble its clients train; the first level of the mix has them all", {}
     )
+    entries: dict = key("level -> share of its single entries that round.mask keeps, such as 1/16; without it all", {})
     idle: tuple[str, ...] = key("levels whose clients never take part", ())
     budgets: dict = key(
         "level -> share of what the whole model takes that its clients have, such as 1/6; or fair, "
@@ -142,6 +153,9 @@ class Round:
 
     clients: int = key("active clients of a round", required=True, low=1, high=10_000_000)
     submodel: Plugin = key("which coordinates a sub-model keeps", Plugin("prefix"), kind="submodels")
+    mask: Plugin | None = key(
+        "which single entries of its sub-model a client trains, as many as levels.entries says; null: all", kind="masks"
+    )
     weighting: str = key(
         "what a client counts in the merge: one, or the number of its examples",
         "uniform",
@@ -177,25 +191,26 @@ class Client:
     coupling: Plugin = key(
         "how the losses of several outputs (exits, widths, peers) become one", Plugin("sum"), kind="couplings"
     )
-    correction: Plugin = key(
-        "what pulls the local steps back to where they started", Plugin("none"), kind="corrections"
+    correction: Plugin | None = key(
+        "term that is added to the local gradients, such as FedProx's; null: none", kind="corrections"
+    )
+    update: Plugin | None = key(
+        "what becomes of a client's trained values before they are merged; null: nothing", kind="updates"
     )
     label_cut: bool = key(
         "cut the label axis to the client's own labels where the loss allows it; "
         "changes the cost, not the result; without effect where round.label_rows is all, units are "
-        "personal, there is a correction or the coupling reads logits",
+        "personal, there is a mask, a correction or an update, or the coupling reads logits",
         True,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """Local SGD as the authors' code does it: clip, then weight decay, then momentum from zero each round."""
+    """The local steps: what is common to all optimizers. Other keys are options of the optimizer (see its table)."""
 
-    name: str = key("the only one so far", "sgd", choices=("sgd",))
+    method: Plugin = field(default=Plugin("sgd"), metadata={"kind": "optimizers"})
     learning_rate: float = key("step size before the schedule", required=True, above=0.0)
-    momentum: float = key("share of the last step that is kept; starts from zero each round", 0.9, low=0.0, high=1.0)
-    weight_decay: float = key("L2 factor, added to the clipped gradient", 5.0e-4, low=0.0)
     clip_norm: float | None = key("largest L2 norm of a client's gradient; null: not clipped", 1.0, above=0.0)
 
 

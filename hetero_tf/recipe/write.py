@@ -8,7 +8,7 @@ import yaml
 from hetero_tf.recipe.check import keys
 from hetero_tf.recipe.nodes import plain, show
 from hetero_tf.recipe.reader import parse
-from hetero_tf.recipe.schema import Data, Plugin, Recipe
+from hetero_tf.recipe.schema import Plugin, Recipe, plugin_beside
 
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
@@ -69,10 +69,10 @@ def _plain_value(value):
     """A schema value as dicts, lists and single values."""
     if isinstance(value, Plugin):
         return {"name": value.name, **value.options}
-    if isinstance(value, Data):
-        return {**_plain_value(value.loader), "fallback": value.fallback}
     if dataclasses.is_dataclass(value):
-        return {name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}
+        beside = plugin_beside(type(value))
+        chosen = {} if beside is None else _plain_value(getattr(value, beside.name))
+        return {**chosen, **{name: _plain_key(name, getattr(value, name)) for name in keys(type(value))}}
     return value
 
 

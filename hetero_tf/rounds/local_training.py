@@ -1,11 +1,27 @@
-"""Local training of the clients of one stack: plain SGD steps inside the graph."""
+"""Local training of the clients of one stack: the optimizer's steps inside the graph."""
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class LocalOptimizer:
+    """The steps of local training.
+
+    Attributes:
+        step: `(weights, gradients, slots, rate, count) -> (weights, slots)`, see `methods.optimizers`.
+        slots: How many tensors it keeps beside the weights.
+        clip_norm: Largest L2 norm of a client's gradient; None: it is not clipped.
+    """
+
+    step: Callable
+    slots: int
+    clip_norm: float | None
 
 
 @dataclass(frozen=True)
@@ -16,21 +32,23 @@ class LocalResult:
         weights: [K, values], every client's trained sub-model.
         losses: [most, K], before each update; 0 where a client is idle.
         gradient_norms: [most, K], L2 norm of all of a client's gradients before clipping; 0 where it is idle.
+        steps: int32 [K], how many steps each client has done.
     """
 
     weights: tf.Tensor
     losses: tf.Tensor
     gradient_norms: tf.Tensor
+    steps: tf.Tensor
 
 
 def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key):
-    """Runs the SGD steps of a stack's clients in a loop of the graph.
+    """Runs the steps of a stack's clients in a loop of the graph.
 
     Args:
         stack: `stacks.Stack` of K clients.
         objective: `(outputs, targets) -> [K]`, outputs: list of logits.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
-        optimizer: `recipe.schema.Optimizer`.
+        optimizer: `LocalOptimizer`.
         batches: `batches.Batches`.
         weights: [K, values], the starting values.
         learning_rate: Scalar.
@@ -43,7 +61,7 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
     record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[clients])
     trained = _masks(stack, weights.dtype)
 
-    def step(batches, stages, tick, done, weights, momenta, losses, norms):
+    def step(batches, stages, tick, done, weights, slots, losses, norms):
         own = tf.concat([key, done[:, None]], 1)
         loss, gradients, *running = _slope(stack, objective, batches, stages, tick, own, weights)
         learned = weights[:, :parameters] if running else weights
@@ -51,26 +69,28 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
         moving = None if trained is None else trained[batches.stage(tick)]
         gradients = gradients if moving is None else gradients * moving
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
-        moved, pushed = sgd(learned, momenta, gradients, norm, learning_rate, optimizer)
+        moved, after = optimizer.step(
+            learned, clipped(gradients, norm, optimizer.clip_norm), slots, learning_rate, done
+        )
         if moving is not None:
-            moved, pushed = _chosen(moving > 0, (moved, pushed), (learned, momenta))
+            moved, *after = _chosen(moving > 0, (moved, *after), (learned, *slots))
         moved = tf.concat([moved, *running], 1) if running else moved
         if batches.active is None:
-            return tick + 1, done + 1, moved, pushed, losses.write(tick, loss), norms.write(tick, norm)
+            return tick + 1, done + 1, moved, tuple(after), losses.write(tick, loss), norms.write(tick, norm)
         active = batches.active(tick)
-        weights, momenta = _chosen(active[:, None], (moved, pushed), (weights, momenta))
+        weights, *slots = _chosen(active[:, None], (moved, *after), (weights, *slots))
         loss, norm = _chosen(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
         return (
             tick + 1,
             done + tf.cast(active, tf.int32),
             weights,
-            momenta,
+            tuple(slots),
             losses.write(tick, loss),
             norms.write(tick, norm),
         )
 
-    momenta = tf.zeros_like(weights[:, :parameters])
-    state = (0, tf.zeros([clients], tf.int32), weights, momenta, record, record)
+    slots = tuple(tf.zeros_like(weights[:, :parameters]) for _ in range(optimizer.slots))
+    state = (0, tf.zeros([clients], tf.int32), weights, slots, record, record)
     for stages in stack.loops:
         own = _batches_of(stack, batches, stages, weights=state[2])
         state = tf.while_loop(
@@ -79,8 +99,8 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
             state,
             parallel_iterations=1,
         )
-    _, _, weights, _, losses, norms = state
-    return LocalResult(weights, losses.stack(), norms.stack())
+    _, done, weights, _, losses, norms = state
+    return LocalResult(weights, losses.stack(), norms.stack(), done)
 
 
 def _batches_of(stack, batches, stages, weights):
@@ -128,18 +148,14 @@ def _masks(stack, dtype):
     )
 
 
-def sgd(weights, momenta, gradients, norm, learning_rate, optimizer):
-    """One step for every client: clip, add weight decay, accumulate momentum, move.
-
-    `g = gradient * min(1, clip_norm / (norm + 1e-6)) + weight_decay * w`, `v = momentum * v + g`,
-    `w = w - learning_rate * v`, as PyTorch's SGD behind clip_grad_norm_ does. Weight decay is neither clipped nor
-    decoupled, and applies to every variable.
+def clipped(gradients, norm, clip_norm):
+    """`gradient * min(1, clip_norm / (norm + 1e-6))` for every client, as PyTorch's clip_grad_norm_ does it.
 
     Args:
-        weights, momenta, gradients: [K, parameters].
-        norm: [K].
+        gradients: [K, parameters].
+        norm: [K], their L2 norms.
+        clip_norm: The largest norm; None leaves them as they are.
     """
-    if optimizer.clip_norm is not None:
-        gradients *= tf.minimum(tf.ones([], weights.dtype), optimizer.clip_norm / (norm + 1e-6))[:, None]
-    momenta = optimizer.momentum * momenta + (gradients + optimizer.weight_decay * weights)
-    return weights - learning_rate * momenta, momenta
+    if clip_norm is None:
+        return gradients
+    return gradients * tf.minimum(tf.ones([], gradients.dtype), clip_norm / (norm + 1e-6))[:, None]

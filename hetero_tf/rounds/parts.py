@@ -15,6 +15,7 @@ from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.rounds import buffers, layout
 from hetero_tf.rounds.buffers import Epochs
 from hetero_tf.rounds.engine import choose
+from hetero_tf.rounds.local_training import LocalOptimizer
 from hetero_tf.rounds.stack_update import RoundParts
 
 
@@ -68,7 +69,7 @@ def kept_labels(recipe, dataset, partition):
     """The table of labels that label axes are cut to, or None: they are where that is exact and shortens them."""
     reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
     # Weight decay moves the rows of absent labels: a client that keeps its rows keeps that, a correction answers it.
-    follows = recipe.round.personal or recipe.client.correction.name != "none"
+    follows = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
     cuttable = recipe.client.label_cut and recipe.round.label_rows == "own" and find_objective(recipe).MASKS_LABELS
     if reads or follows or not cuttable:
         return None
@@ -101,8 +102,8 @@ def round_parts(recipe, dataset, partition, family, source, parallel, device):
     for stack in engine.stacks:
         buffers.check(source, dataset.train.x, stack)
     cut, y, sizes = layout.build_cut(family, kept), dataset.train.y, partition.train.sizes
-    correction = registry.find("corrections", recipe.client.correction.name)
-    options, personal = recipe.client.correction.options, layout.personal(family)
+    correct, remember = _correction(recipe.client.correction)
+    personal = layout.personal(family)
     return RoundParts(
         models=tuple(family.trained(level, kept) for level in family.submodels),
         engine=engine,
@@ -112,9 +113,9 @@ def round_parts(recipe, dataset, partition, family, source, parallel, device):
         keep=_function("submodels", recipe.round.submodel),
         objective=_function("losses", recipe.client.loss),
         couple=_function("couplings", recipe.client.coupling),
-        correct=None if recipe.client.correction.name == "none" else functools.partial(correction.correct, **options),
-        remember=functools.partial(correction.remember, **options) if correction.REMEMBERS else None,
-        optimizer=recipe.optimizer,
+        correct=correct,
+        remember=remember,
+        optimizer=local_optimizer(recipe.optimizer),
         server=_server(recipe, len(partition.train)),
         input=source,
         x=tf.constant(dataset.train.x),
@@ -129,8 +130,25 @@ def round_parts(recipe, dataset, partition, family, source, parallel, device):
     )
 
 
+def local_optimizer(optimizer):
+    """The `LocalOptimizer` of a `recipe.schema.Optimizer`."""
+    slots = registry.find("optimizers", optimizer.method.name).SLOTS
+    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
+
+
+def _correction(plugin):
+    """The functions `correct` and `remember` of a correction, None where there is none."""
+    if plugin is None:
+        return None, None
+    module = registry.find("corrections", plugin.name)
+    remember = functools.partial(module.remember, **plugin.options) if module.REMEMBERS else None
+    return functools.partial(module.correct, **plugin.options), remember
+
+
 def _function(kind, plugin):
-    """A plug-in's function with the options of the recipe."""
+    """A plug-in's function with the options of the recipe; None without a plug-in."""
+    if plugin is None:
+        return None
     return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf.inputs import Input, Labels, all_labels
-from hetero_tf.recipe.schema import Optimizer
 from hetero_tf.rounds.batches import build_batches
 from hetero_tf.rounds.buffers import Epochs
 from hetero_tf.rounds.cut import Cut, coordinates, inverse, merged_rows, take
 from hetero_tf.rounds.engine import Engine
-from hetero_tf.rounds.local_training import LocalResult, train_locally
+from hetero_tf.rounds.local_training import LocalOptimizer, LocalResult, train_locally
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class RoundParts:
         cut: Where the models' values lie in the global model.
         keep, objective, couple, server: The functions of the recipe's plug-ins.
         correct, remember: Those of its correction; None where there is none, or none that remembers.
-        optimizer: Local SGD.
+        optimizer: `local_training.LocalOptimizer`.
         input: How examples become batches.
         x, y: The stored training split.
         labels: int32 [clients, kept], each client's labels with -1 behind them; None: all sub-models keep all labels.
@@ -47,7 +46,7 @@ class RoundParts:
     couple: Callable
     correct: Callable | None
     remember: Callable | None
-    optimizer: Optimizer
+    optimizer: LocalOptimizer
     server: Callable
     input: Input
     x: tf.Tensor
@@ -138,7 +137,7 @@ def train_stack(parts, submodel, weights, tables, round, seed, work, learning_ra
         correct, learned = None, start[:, : stack.parameters]
         memory = memory[0][:, : stack.parameters] if memory else None
         if parts.correct is not None:
-            correct = functools.partial(parts.correct, start=learned, memory=memory)
+            correct = functools.partial(parts.correct, start=learned, memory=memory, slots=())
         local = train_locally(
             stack,
             _objective(parts, axis, present, round),
@@ -149,10 +148,13 @@ def train_stack(parts, submodel, weights, tables, round, seed, work, learning_ra
             learning_rate,
             key,
         )
-        after = [] if memory is None else [parts.remember(memory, local.weights[:, : stack.parameters], learned)]
+        after = []
+        if memory is not None:
+            trained = local.weights[:, : stack.parameters]
+            after = [parts.remember(memory, trained, learned, (), local.steps, learning_rate)]
         # Running statistics stand behind the trainable values of a row; nothing is remembered about them.
         after = [tf.pad(value, [[0, 0], [0, start.shape[1] - stack.parameters]]) for value in after]
-        return local.weights, local.losses, local.gradient_norms, after
+        return local.weights, local.losses, local.gradient_norms, local.steps, after
 
     if parts.engine.compiled:
         train = tf.function(train, jit_compile=True, autograph=False)

@@ -10,7 +10,6 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 
-OPTIONS = {}  # {server: options without a default}
 REGISTERED, SHAPE = 20, (4, 5)
 
 
@@ -20,12 +19,17 @@ def server(name, **options):
 
     def apply(old, mean, coverage, slots):
         tensors = [tf.constant(value) for value in (old, mean, coverage)]
-        new, slots = module.apply(
-            *tensors, tuple(map(tf.constant, slots)), registered=REGISTERED, **OPTIONS.get(name, {}), **options
-        )
+        new, slots = module.apply(*tensors, tuple(map(tf.constant, slots)), **injected(module, mean), **options)
         return new.numpy(), tuple(slot.numpy() for slot in slots)
 
     return apply, len(module.SLOTS)
+
+
+def injected(module, mean):
+    """The keywords that are no options: those that every server gets, and those that it asks for."""
+    given = {"registered": REGISTERED, "memory_change": tf.constant(2 * mean)}
+    asked = inspect.signature(module.apply).parameters
+    return {name: value for name, value in given.items() if name in asked}
 
 
 @pytest.fixture(params=registry.names("servers"))
@@ -56,7 +60,8 @@ def test_signature_slots_and_documented_options(name):
     module = registry.find("servers", name)
     parameters = inspect.signature(module.apply).parameters
     options = registry.options("servers", name)
-    assert list(parameters) == ["old", "mean", "coverage", "slots", "registered", *options]
+    asked = ["memory_change"] if "memory_change" in parameters else []
+    assert list(parameters) == ["old", "mean", "coverage", "slots", "registered", *asked, *options]
     assert all(option.doc for option in options.values())
     assert isinstance(module.SLOTS, tuple) and len(set(module.SLOTS)) == len(module.SLOTS)
 
@@ -99,11 +104,11 @@ def test_coverage_may_broadcast(name):
 
 
 def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
-    module, given = registry.find("servers", name), OPTIONS.get(name, {})
+    module = registry.find("servers", name)
     apply, many = server(name)
     rng = np.random.default_rng(2)
     old, mean, coverage, *slots = rng.random((3 + many, *SHAPE))
-    graph = tf.function(lambda *values: module.apply(*values[:3], values[3:], registered=REGISTERED, **given))
+    graph = tf.function(lambda *values: module.apply(*values[:3], values[3:], **injected(module, mean)))
     found = graph(*map(tf.constant, (old, mean, coverage, *slots)))
     expected = apply(old, mean, coverage, slots)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
@@ -134,7 +139,14 @@ def plain_adaptive(squares):
 
 
 ADAPTIVE = {"learning_rate": 0.3, "beta1": 0.8, "adaptivity": 0.01}
+
+
+def plain_scaffold(w, mean, count, c):
+    return w + 0.5 * (mean - w), c + 2 * mean / REGISTERED
+
+
 PLAIN = {
+    "scaffold": (plain_scaffold, {"learning_rate": 0.5}),
     "momentum": (plain_momentum, {"learning_rate": 0.5, "momentum": 0.7}),
     "dynamic": (plain_dynamic, {"alpha": 0.2}),
     "adam": (plain_adaptive(lambda v, d: 0.9 * v + 0.1 * d), {**ADAPTIVE, "beta2": 0.9}),

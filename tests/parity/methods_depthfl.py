@@ -58,7 +58,7 @@ client:
   loss: cross_entropy
   coupling: {coupling if fit["extended"] else "last"}
   stages: {{name: joint, exits: {"all" if fit["extended"] else "last"}}}
-  correction: {dynamic or "none"}
+  correction: {dynamic or "null"}
 optimizer: {{learning_rate: {meta["lr"]}, momentum: 0.0, weight_decay: {meta["weight_decay"]}, clip_norm: null}}
 schedule: {{name: exponential, factor: {meta["lr_decay"]}}}
 rounds: 1

@@ -3,9 +3,10 @@
 from hetero_tf.base.constraints import Positive
 
 REMEMBERS = True
+READS = ()
 
 
-def correct(weights, start, memory, *, alpha: Positive = 0.1):
+def correct(weights, start, memory, slots, *, alpha: Positive = 0.1):
     """`-memory + alpha * (weights - start)`, the gradient of `-<memory, weights> + alpha / 2 * |weights - start|^2`.
 
     The server uses `dynamic` with the same alpha.
@@ -18,7 +19,7 @@ def correct(weights, start, memory, *, alpha: Positive = 0.1):
     return alpha * (weights - start) - memory
 
 
-def remember(memory, weights, start, *, alpha: Positive = 0.1):
+def remember(memory, weights, start, slots, steps, rate, *, alpha: Positive = 0.1):
     """`memory - alpha * (weights - start)`: at a minimum of the regularised loss, its gradient without the terms above.
 
     Args:

@@ -3,9 +3,10 @@
 from hetero_tf.base.constraints import NotNegative
 
 REMEMBERS = False
+READS = ()
 
 
-def correct(weights, start, memory, *, mu: NotNegative):
+def correct(weights, start, memory, slots, *, mu: NotNegative):
     """`mu * (weights - start)`, the gradient of `mu / 2 * |weights - start|^2`.
 
     Args:

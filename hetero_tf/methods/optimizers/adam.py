@@ -1,0 +1,32 @@
+"""Adam: steps scaled by moving averages of the gradients and of their squares."""
+
+from hetero_tf.base.constraints import Epsilon, NotNegative, Share
+from hetero_tf.methods.optimizers import moments
+
+SLOTS = moments.SLOTS
+
+
+def step(
+    weights,
+    gradients,
+    slots,
+    rate,
+    count,
+    *,
+    beta1: Share = 0.9,
+    beta2: Share = 0.999,
+    epsilon: Epsilon = 1.0e-8,
+    weight_decay: NotNegative = 0.0,
+):
+    """`g = gradient + weight_decay * w` inside the step of `moments`, as PyTorch's Adam does it.
+
+    Args:
+        beta1: share of the mean gradient that each step keeps.
+        beta2: share of the mean squared gradient that each step keeps.
+        epsilon: added to the root of the squares.
+        weight_decay: L2 factor, added to the clipped gradient, so that it is scaled too.
+
+    Reference: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1.
+    """
+    gradients = gradients + weight_decay * weights
+    return moments.adam_step(weights, gradients, slots, rate, count, beta1, beta2, epsilon)

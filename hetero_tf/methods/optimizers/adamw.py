@@ -1,0 +1,32 @@
+"""AdamW: Adam whose weight decay shrinks the weights directly."""
+
+from hetero_tf.base.constraints import Epsilon, NotNegative, Share
+from hetero_tf.methods.optimizers import moments
+
+SLOTS = moments.SLOTS
+
+
+def step(
+    weights,
+    gradients,
+    slots,
+    rate,
+    count,
+    *,
+    beta1: Share = 0.9,
+    beta2: Share = 0.999,
+    epsilon: Epsilon = 1.0e-8,
+    weight_decay: NotNegative = 0.01,
+):
+    """`w = w - rate * weight_decay * w`, then the step of `moments`, as PyTorch's AdamW does it.
+
+    Args:
+        beta1: share of the mean gradient that each step keeps.
+        beta2: share of the mean squared gradient that each step keeps.
+        epsilon: added to the root of the squares.
+        weight_decay: share of the weights that a step of rate 1 takes away, beside the scaled gradient.
+
+    Reference: Loshchilov and Hutter 2019 (arXiv 1711.05101), algorithm 2 with the decay multiplied by the rate.
+    """
+    shrunk = weights * (1 - rate * weight_decay)
+    return moments.adam_step(shrunk, gradients, slots, rate, count, beta1, beta2, epsilon)

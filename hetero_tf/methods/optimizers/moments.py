@@ -1,0 +1,21 @@
+"""The step that adam and adamw have in common; they differ in where weight decay enters."""
+
+import tensorflow as tf
+
+SLOTS = ("first_moment", "second_moment")
+
+
+def adam_step(weights, gradients, slots, rate, count, beta1, beta2, epsilon):
+    """`m = beta1 * m + (1 - beta1) * g`, `v = beta2 * v + (1 - beta2) * g^2`, `w - rate * M / (sqrt(V) + epsilon)`.
+
+    `M = m / (1 - beta1^t)` and `V = v / (1 - beta2^t)` undo that both start at zero, where t counts the client's steps
+    from 1. t is the same for all entries, also for those that stood still in some of the steps.
+
+    Args:
+        weights, gradients, slots, rate, count: As `step` has them.
+    """
+    steps = tf.cast(count + 1, weights.dtype)[:, None]
+    first = beta1 * slots[0] + (1 - beta1) * gradients
+    second = beta2 * slots[1] + (1 - beta2) * tf.square(gradients)
+    scale = tf.sqrt(second / (1 - beta2**steps)) + epsilon
+    return weights - rate * (first / (1 - beta1**steps)) / scale, (first, second)

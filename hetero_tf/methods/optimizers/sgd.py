@@ -1,0 +1,33 @@
+"""SGD with momentum, plain or after Nesterov."""
+
+from hetero_tf.base.constraints import NotNegative, Share
+
+SLOTS = ("momentum",)
+
+
+def step(
+    weights,
+    gradients,
+    slots,
+    rate,
+    count,
+    *,
+    momentum: Share = 0.9,
+    weight_decay: NotNegative = 5.0e-4,
+    nesterov: bool = False,
+):
+    """`g = gradient + weight_decay * w`, `v = momentum * v + g`, then `w - rate * v`, as PyTorch's SGD does it.
+
+    With Nesterov's momentum the step is `w - rate * (g + momentum * v)`. Weight decay is neither clipped nor decoupled.
+
+    Args:
+        momentum: share of the last step that is kept.
+        weight_decay: L2 factor, added to the clipped gradient.
+        nesterov: whether the gradient counts as if the momentum had moved the weights already.
+
+    Reference: Sutskever et al. 2013 for Nesterov's form, in PyTorch's reading.
+    """
+    gradients = gradients + weight_decay * weights
+    velocity = momentum * slots[0] + gradients
+    change = gradients + momentum * velocity if nesterov else velocity
+    return weights - rate * change, (velocity,)

@@ -1,0 +1,20 @@
+"""SCAFFOLD's server: the mean of all clients' controls, and a step towards the merged weights."""
+
+from hetero_tf.base.constraints import NotNegative
+from hetero_tf.methods.servers.covered import where_covered
+
+SLOTS = ("control",)
+
+
+def apply(old, mean, coverage, slots, *, registered, memory_change, learning_rate: NotNegative = 1.0):
+    """`c = c + memory_change / registered` and `old + learning_rate * (mean - old)`, on covered entries.
+
+    c starts at 0, as do the controls of the clients, of which it is the mean where all clients cover an entry.
+
+    Args:
+        learning_rate: share of the way to the merged weights.
+
+    Reference: Karimireddy et al. 2020 (arXiv 1910.06378), algorithm 1, entry by entry as `dynamic` does it.
+    """
+    control = slots[0] + memory_change / registered
+    return where_covered(coverage, (old + learning_rate * (mean - old), control), (old, *slots))

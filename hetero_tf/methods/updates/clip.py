@@ -1,0 +1,18 @@
+"""Clip: no client moves the merge further than a given distance."""
+
+import tensorflow as tf
+
+from hetero_tf.base.constraints import Positive
+
+
+def update(weights, start, steps, key, *, norm: Positive):
+    """`start + (weights - start) * min(1, norm / |weights - start|)`, with the L2 norm over all of a client's values.
+
+    Args:
+        norm: largest L2 norm of what a client changes in a round.
+
+    Reference: McMahan et al. 2018 (arXiv 1710.06963), flat clipping of DP-FedAvg.
+    """
+    change = weights - start
+    length = tf.norm(change, axis=1, keepdims=True)
+    return tf.where(length > norm, start + change * tf.math.divide_no_nan(tf.cast(norm, length.dtype), length), weights)

@@ -1,0 +1,96 @@
+"""What every mask of single entries keeps, found by listing the package; FIARSE's numbers by hand."""
+
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base import registry
+
+SHAPE = (3, 41)
+MASKABLE = np.arange(SHAPE[1]) % 5 != 0
+
+
+@pytest.fixture(params=registry.names("masks"))
+def name(request):
+    return request.param
+
+
+def drawn(dtype="float64", seed=0):
+    return tf.constant(np.random.default_rng(seed).normal(size=SHAPE), dtype)
+
+
+def masked(name, start, share, weights=None, **options):
+    """The mask of some weights after it was prepared at the start, and its state."""
+    module = registry.find("masks", name)
+    state = tf.stop_gradient(module.prepare(start, MASKABLE, share, **options))
+    return module.mask(start if weights is None else weights, state, **options), state
+
+
+def test_signatures_and_documented_options(name):
+    module, options = registry.find("masks", name), registry.options("masks", name)
+    for function, arguments in (
+        ("prepare", ["start", "maskable", "share"]),
+        ("mask", ["weights", "state"]),
+        ("counts", ["weights", "start", "state"]),
+    ):
+        parameters = inspect.signature(getattr(module, function)).parameters
+        assert list(parameters) == [*arguments, *options]
+        assert [parameters[option].default for option in options] == [option.default for option in options.values()]
+    assert all(option.doc for option in options.values())
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25, 1 / 16])
+def test_the_share_of_maskable_entries_is_kept_and_all_others(name, share):
+    found = masked(name, drawn(), share)[0].numpy()
+    assert set(np.unique(found)) <= {0.0, 1.0}
+    assert (found[:, ~MASKABLE] == 1).all()
+    assert found[:, MASKABLE].sum(1).tolist() == [int(share * MASKABLE.sum())] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_client_gets_what_it_gets_alone_and_types_stay(name, dtype):
+    start, weights = drawn(dtype), drawn(dtype, 1)
+    whole, state = masked(name, start, 0.25, weights)
+    assert whole.shape == SHAPE and whole.dtype == dtype
+    counts = registry.find("masks", name).counts(weights, start, state)
+    assert counts.shape == SHAPE and counts.dtype == tf.bool
+    for client in range(3):
+        own = slice(client, client + 1)
+        np.testing.assert_array_equal(whole[own], masked(name, start[own], 0.25, weights[own])[0])
+
+
+def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_not_finite(name):
+    # Zeros among the weights: a threshold of 0 must divide nothing by 0.
+    weights = drawn() * tf.constant(np.arange(SHAPE[1]) % 3 != 0, tf.float64)
+    for share in (1.0, 0.25):
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            mask = masked(name, weights, share)[0]
+            value = tf.reduce_sum(weights * mask * drawn(seed=2))
+        gradient = tape.gradient(value, weights).numpy()
+        assert np.isfinite(gradient).all()
+        assert ((gradient != 0) == (mask.numpy() != 0)).all()
+
+
+def test_fiarse_has_one_threshold_for_the_round_and_follows_the_weights():
+    start = tf.constant([[0.0, 4.0, -3.0, 2.0, -1.0]], tf.float64)
+    module = registry.find("masks", "fiarse")
+    state = module.prepare(start, np.asarray([False, True, True, True, True]), 0.5)
+    assert state.numpy().tolist() == [[0, 3, 3, 3, 3]]
+    later = tf.constant([[0.0, 2.9, -3.0, 3.5, -1.0]], tf.float64)
+    assert module.mask(later, state).numpy().tolist() == [[1, 0, 1, 1, 0]]
+    assert module.counts(later, start, state).numpy().tolist() == [[False, True, False, True, False]]
+
+
+@pytest.mark.parametrize("surrogate", [True, False])
+def test_the_gradient_of_fiarse_is_the_published_one(surrogate):
+    weights, slope = drawn(), drawn(seed=3)
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        mask, state = masked("fiarse", weights, 0.5, surrogate=surrogate)
+        value = tf.reduce_sum(weights * mask * slope)
+    size, threshold = np.abs(weights), np.broadcast_to(state, SHAPE)
+    factor = 1 + 2 * threshold * size / (size + threshold) ** 2 if surrogate else 1
+    np.testing.assert_allclose(tape.gradient(value, weights), slope * mask * factor, rtol=1e-12)

@@ -1,0 +1,122 @@
+"""What every optimizer of the local steps keeps, found by listing the package, and its formula by NumPy."""
+
+import inspect
+
+import numpy as np
+import oracle_steps
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base import registry
+from hetero_tf.recipe.schema import Plugin
+
+SHAPE, RATE = (3, 7), 0.1
+# More than one form of each: options beside the defaults.
+FORMS = [
+    ("sgd", {}),
+    ("sgd", {"nesterov": True, "momentum": 0.5, "weight_decay": 0.1}),
+    ("adam", {"weight_decay": 0.1}),
+    ("adam", {"beta1": 0.5, "beta2": 0.9, "epsilon": 0.01}),
+    ("adamw", {"weight_decay": 0.1}),
+    ("adamw", {"beta1": 0.0, "epsilon": 1e-3}),
+]
+
+
+@pytest.fixture(params=registry.names("optimizers"))
+def name(request):
+    return request.param
+
+
+def start(name, dtype="float64", seed=0):
+    """Weights and slots of a client that has done some steps: squares are not negative."""
+    rng, many = np.random.default_rng(seed), len(registry.find("optimizers", name).SLOTS)
+    weights = tf.constant(rng.normal(size=SHAPE), dtype)
+    return weights, tuple(tf.constant(rng.random(SHAPE), dtype) for _ in range(many))
+
+
+def stepped(name, gradients, weights, slots, first=(0, 0, 0), **options):
+    """The weights after each of some steps, and the last slots."""
+    module, found = registry.find("optimizers", name), []
+    rate = tf.constant(RATE, weights.dtype)
+    for number, gradient in enumerate(gradients):
+        count = tf.constant(first) + number
+        weights, slots = module.step(weights, gradient, slots, rate, count, **options)
+        found.append(weights.numpy())
+    return found, slots
+
+
+def drawn(count, dtype="float64"):
+    return tf.constant(np.random.default_rng(1).normal(size=(count, *SHAPE)), dtype)
+
+
+def test_signature_slots_and_documented_options(name):
+    module, options = registry.find("optimizers", name), registry.options("optimizers", name)
+    parameters = list(inspect.signature(module.step).parameters)
+    assert parameters == ["weights", "gradients", "slots", "rate", "count", *options]
+    assert all(option.doc and not option.required for option in options.values())
+    assert isinstance(module.SLOTS, tuple) and len(set(module.SLOTS)) == len(module.SLOTS)
+    assert not {"learning_rate", "clip_norm", "name"} & options.keys(), "these are keys of every optimizer"
+    assert name in dict(FORMS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_client_moves_as_it_does_alone_and_types_stay(name, dtype):
+    weights, slots = start(name, dtype)
+    (found,), after = stepped(name, drawn(1, dtype), weights, slots, (4, 0, 9))
+    assert found.dtype == dtype and len(after) == len(slots)
+    for client, count in enumerate((4, 0, 9)):
+        own = slice(client, client + 1)
+        gradients = drawn(1, dtype)[:, own]
+        (alone,), kept = stepped(name, gradients, weights[own], tuple(slot[own] for slot in slots), (count,))
+        for one, other in zip((alone, *kept), (found, *after), strict=True):
+            np.testing.assert_array_equal(one, other[own])
+
+
+def test_the_first_step_goes_against_the_gradient(name):
+    zeros = tf.zeros(SHAPE, tf.float64)
+    (found,), _ = stepped(name, drawn(1), zeros, (zeros,) * len(start(name)[1]))
+    assert (found * drawn(1)[0].numpy() < 0).all()
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS)
+def test_several_steps_equal_numpy(name, options):
+    weights, slots = start(name)
+    slots = tuple(map(tf.zeros_like, slots))
+    defaults = {option.name: option.default for option in registry.options("optimizers", name).values()}
+    found, _ = stepped(name, drawn(6), weights, slots, **options)
+    value, kept = weights.numpy(), (np.zeros(SHAPE),) * 2
+    for count, gradient in enumerate(drawn(6).numpy()):
+        value, kept = oracle_steps.moved(Plugin(name, defaults | options), value, gradient, kept, RATE, count)
+        np.testing.assert_allclose(found[count], value, rtol=1e-12, atol=1e-14)
+
+
+def test_a_graph_has_no_stateful_operation_and_gives_the_same(name):
+    module, (weights, slots) = registry.find("optimizers", name), start(name)
+    count, (gradients,) = tf.constant([1, 2, 3]), drawn(1)
+    graph = tf.function(lambda *values: module.step(*values, slots, RATE, count))
+    expected, _ = module.step(weights, gradients, slots, RATE, count)
+    np.testing.assert_allclose(graph(weights, gradients)[0], expected, rtol=1e-14)
+    operations = graph.get_concrete_function(weights, gradients).graph.get_operations()
+    assert not any(operation.op_def.is_stateful for operation in operations)
+
+
+def test_adam_is_blind_to_the_scale_of_gradients_and_sgd_is_not():
+    zeros, options = tf.zeros(SHAPE, tf.float64), {"weight_decay": 0.0}
+    for name, many in (("adam", 2), ("adamw", 2), ("sgd", 1)):
+        small, large = (stepped(name, drawn(3) * scale, zeros, (zeros,) * many, **options)[0][-1] for scale in (1, 100))
+        assert np.allclose(small, large, rtol=1e-5) == (name != "sgd")
+
+
+def test_decay_of_adamw_is_not_scaled_by_the_squares():
+    ones, zeros, gradients = tf.ones(SHAPE, tf.float64), tf.zeros(SHAPE, tf.float64), drawn(1) * 1e-6
+    plain, decayed = (stepped("adamw", gradients, ones, (zeros,) * 2, weight_decay=decay)[0][0] for decay in (0.0, 0.2))
+    np.testing.assert_allclose(plain - decayed, RATE * 0.2, rtol=1e-9)
+
+
+def test_nesterov_looks_ahead():
+    zeros = tf.zeros(SHAPE, tf.float64)
+    plain, ahead = (
+        stepped("sgd", drawn(1), zeros, (zeros,), momentum=0.5, weight_decay=0.0, nesterov=nesterov)[0][0]
+        for nesterov in (False, True)
+    )
+    np.testing.assert_allclose(ahead, 1.5 * plain, rtol=1e-14)

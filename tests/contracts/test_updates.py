@@ -1,0 +1,75 @@
+"""What every update keeps that changes a client's values before the merge, found by listing the package."""
+
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base import registry
+
+OPTIONS = {"clip": {"norm": 2.0}}  # {update: options without a default}
+SHAPE, STEPS = (3, 7), (2, 1, 5)
+KEYS = ((0, 1, 2), (0, 1, 5), (0, 1, 7))
+
+
+@pytest.fixture(params=registry.names("updates"))
+def name(request):
+    return request.param
+
+
+def draw(dtype="float64"):
+    """Weights and start; the first client moves less than the others."""
+    start, change = np.random.default_rng(0).normal(size=(2, *SHAPE))
+    return tf.constant(start + change * [[0.1], [1.0], [3.0]], dtype), tf.constant(start, dtype)
+
+
+def updated(name, weights, start, clients=slice(None), **options):
+    given = {**OPTIONS.get(name, {}), **options}
+    keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
+    return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **given).numpy()
+
+
+def test_signature_and_documented_options(name):
+    options = registry.options("updates", name)
+    parameters = inspect.signature(registry.find("updates", name).update).parameters
+    assert list(parameters) == ["weights", "start", "steps", "key", *options]
+    assert all(option.doc for option in options.values())
+    assert {option for option in options if options[option].required} == set(OPTIONS.get(name, {}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_shapes_and_types_stay_and_a_client_gets_what_it_gets_alone(name, dtype):
+    found = updated(name, *draw(dtype))
+    assert found.shape == SHAPE and found.dtype == dtype
+    for client in range(len(STEPS)):
+        own = slice(client, client + 1)
+        np.testing.assert_array_equal(found[own], updated(name, *draw(dtype), own))
+
+
+def test_the_same_key_gives_the_same_also_in_a_graph_without_stateful_operations(name):
+    weights, start = draw()
+    module, given = registry.find("updates", name), OPTIONS.get(name, {})
+    graph = tf.function(lambda *values: module.update(*values, tf.constant(STEPS), tf.constant(KEYS), **given))
+    np.testing.assert_allclose(graph(weights, start), updated(name, weights, start), rtol=1e-14)
+    operations = graph.get_concrete_function(weights, start).graph.get_operations()
+    assert not any(operation.op_def.is_stateful for operation in operations)
+
+
+def test_clip_limits_each_clients_distance_and_keeps_its_direction():
+    weights, start = draw()
+    found = updated("clip", weights, start, norm=1.0)
+    moved, change = found - start, (weights - start).numpy()
+    lengths = np.linalg.norm(change, axis=1)
+    assert lengths[0] < 1 < lengths[1] < lengths[2]
+    assert found[0].tobytes() == weights[0].numpy().tobytes(), "who moves less stays bit-equal"
+    np.testing.assert_allclose(np.linalg.norm(moved[1:], axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(moved[1:], change[1:] / lengths[1:, None], rtol=1e-12)
+
+
+def test_clip_leaves_a_client_that_did_not_move_and_hides_no_broken_one():
+    start = tf.zeros(SHAPE, tf.float64)
+    assert not updated("clip", start, start).any()
+    broken = tf.tensor_scatter_nd_update(start, [[1, 2]], tf.constant([np.nan], tf.float64))
+    found = updated("clip", broken, start)
+    assert np.isnan(found[1]).any() and np.isfinite(found[[0, 2]]).all()
