@@ -12,6 +12,7 @@ KEYS = {
 }
 # Path of a key -> its old values and what they are called now; for plug-ins, their names.
 VALUES = {
+    ("client", "correction"): {"none": None},
     ("engine",): {"slots": "sequential", "cohort": "stacked"},
     ("levels", "assignment"): {"fix": "fixed"},
     ("levels", "measure"): {"flops": "multiply_adds"},
