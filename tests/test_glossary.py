@@ -1,0 +1,52 @@
+"""GLOSSARY.md explains every metric and every word that heads a line or a column of the output."""
+
+import re
+from pathlib import Path
+
+import programs
+import pytest
+
+from hetero_tf.base.metrics import METRICS
+
+TEXT = (Path(__file__).resolve().parents[1] / "GLOSSARY.md").read_text()
+ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
+TERMS = {
+    term.strip("` ").lower() for words, _ in ROWS for term in re.split(r", | \(|\)", words.replace("`", "")) if term
+}
+
+
+def heads(table):
+    """The heads of the columns of an aligned table."""
+    return re.split(r"\s{2,}", table.splitlines()[0].strip())
+
+
+def test_every_metric_has_its_meaning():
+    assert [name for name, metric in METRICS.items() if (name, metric.meaning) not in ROWS] == []
+
+
+def test_every_word_of_a_run_is_explained(tmp_path):
+    programs.recipe_file(tmp_path)
+    run = programs.shared().run("--recipe", "small.yaml", "--run_dir", "run", cwd=tmp_path)
+    assert run.code == 0, run.err
+    begins = set(re.findall(r"^([a-z]+):", run.out, re.MULTILINE))
+    (laps,) = re.findall(r"^first round after [\d.]+ s: (.*)$", run.out, re.MULTILINE)
+    (line,) = re.findall(r"^round 4/4 .*? left  (.*)$", run.out, re.MULTILINE)
+    names = {part.split()[0] for part in re.split(r"\s{2,}", line) if re.match(r"[a-z_]+ [\d.]", part)}
+    assert {"data", "engine", "last", "next"} <= begins and {"loss", "global_accuracy"} <= names
+    words = begins | names | {lap.split()[0] for lap in laps.split(", ")}
+    assert sorted(words - TERMS) == []
+    assert {"at once", "one by one", "in flight", "thread", "examples/s", "tokens/s"} <= TERMS
+
+
+@pytest.mark.parametrize("overrides", [[], ["levels.budgets={a: 1, b: 1/2}", "client.stages=blockwise"]])
+def test_every_column_of_describe_is_explained(tmp_path, overrides):
+    programs.recipe_file(tmp_path)
+    sets = [f"--set={override}" for override in overrides]
+    run = programs.shared().run("describe", "--recipe", "small.yaml", *sets, cwd=tmp_path)
+    assert run.code == 0, run.err
+    tables = [block for block in run.out.split("\n\n") if re.search(r"\S\s{2,}\S", block.splitlines()[0])]
+    assert len(tables) >= (4 if overrides else 3)
+    words = {head.lower() for table in tables for head in heads(table)}
+    words |= {re.split(r"\s{2,}", line)[0] for line in tables[-2].splitlines()[1:]}
+    words = {re.sub(r"split over \d+ clients", "split over clients", word) for word in words} - {"a", "b"}
+    assert sorted(words - TERMS) == []
