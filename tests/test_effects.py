@@ -1,0 +1,275 @@
+"""Every option has an effect: another legal value changes what the plug-in gives, or is refused.
+
+Found by listing the registry, so that a new option is tried before it has tests."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
+from hetero_tf.inputs import all_labels
+from hetero_tf.methods.stages import Level, Outline
+from hetero_tf.models.build import layer_class
+from hetero_tf.recipe import layer_table
+
+RNG = np.random.default_rng(0)
+# Options beside which the others have their effect.
+BESIDE = {
+    ("data", "synthetic", "rows"): {"kind": "text"},
+    ("data", "synthetic", "test_rows"): {"kind": "text"},
+    ("data", "synthetic", "length"): {"kind": "text"},
+    ("data", "synthetic", "vocabulary"): {"kind": "text"},
+    ("data", "wikitext2"): {"verify": False, "rows": 3, "test_rows": 2},
+    ("data", "text"): {"train": "words.txt", "rows": 3, "test_rows": 2},
+    ("data", "text", "test_share"): {"train": "words.txt", "rows": 3, "test_rows": 2, "test": None},
+    ("data", "npz"): {"path": "images.npz"},
+    ("partitions", "class_deck", "least"): {"sizes": "dirichlet"},
+    ("partitions", "class_deck", "test_least"): {"sizes": "dirichlet"},
+    ("partitions", "file"): {"path": "split.npz"},
+    ("couplings", "weighted"): {"gamma": 1.0},
+    ("stages", "blockwise", "tolerance"): {"tolerance": 0.0},
+}
+# Values that are tried where those of `others` are none that must differ.
+TRIED = {
+    ("data", "npz", "path"): ("other.npz",),
+    ("data", "text", "train"): ("other.txt",),
+    ("data", "text", "test"): ("other.txt",),
+    ("data", "text", "vocabulary"): (5,),
+    ("data", "npz", "classes"): (12,),
+    ("partitions", "file", "path"): ("other.npz",),
+    ("partitions", "natural", "least"): (46,),
+    ("partitions", "dirichlet", "least"): (30,),
+    ("stages", "blockwise", "tolerance"): (0.5,),
+    ("inputs", "masked_text", "segment"): (4,),
+    ("couplings", "weighted", "from_round"): (3,),
+}
+# What is shown elsewhere, and why not here.
+ELSEWHERE = {
+    ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
+    ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
+    ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
+    ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
+    ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
+    ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
+}
+IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
+TOKENS = RNG.integers(0, 9, (6, 10)).astype(np.int32)
+LABELS = RNG.integers(0, 10, 1000).astype(np.int32)
+TEST_LABELS = RNG.integers(0, 10, 300).astype(np.int32)
+OWNERS = (np.arange(1000, dtype=np.int32) * 7) % 22
+PIXELS, VECTORS, WORDS = 9 * RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 6, 8)), RNG.integers(0, 9, (3, 5))
+TAKES = {
+    "Dropout": VECTORS,
+    "ClassTokenReadout": VECTORS,
+    "MaskedTokenEmbedding": WORDS,
+    "SelfAttention": VECTORS,
+    "TransformerBlock": VECTORS,
+}
+SIZES = {"rows": 3, "channels": 11, "positions": 7, "classes": 9, "units": 5, "filters": 8, "width": 6, "heads": 2}
+SIZES |= {"head_width": 3, "hidden": 7, "kernel_size": 3, "patch": 3, "pool_size": 4, "activation": "relu", "rate": 0.3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of data and a saved partition."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, shift in (("images", 0), ("other", 1)):
+        labels = np.arange(20) % 10
+        arrays = {"x_train": IMAGES[labels % 6], "y_train": labels, "x_test": IMAGES[:1], "y_test": labels[:1] + shift}
+        np.savez(folder / f"{name}.npz", **arrays)
+    for name, words in (("words", "a b c d e f g "), ("other", "a c e g b ")):
+        (folder / f"{name}.txt").write_text(words * 30)
+    (folder / "wikitext-2").mkdir()
+    for name in ("train", "test"):
+        (folder / "wikitext-2" / f"{name}.txt").write_text("a b c d e f g " * 30)
+    iid = registry.find("partitions", "iid")
+    iid.split(LABELS, TEST_LABELS, 10, np.random.default_rng(0), clients=20).save(folder / "split.npz")
+    return folder
+
+
+def flat(value):
+    """Nested arrays as something that compares bit by bit."""
+    if isinstance(value, dict):
+        return {name: flat(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [flat(part) for part in value]
+    if isinstance(value, (np.ndarray, tf.Tensor)):
+        return np.shape(value), np.asarray(value).tobytes()
+    return value
+
+
+def rows(*shape):
+    return tf.constant(np.random.default_rng(sum(shape)).normal(size=shape))
+
+
+def with_gradients(function, *inputs):
+    """The value of a function and its gradients."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = function(*inputs)
+    return value, tape.gradient(value, inputs, unconnected_gradients="zero")
+
+
+def data(module, folder, options):
+    found = module.load(folder, **options)
+    return found.train.x, found.train.y, found.train.owners, found.test.x, found.test.y, found.classes
+
+
+def inputs(module, folder, options):
+    source, images = module.build("float64", **options), module.__name__.endswith("images")
+    x, y = (IMAGES, np.arange(6, dtype=np.int32)) if images else (TOKENS, None)
+    y = None if y is None else tf.constant(y)
+    arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))
+    return source.batch(*arguments, training=True), source.starts(x)
+
+
+def partitions(module, folder, options):
+    owners = {"train_owners": OWNERS, "test_owners": OWNERS[:300]}
+    asked = inspect.signature(module.split).parameters
+    given = {name: value for name, value in owners.items() if name in asked}
+    options = {name: str(folder / value) if name == "path" else value for name, value in options.items()}
+    return module.split(LABELS, TEST_LABELS, 10, np.random.default_rng(0), **given, **options).sha256
+
+
+def stages(module, folder, options):
+    outline = Outline(("0", "1", "3", "5", "7"), {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}, (1.0, 0.5))
+    costs = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
+    levels = [Level("a", 1.0, 4, budget) for budget in (None, 0.41, 2)]
+    return repr([module.divide(outline, level, costs=lambda: costs, **options) for level in levels])
+
+
+def couplings(module, folder, options):
+    def coupled(*logits):
+        losses = [tf.nn.sparse_softmax_cross_entropy_with_logits([[0, 1, 4]], each) for each in logits]
+        return module.couple(losses, list(logits), tf.constant([[0, 1, 4]]), tf.constant(2), **options)
+
+    return with_gradients(coupled, *(rows(1, 3, 5) * scale for scale in (1.0, 2.0, 3.0)))
+
+
+def corrections(module, folder, options):
+    slots = tuple(rows(2, 5) for _ in getattr(module, "READS", ()))
+    memory = rows(2, 3)[:, :1] if module.REMEMBERS else None
+    term = module.correct(rows(2, 4), rows(2, 4) / 2, memory, slots, **options)
+    steps = tf.constant([1, 2])
+    kept = module.remember(memory, rows(2, 4), rows(2, 4) / 2, slots, steps, 0.1, **options) if module.REMEMBERS else ()
+    return term, kept
+
+
+def optimizers(module, folder, options):
+    slots = tuple(tf.abs(rows(2, 4)) for _ in module.SLOTS)
+    return module.step(rows(2, 4), rows(2, 4) / 2, slots, 0.1, tf.constant([1, 2]), **options)
+
+
+def updates(module, folder, options):
+    return module.update(
+        9 * rows(2, 4), rows(2, 4), tf.constant([1, 2]), tf.constant([[1, 2, 3], [1, 2, 4]]), **options
+    )
+
+
+def masks(module, folder, options):
+    start, maskable = rows(2, 9), tf.constant([True] * 8 + [False])
+    state = module.prepare(start, maskable, 0.5, **options)
+    return state, with_gradients(lambda weights: module.mask(weights, state, **options) * weights, start)
+
+
+def servers(module, folder, options):
+    given = {"registered": 20, "memory_change": rows(4, 5)}
+    asked = inspect.signature(module.apply).parameters
+    given = {name: value for name, value in given.items() if name in asked}
+    slots = tuple(tf.abs(rows(4, 5)) for _ in module.SLOTS)
+    return module.apply(rows(4, 5), rows(4, 5) / 2, tf.ones([4, 5], tf.float64), slots, **given, **options)
+
+
+def schedules(module, folder, options):
+    return [module.multiplier(round, **options) for round in range(40)]
+
+
+def layers(name, options):
+    """Weights, outputs and what moves, in training and inference; layers that take the level get a scale of 1/2."""
+    keras.utils.set_random_seed(0)
+    level = {"scale": 0.5} if "scale" in registry.level_arguments(name) else {}
+    layer, x = layer_class(name)(**options, **level, dtype="float64"), TAKES.get(name, PIXELS)
+    first = layer(x)
+    begin = {variable.path.split("/", 1)[-1]: variable.numpy() for variable in layer.variables}
+    trains = "training" in inspect.signature(layer.call).parameters
+    outputs = [layer(x, training=training) for training in (True, False)] if trains else [first]
+    return begin, outputs, [variable.numpy() for variable in layer.variables]
+
+
+def others(constraint, value):
+    """Legal values that are not the present one: all choices, and numbers next to it and far from it."""
+    if constraint.choices:
+        return [choice for choice in constraint.choices if choice != value]
+    if constraint.type == "bool":
+        return [not value]
+    if constraint.type == "tuple":
+        return [[0.5], [3]] if constraint.item is None or constraint.item.type == "float" else [[3]]
+    if constraint.type == "pair":
+        return [5 if value == 3 else 3]
+    if constraint.type == "int":
+        return [2 if value is None else value + 2]
+    if constraint.type == "float":
+        low = constraint.low if constraint.above is None else constraint.above
+        high = constraint.below if constraint.below is not None else constraint.high
+        tried = (0.3, 0.7) if value is None else (value / 2 + 0.05, value * 2 + 0.1)
+        return [x for x in tried if x > (-1 if low is None else low) and (high is None or x < high) and x != value][:1]
+    return [f"{value}_other"]
+
+
+REQUIRED = {"clients": 20, "alpha": 0.5, "mu": 0.1, "norm": 1.0, "rounds": 10, "factor": 0.5, "at": (2,)}
+
+
+def outcome(kind, name, options, folder):
+    """What a plug-in gives with some options, or the refusal."""
+    try:
+        if kind == "layers":
+            return flat(layers(name, options))
+        return flat(globals()[kind](registry.find(kind, name), folder, options))
+    except (BadInput, ValueError) as problem:
+        return f"refused: {problem}"
+
+
+PLUGINS = [
+    pytest.param(kind, name, id=f"{kind}-{name}")
+    for kind in registry.EXPORTS
+    for name in registry.names(kind)
+    if registry.options(kind, name) and (kind, name) not in ELSEWHERE
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), PLUGINS)
+def test_every_option_of_a_plugin_has_an_effect(kind, name, folder):
+    for option in registry.options(kind, name).values():
+        key = (kind, name, option.name)
+        if key in ELSEWHERE:
+            continue
+        required = {o.name: REQUIRED.get(o.name) for o in registry.options(kind, name).values() if o.required}
+        given = required | BESIDE.get(key, BESIDE.get(key[:2], {}))
+        value = given.get(option.name, option.default)
+        tried = TRIED.get(key) or others(option.constraint, value)
+        found = [outcome(kind, name, {**given, option.name: each}, folder) for each in (value, *tried)]
+        assert tried and not str(found[0]).startswith("refused"), f"{key}: {found[0]}"
+        for index, each in enumerate(found):
+            assert each not in found[:index], f"{key} = {(value, *tried)[index]!r} has no effect"
+
+
+@pytest.mark.parametrize("name", layer_table.known_layers())
+def test_every_argument_of_a_layer_has_an_effect(name, folder):
+    constraints, required = layer_table.arguments(name)
+    needed = {"groups": 4} if name == "GroupNormalization" else {argument: SIZES[argument] for argument in required}
+    defaults = inspect.signature(layer_class(name)).parameters
+    for argument, constraint in constraints.items():
+        if ("layers", name, argument) in ELSEWHERE:
+            continue
+        value = needed.get(argument, defaults[argument].default)
+        # wbn differs from bn between widths only: test_width_statistics.py.
+        tried = [each for each in others(constraint, value) if each != "wbn"]
+        first, *rest = (outcome("layers", name, {**needed, argument: each}, folder) for each in (value, *tried))
+        assert not str(first).startswith("refused"), first
+        # Keras' own choices, such as relu and relu6, are not all told apart by one call.
+        different = [each for index, each in enumerate(rest) if each not in (first, *rest[:index])]
+        assert len(different) >= (len(rest) if name in registry.names("layers") else 1), f"{name}.{argument}"
