@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from hetero_tf.recipe import check, cross
 from hetero_tf.recipe.bases import read_tree
-from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.changes import apply
+from hetero_tf.recipe.check import build_recipe
+from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.files import Source, read
+from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, resolved
@@ -56,9 +57,9 @@ def _built(source, overrides):
         return locate(root, path).label
 
     try:
-        recipe = check.build(value, where)
+        recipe = build_recipe(value, where)
         by_name = dict(zip((spec.name for spec in recipe.model.layers), layer_paths, strict=True))
-        cross.check(recipe, lambda spec: by_name[spec.name])
+        check_keys(recipe, lambda spec: by_name[spec.name])
     except Wrong as wrong:
         raise refusal(_origin(root, value, wrong), wrong.path, wrong.text) from None
     return dataclasses.replace(recipe, path=source.name, source=resolved(recipe, value["model"]), notes=tuple(notes))
@@ -83,7 +84,7 @@ def difference(old: str, new: str) -> list[str]:
 
 
 def _origin(root, value, wrong):
-    """The place to show; a value that came in by `!setting` is shown where the setting has it."""
+    """The position to show; a value that came in by `!setting` is shown where the setting has it."""
     if wrong.at_key:
         return locate(root, wrong.path, at_key=True)
     for step in wrong.path:

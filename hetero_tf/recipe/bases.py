@@ -21,7 +21,7 @@ def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, lis
         above: The files that led here by their `base`, the first one first.
 
     Returns:
-        The tree of Nodes without the key `base`; each Node has the place of the file that says it. And a list with a
+        The tree of Nodes without the key `base`; each Node has the position of the file that says it. And a list with a
         note for each old spelling in any of the files.
 
     Raises:
@@ -36,14 +36,14 @@ def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, lis
             below, of_key = with_change(below, steps_of(key) or (key,), node, keep=True)
             notes += of_key
     below, of_keys = renew(below)
-    return Node(below.value, root.place), notes + of_keys
+    return Node(below.value, root.position), notes + of_keys
 
 
 def _base_of(source, node, above):
     """The file that the `base` of a source names: a shipped recipe, or a path beside the source."""
 
     def refused(text):
-        return refusal(node.place, ("base",), text)
+        return refusal(node.position, ("base",), text)
 
     name, chain = node.value, (*above, source)
     if not isinstance(name, str):

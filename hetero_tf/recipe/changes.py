@@ -16,17 +16,17 @@ _STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")
 
 def _sections(cls, path):
     """`{path: field of its plug-in, None without one}` of every key of a recipe that holds a plug-in or other keys."""
-    found = {}
+    sections = {}
     for field in dataclasses.fields(cls):
         here = (*path, field.name)
         if "doc" not in field.metadata:
             continue
         if is_plugin(field):
-            found[here] = field
+            sections[here] = field
         elif dataclasses.is_dataclass(field.type):
-            found[here] = plugin_beside(field.type)
-            found |= {} if field.type is Model else _sections(field.type, here)
-    return found
+            sections[here] = plugin_beside(field.type)
+            sections |= {} if field.type is Model else _sections(field.type, here)
+    return sections
 
 
 SECTIONS = {**_sections(Recipe, ()), ("model", "settings"): None}
@@ -53,7 +53,7 @@ def apply(root: Node, override: str) -> tuple[Node, list[str]]:
         raise BadInput(f"{label}: must be path=value, such as --set client.epochs=1")
     node = parse(value, label, is_file=False)
     if steps[0] == "base":
-        raise refusal(node.place, (), "a base is named in a recipe file, not by --set")
+        raise refusal(node.position, (), "a base is named in a recipe file, not by --set")
     root, notes = with_change(root, steps, node)
     root, of_value = renew(root)
     return root, notes + of_value
@@ -73,10 +73,10 @@ def with_change(root: Node, steps: tuple[str, ...], node: Node, keep: bool = Fal
     Returns:
         The changed tree, and a list with a note for each old spelling.
     """
-    place = node.key_place or node.place
+    position = node.key_position or node.position
     if len(steps) > DEPTH:
-        raise refusal(place, (), f"the path is too long; at most {DEPTH} steps are allowed")
-    steps, notes = renew_steps(steps, place.label)
+        raise refusal(position, (), f"the path is too long; at most {DEPTH} steps are allowed")
+    steps, notes = renew_steps(steps, position.label)
     node, of_value = renew(node, steps)
     old = _at(root, steps[:-1])
     root = _put(root, steps, (), node, keep)
@@ -109,46 +109,46 @@ def _at(root, steps):
 def _put(node, steps, path, new, keep):
     """A copy of `node`, which stands at `path`, in which the value at `steps` is `new`."""
     if not steps:
-        return _over(node, new, path) if keep else Node(new.value, new.place, new.place)
+        return _over(node, new, path) if keep else Node(new.value, new.position, new.position)
     step, rest = steps[0], steps[1:]
     value = _opened(node, step, path)
     if isinstance(value, dict):
-        child = value.get(step, Node({}, new.place, new.place))
+        child = value.get(step, Node({}, new.position, new.position))
         child = _put(child, rest, (*path, step), new, keep)
-        return Node({**value, step: child}, node.place, node.key_place)
+        return Node({**value, step: child}, node.position, node.key_position)
     if not isinstance(value, list):
-        raise refusal(new.place, path, f"has no keys, so {step!r} cannot be set; it is {show(plain(node))}")
+        raise refusal(new.position, path, f"has no keys, so {step!r} cannot be set; it is {show(plain(node))}")
     if not step.isdigit() or int(step) >= len(value):
         raise refusal(
-            new.place,
+            new.position,
             path,
             f"is a list of {len(value)} items; the next step must be a number from 0 to "
             f"{len(value) - 1}. Received: {step}",
         )
     index = int(step)
     changed = _put(value[index], rest, (*path, index), new, keep)
-    return Node([*value[:index], changed, *value[index + 1 :]], node.place, node.key_place)
+    return Node([*value[:index], changed, *value[index + 1 :]], node.position, node.key_position)
 
 
 def _over(old, new, path):
-    """`new` in the place of `old`; a section keeps the keys that `new` does not give, but for another plug-in or model."""
-    given, before = new.value, _opened(old, None, path)
-    if path not in SECTIONS or not isinstance(given, dict) or not isinstance(before, dict):
+    """`new` in the position of `old`; a section keeps the keys that `new` does not give, but for another plug-in or model."""
+    after, before = new.value, _opened(old, None, path)
+    if path not in SECTIONS or not isinstance(after, dict) or not isinstance(before, dict):
         return new
-    if path == ("model",) and "layers" in given:
+    if path == ("model",) and "layers" in after:
         return new
-    if path in PLUGINS and "name" in given and given["name"].value != _name(before, path):
+    if path in PLUGINS and "name" in after and after["name"].value != _name(before, path):
         return new
-    both = {key: _over(before[key], child, (*path, key)) if key in before else child for key, child in given.items()}
-    return Node({**before, **both}, new.place, new.key_place)
+    both = {key: _over(before[key], child, (*path, key)) if key in before else child for key, child in after.items()}
+    return Node({**before, **both}, new.position, new.key_position)
 
 
 def _opened(node, step, path):
     """The value of a node, with a plug-in or layer that is written as a plain name turned into its mapping."""
     if isinstance(node.value, str) and path in PLUGINS:
-        return {"name": Node(node.value, node.place)}
+        return {"name": Node(node.value, node.position)}
     if isinstance(node.value, str) and node.value == step:
-        return {step: Node({}, node.place)}
+        return {step: Node({}, node.position)}
     if node.value is None:
         return {}
     return node.value
@@ -164,14 +164,14 @@ def _drop_foreign(root, path, name, old):
     return _without(root, path, foreign)
 
 
-def _name(given, path):
+def _name(options, path):
     """The name of the plug-in in a mapping at a path; that of the default where none is written, None without one."""
-    return given["name"].value if "name" in given else getattr(PLUGINS[path].default, "name", None)
+    return options["name"].value if "name" in options else getattr(PLUGINS[path].default, "name", None)
 
 
 def _without(node, path, names):
     if not path:
-        kept = {name: child for name, child in node.value.items() if name not in names}
-        return Node(kept, node.place, node.key_place)
+        rest = {name: child for name, child in node.value.items() if name not in names}
+        return Node(rest, node.position, node.key_position)
     child = _without(node.value[path[0]], path[1:], names)
-    return Node({**node.value, path[0]: child}, node.place, node.key_place)
+    return Node({**node.value, path[0]: child}, node.position, node.key_position)

@@ -1,15 +1,16 @@
-"""A read recipe against the dataclasses of the schema: keys, types, ranges, plug-ins and their options."""
+"""Checks a read recipe against the dataclasses of the schema and builds them: keys, types, ranges, plug-ins."""
 
 import ast
 import dataclasses
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hetero_tf.base import registry
 from hetero_tf.base.annotations import constraint
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe import layers
+from hetero_tf.recipe.layers import build_model, check_mapping
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
@@ -25,41 +26,45 @@ _SECONDS = Constraint("float", above=0.0, high=1e6)
 _LEVEL = "[A-Za-z]{1,20}"
 
 
-def build(value, where):
-    """The `Recipe` of a plain value (no cross-checks yet); `where` gives file:line:column of a path.
+def build_recipe(value: dict, where: Callable[[tuple], str]) -> Recipe:
+    """Builds the `Recipe` of a plain value; rules between keys are not checked yet.
+
+    Args:
+        value: Mapping of the keys of a recipe to plain values.
+        where: Gives file:line:column of a path.
 
     Raises:
-        Wrong: A key, value or plug-in cannot be.
+        Wrong: A key, a value or the name of a plug-in is not allowed.
     """
     return _section(Recipe, value, (), where)
 
 
-def keys(cls):
-    """The dataclass fields that are keys of a recipe, by name."""
+def keys(cls: type) -> dict[str, dataclasses.Field]:
+    """Returns the fields of a section that are keys of a recipe, by name."""
     return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
 
 
-def constraint_of(field):
-    """The `Constraint` of a field that holds one value."""
+def constraint_of(field: dataclasses.Field) -> Constraint:
+    """Returns the `Constraint` of a field that holds one value."""
     name = field.type.__name__ if isinstance(field.type, type) else str(field.type)
     stated = constraint(ast.parse(name, mode="eval").body, Path(__file__))
     return dataclasses.replace(stated, **field.metadata["limits"])
 
 
 def _section(cls, value, path, where):
-    layers.check_mapping(value, path, tuple(keys(cls)))
+    check_mapping(value, path, tuple(keys(cls)))
     return cls(**_values(cls, value, path, where))
 
 
 def _section_with_plugin(cls, value, path, where):
-    """A section that names a plug-in, with the plug-in's options beside its keys."""
+    """Builds a section that names a plug-in, with the plug-in's options beside its keys."""
     beside, value = plugin_beside(cls), {"name": value} if isinstance(value, str) else value
     chosen = plugin(beside.metadata["kind"], value, path, beside.default, common=keys(cls))
     return cls(**{beside.name: chosen, **_values(cls, value, path, where)})
 
 
 def _values(cls, value, path, where):
-    """The values of a section's keys by name."""
+    """Returns the values of a section's keys by name."""
     for name, field in keys(cls).items():
         if field.metadata["required"] and name not in value:
             raise Wrong(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
@@ -68,10 +73,10 @@ def _values(cls, value, path, where):
 
 def _field(field, values, path, where):
     if is_plugin(field):
-        given, default = values.get(field.name, field.default), field.default or dataclasses.MISSING
-        if given is None and field.default is None:
+        value, default = values.get(field.name, field.default), field.default or dataclasses.MISSING
+        if value is None and field.default is None:
             return None
-        return plugin(field.metadata["kind"], given, path, default)
+        return plugin(field.metadata["kind"], value, path, default)
     if dataclasses.is_dataclass(field.type):
         section = _section if plugin_beside(field.type) is None else _section_with_plugin
         builder = _SPECIAL.get(field.type, lambda *args: section(field.type, *args))
@@ -82,8 +87,19 @@ def _field(field, values, path, where):
     return special(values[field.name], path) if special else convert(values[field.name], constraint_of(field), path)
 
 
-def plugin(kind, value, path, default=dataclasses.MISSING, common=()):
-    """A `Plugin` from its name or `{name: ..., options}`, defaults of its options filled in; `common`: other keys."""
+def plugin(kind: str, value: object, path: tuple, default=dataclasses.MISSING, common: Iterable[str] = ()) -> Plugin:
+    """Builds a `Plugin` from its name or from `{name: ..., options}`, with the defaults of its options.
+
+    Args:
+        kind: Kind of the plug-in.
+        value: What the recipe says; a `Plugin` where it is a default of the schema.
+        path: Where it stands.
+        default: The `Plugin` that options without a name belong to.
+        common: Other keys that may stand beside the options.
+
+    Raises:
+        Wrong: There is no such plug-in or option, or an option has a value that is not allowed.
+    """
     if isinstance(value, Plugin):
         value = {"name": value.name, **value.options}
     value = {"name": value} if isinstance(value, str) else value
@@ -97,7 +113,7 @@ def plugin(kind, value, path, default=dataclasses.MISSING, common=()):
     if name not in registry.names(kind):
         raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
     options = registry.options(kind, name)
-    layers.check_mapping(value, path, ("name", *common, *options))
+    check_mapping(value, path, ("name", *common, *options))
     for option in options.values():
         if option.required and option.name not in value:
             raise Wrong(path, f"the option {option.name!r} of {name} is missing; it gives {option.doc or option.name}")
@@ -110,8 +126,8 @@ def _option(option, value, path):
     return convert(value[option.name], option.constraint, (*path, option.name))
 
 
-def _by_level(what, example, change, empty=True):
-    """Reads a mapping of level to something, each value by `change(value, path)`."""
+def _by_level(what, example, read_one, empty=True):
+    """Returns a reader of a mapping by level, which reads each value by `read_one(value, path)`."""
 
     def read(value, path):
         if not isinstance(value, dict) or not (value or empty):
@@ -119,7 +135,7 @@ def _by_level(what, example, change, empty=True):
         for name in value:
             if not re.fullmatch(_LEVEL, name):
                 raise Wrong((*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True)
-        return {name: change(held, (*path, name)) for name, held in value.items()}
+        return {name: read_one(entry, (*path, name)) for name, entry in value.items()}
 
     return read
 
@@ -128,25 +144,25 @@ def _each(constraint):
     return lambda value, path: convert(value, constraint, path)
 
 
-def _fraction(want):
-    """Reads a share as a number or as a fraction such as 1/6."""
+def _fraction(constraint):
+    """Returns a reader of a share, written as a number or as a fraction such as 1/6."""
 
     def read(value, path):
-        found = re.fullmatch("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
-        return convert(int(found[1]) / int(found[2]) if found else value, want, path)
+        match = re.fullmatch("([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
+        return convert(int(match[1]) / int(match[2]) if match else value, constraint, path)
 
     return read
 
 
 def _budgets(value, path):
-    """`{a: 1, d: 1/6}`, or the name of a scenario, which stands until the levels of the mix are known."""
+    """Reads `{a: 1, d: 1/6}`; the name of a scenario stays a name until the levels of the mix are known."""
     if isinstance(value, str) and value in SCENARIOS:
         return value
     return _BUDGETS(value, path)
 
 
 def _levels(value, path, where):
-    """The `Levels`, budgets of a scenario dealt to those of the mix."""
+    """Builds the `Levels`; the budgets of a scenario go to the levels of the mix in order."""
     levels = _section(Levels, value, path, where)
     if not isinstance(levels.budgets, str):
         return levels
@@ -161,14 +177,14 @@ def _levels(value, path, where):
 
 
 def _mix(value, path):
-    """`a1-e9`, `a-e` or `{a: 1, e: 9}` as (level, share) pairs."""
+    """Reads `a1-e9`, `a-e` or `{a: 1, e: 9}` as (level, share) pairs."""
     if isinstance(value, dict) and value:
         return tuple((name, _share(share, (*path, name))) for name, share in value.items())
     entries = value.split("-") if isinstance(value, str) else ()
-    found = [re.fullmatch(f"({_LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
-    if not found or None in found:
+    matches = [re.fullmatch(f"({_LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
+    if not matches or None in matches:
         raise Wrong(path, f"not a mix of levels; must be like a1-e9, a-e or {{a: 1, e: 9}}. Received: {show(value)}")
-    pairs = tuple((match.group(1), _share(int(match.group(2) or 1), path)) for match in found)
+    pairs = tuple((match.group(1), _share(int(match.group(2) or 1), path)) for match in matches)
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -182,13 +198,13 @@ def _share(value, path):
 
 
 def _personal(value, path):
-    """Names of units; a number is the name of the unit at that place of the list."""
+    """Reads names of units; a number names the unit at that index of the list."""
     items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
     return convert(items, Constraint("tuple", item=Constraint("str")), path)
 
 
 _BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _fraction(_BUDGET))
-_SPECIAL = {Levels: _levels, Model: layers.build}
+_SPECIAL = {Levels: _levels, Model: build_model}
 _SPECIAL_KEYS = {
     ("round", "personal"): _personal,
     ("levels", "mix"): _mix,

@@ -1,4 +1,4 @@
-"""The key tables of recipes/README.md, made from the schema, the plug-ins' sources and the layer table."""
+"""Makes the tables of recipes/README.md from the schema, the sources of the plug-ins and the layer table."""
 
 import dataclasses
 
@@ -14,13 +14,13 @@ _MODEL = (
     "| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
     "`!setting name.0` |\n| `model.initial_weights` | text or null | null | .npz file of arrays named like the "
     "variables, from which training starts |\n| `model.reinitialize` | a list of texts | [] | layers, such as "
-    "`9_0_dense`, that start from their own initial values all the same |\n| `model.layers` | a list of layers, "
+    "`9_0_dense`, whose initial values are drawn although the file has values for them |\n| `model.layers` | a list of layers, "
     "units and Repeats | required | see below |\n"
 )
 
 
-def documentation():
-    """All tables as Markdown: keys, plug-ins by kind, layers."""
+def documentation() -> str:
+    """Writes all tables as Markdown: keys, plug-ins by kind, layers."""
     parts = ["### Keys\n\n" + _HEAD + "".join(_rows(Recipe, ""))]
     for kind in registry.EXPORTS:
         parts.append(f"### Plug-ins: {kind}\n\n{_HEAD.replace('key', 'name.option', 1)}" + "".join(_plugins(kind)))

@@ -1,4 +1,6 @@
-"""`model.layers` of a recipe into LayerSpecs: units, repeats, settings, names."""
+"""Builds the model of a recipe: units, repeats and settings of `model.layers` become LayerSpecs with names."""
+
+from collections.abc import Callable
 
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
@@ -16,8 +18,8 @@ _FILE, _NAMES = Constraint("str", optional=True), Constraint("tuple", item=Const
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
-def build(value, path, where):
-    """The `Model` of a recipe.
+def build_model(value: dict, path: tuple, where: Callable[[tuple], str]) -> Model:
+    """Builds the `Model` of a recipe.
 
     Args:
         value: Plain value of the key `model`.
@@ -25,7 +27,7 @@ def build(value, path, where):
         where: `path -> "file:line:column"`.
 
     Raises:
-        Wrong: A layer, argument or setting cannot be.
+        Wrong: A layer, an argument or a setting is not allowed.
     """
     check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
@@ -68,7 +70,7 @@ def build(value, path, where):
     )
 
 
-def check_mapping(value, path, known):
+def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
     """Refuses what is not a mapping, and the first key that is not in `known`."""
     if not isinstance(value, dict):
         raise Wrong(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {show(value)}")
@@ -83,15 +85,15 @@ def _settings(value, path):
         return {}
     if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
         raise Wrong(path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {show(value)}")
-    for name, held in value.items():
-        parts = held if isinstance(held, list) else [held]
+    for name, setting in value.items():
+        parts = setting if isinstance(setting, list) else [setting]
         if not all(isinstance(part, _VALUES) for part in parts):
-            raise Wrong((*path, name), f"must be a value or a list of values. Received: {show(held)}")
-    return {name: tuple(held) if isinstance(held, list) else held for name, held in value.items()}
+            raise Wrong((*path, name), f"must be a value or a list of values. Received: {show(setting)}")
+    return {name: tuple(setting) if isinstance(setting, list) else setting for name, setting in value.items()}
 
 
 def _units(item, unit, path, settings, used):
-    """The layers of one item: yields (kind, args, unit, position, unit whose initial values it takes, path)."""
+    """Yields the layers of one item as (kind, args, unit, position, unit whose initial values it takes, path)."""
     if isinstance(item, dict) and list(item) == ["Repeat"]:
         yield from _copies(item["Repeat"], unit, (*path, "Repeat"), settings, used)
         return
@@ -105,7 +107,7 @@ def _units(item, unit, path, settings, used):
 
 
 def _branch(value, path):
-    """The layers of an exit."""
+    """Returns the layers of an exit."""
     if not isinstance(value, list):
         raise Wrong(path, f"must be a list of layers that ends in logits. Received: {show(value)}")
     return value
@@ -135,7 +137,7 @@ def _copies(value, unit, path, settings, used):
 
 
 def _layer(part, path, settings, used):
-    """(class name, arguments with settings resolved, path of the arguments)."""
+    """Returns class name, arguments with settings resolved, and path of the arguments."""
     if isinstance(part, str):
         kind, args = part, {}
     elif isinstance(part, dict) and len(part) == 1:
@@ -154,7 +156,7 @@ def _layer(part, path, settings, used):
 
 
 def _arguments(kind, args, path, skip=()):
-    """The arguments checked; `skip` names required ones that are given elsewhere."""
+    """Returns the checked arguments; `skip` names required ones that stand elsewhere."""
     constraints, required = layer_table.arguments(kind)
     check_mapping(args, path, tuple(constraints))
     missing = sorted(required - {*args, *skip})
@@ -162,22 +164,24 @@ def _arguments(kind, args, path, skip=()):
         raise Wrong(
             path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}", at_key=True
         )
-    return {name: convert(held, constraints[name], (*path, name)) for name, held in args.items()}
+    return {name: convert(value, constraints[name], (*path, name)) for name, value in args.items()}
 
 
 def _resolve(value, path, settings, used):
-    """The value with every `!setting` replaced."""
+    """Returns the value with every `!setting` replaced."""
     if isinstance(value, dict):
-        return {name: _resolve(held, (*path, name), settings, used) for name, held in value.items()}
+        return {name: _resolve(part, (*path, name), settings, used) for name, part in value.items()}
     if isinstance(value, list):
-        return [_resolve(held, (*path, index), settings, used) for index, held in enumerate(value)]
+        return [_resolve(part, (*path, index), settings, used) for index, part in enumerate(value)]
     if not isinstance(value, Setting):
         return value
     name, _, index = value.name.partition(".")
     if name not in settings:
         raise Wrong(path, f"unknown setting {name!r}{did_you_mean(name, settings)}", at_key=True)
     used.add(name)
-    held = settings[name]
-    if isinstance(held, tuple) != bool(index) or (index and int(index) >= len(held)):
-        raise Wrong(path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(held)}", at_key=True)
-    return held[int(index)] if index else held
+    setting = settings[name]
+    if isinstance(setting, tuple) != bool(index) or (index and int(index) >= len(setting)):
+        raise Wrong(
+            path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(setting)}", at_key=True
+        )
+    return setting[int(index)] if index else setting

@@ -10,8 +10,8 @@ class Width:
 
     size: int
 
-    def at(self, width):
-        """The size at `width`; the tolerance keeps 100 at width 0.07 at 7, which the float product exceeds."""
+    def at(self, width: float) -> int:
+        """Returns the size at `width`; the tolerance keeps 100 at width 0.07 at 7, which the float product exceeds."""
         return max(1, math.ceil(self.size * width - 1e-9))
 
 
@@ -43,7 +43,7 @@ class Model:
     """The layers, in order, and what they start from.
 
     `settings` are values that layers refer to by `!setting name`. `initial_weights` is a file of weights by variable
-    path; `reinitialize` names layers that start from their own initial values all the same. See `initial.read`.
+    path; `reinitialize` names layers whose initial values are drawn although the file has values for them. See `models.initial_weights`.
     """
 
     layers: tuple[LayerSpec, ...]
@@ -52,22 +52,22 @@ class Model:
     reinitialize: tuple[str, ...] = ()
 
     @property
-    def units(self):
+    def units(self) -> dict[str, str]:
         """`{layer: unit}` by name; a variable's path begins with the name of its layer."""
         return {spec.name: spec.unit for spec in self.layers}
 
     @property
-    def trunk(self):
+    def trunk(self) -> tuple[str, ...]:
         """The names of the trunk's units, in order."""
         return tuple(dict.fromkeys(spec.unit for spec in self.layers if spec.exit is None))
 
     @property
-    def exits(self):
+    def exits(self) -> dict[int, tuple[int, str]]:
         """The exits before the trunk's end: `{number: (units of the trunk before it, unit of the branch)}`."""
-        found, before = {}, set()
+        exits, before = {}, set()
         for spec in self.layers:
             if spec.exit is None:
                 before.add(spec.unit)
             else:
-                found[spec.exit] = (len(before), spec.unit)
-        return found
+                exits[spec.exit] = (len(before), spec.unit)
+        return exits

@@ -1,4 +1,4 @@
-"""Values of a recipe with the place each was written at, and how a refusal points there."""
+"""Values of a recipe with the position at which each was written, and refusals that point there."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ FRAME = 110
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Where something was written: `label` is file:line:column or the override; `line` is None for an override."""
 
     label: str
@@ -17,7 +17,7 @@ class Place:
     column: int = 0
 
     def frame(self):
-        """The line and a caret under the column, each on a line of its own; empty for an override."""
+        """Returns the line and below it a caret under the column; nothing for an override."""
         if self.line is None:
             return ""
         start = max(0, self.column - FRAME // 2) if len(self.line) > FRAME else 0
@@ -33,38 +33,38 @@ class Setting:
 
 @dataclass(frozen=True)
 class Node:
-    """A dict or list of Nodes, or one value; `key_place` is where the key before it stands."""
+    """A dict or list of Nodes, or one value; `key_position` is where the key before it stands."""
 
     value: object
-    place: Place
-    key_place: Place | None = None
+    position: Position
+    key_position: Position | None = None
 
 
 class Wrong(Exception):
-    """A value that cannot be: its path, what is wrong and allowed; `at_key` points to the key instead."""
+    """A value is not allowed: its path, what is wrong and what is allowed; `at_key` points to the key instead."""
 
-    def __init__(self, path, text, at_key=False):
+    def __init__(self, path: tuple, text: str, at_key: bool = False):
         super().__init__(text)
         self.path = path
         self.text = text
         self.at_key = at_key
 
 
-def dotted(path):
-    """`("model", "layers", 0)` as `model.layers[0]`."""
+def dotted(path: tuple) -> str:
+    """Writes `("model", "layers", 0)` as `model.layers[0]`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
-def refusal(place, path, text):
-    """The `BadInput` that names place and path and shows the line."""
+def refusal(position: Position, path: tuple, text: str) -> BadInput:
+    """Returns the `BadInput` that names position and path and shows the line."""
     where = f"{dotted(path)}: " if path else ""
-    return BadInput(f"{place.label}: {where}{text}{place.frame()}")
+    return BadInput(f"{position.label}: {where}{text}{position.frame()}")
 
 
-def locate(root, path, at_key=False):
-    """The place of the value at `path`, or of what stands nearest above it."""
-    place = root.place
+def locate(root: Node, path: tuple, at_key: bool = False) -> Position:
+    """Returns the position of the value at `path`, or of what stands nearest above it."""
+    position = root.position
     for index, step in enumerate(path):
         inside = isinstance(root.value, dict) and step in root.value
         inside = inside or (isinstance(root.value, list) and isinstance(step, int) and step < len(root.value))
@@ -72,12 +72,12 @@ def locate(root, path, at_key=False):
             break
         root = root.value[step]
         last = index == len(path) - 1
-        place = root.key_place if last and at_key and root.key_place else root.place
-    return place
+        position = root.key_position if last and at_key and root.key_position else root.position
+    return position
 
 
-def plain(node):
-    """The value without places."""
+def plain(node: Node) -> object:
+    """Returns the value of a tree without positions."""
     if isinstance(node.value, dict):
         return {key: plain(child) for key, child in node.value.items()}
     if isinstance(node.value, list):
@@ -85,8 +85,8 @@ def plain(node):
     return node.value
 
 
-def show(value):
-    """A value as it is written in a recipe, cut to 80 characters."""
+def show(value: object) -> str:
+    """Writes a value as in a recipe, cut to 80 characters."""
     known = {True: "true", False: "false"} if isinstance(value, bool) else {}
     if value is None:
         text = "null"

@@ -14,7 +14,7 @@ from yaml.scanner import Scanner
 
 from hetero_tf.base.constraints import LARGEST_SIZE
 from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import Node, Place, Setting, refusal, show
+from hetero_tf.recipe.nodes import Node, Position, Setting, refusal, show
 
 DEPTH = 50
 NODES = 10_000
@@ -58,7 +58,7 @@ class _Events(Reader, Scanner, Parser):
 
 
 class _Tree:
-    """The open collections, innermost last, each `[node, key or index of the child being read, key's place]`."""
+    """The open collections, innermost last, each `[node, key or index of the child being read, key's position]`."""
 
     def __init__(self, text, label, is_file):
         self.lines = text.splitlines()
@@ -68,17 +68,17 @@ class _Tree:
         self.root = None
         self.count = 0
 
-    def place(self, line, column):
-        """The `Place` of a position, counted from 0."""
+    def position(self, line, column):
+        """The `Position` of a position, counted from 0."""
         if not self.is_file:
-            return Place(self.label)
+            return Position(self.label)
         text = self.lines[line] if line < len(self.lines) else ""
-        return Place(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column)
+        return Position(f"{self.label}:{line + 1}:{column + 1}", text.replace("\t", " "), column)
 
     def refuse(self, mark, text):
         """The refusal of what stands at a mark, with the path of what is being read."""
         path = tuple(key for _, key, _ in self.open if key is not None)
-        return refusal(self.place(mark.line, mark.column), path, text)
+        return refusal(self.position(mark.line, mark.column), path, text)
 
     def take(self, event):
         """Adds one event; raises what a recipe may not hold."""
@@ -99,21 +99,21 @@ class _Tree:
         self.count += 1
         if self.count > NODES:
             raise self.refuse(event.start_mark, f"too many values; at most {NODES} are allowed")
-        place = self.place(event.start_mark.line, event.start_mark.column)
+        position = self.position(event.start_mark.line, event.start_mark.column)
         if self.open and isinstance(self.open[-1][0].value, dict) and self.open[-1][1] is None:
-            self.key(event, place)
+            self.key(event, position)
         elif isinstance(event, yaml.ScalarEvent):
-            self.add(Node(self.scalar(event), place))
+            self.add(Node(self.scalar(event), position))
         elif event.tag is not None:
             raise self.refuse(event.start_mark, f"a tag before a list or mapping; {TAGS}. Received: {event.tag[:40]}")
         elif len(self.open) == DEPTH:
             raise self.refuse(event.start_mark, TOO_DEEP)
         elif isinstance(event, yaml.MappingStartEvent):
-            self.open.append([Node({}, place), None, None])
+            self.open.append([Node({}, position), None, None])
         else:
-            self.open.append([Node([], place), 0, None])
+            self.open.append([Node([], position), 0, None])
 
-    def key(self, event, place):
+    def key(self, event, position):
         """Notes the key whose value comes next."""
         if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
             raise self.refuse(event.start_mark, "a key must be plain text without a tag")
@@ -121,19 +121,19 @@ class _Tree:
         if key == "<<":
             raise self.refuse(event.start_mark, "merge keys (<<) are not allowed; write the keys out")
         if key in inside:
-            first = inside[key].key_place.label.split(":")
+            first = inside[key].key_position.label.split(":")
             line = f" on line {first[-2]}" if self.is_file else ""
             raise self.refuse(event.start_mark, f"the key {show(key)} is given twice, first{line}")
-        self.open[-1][1:] = [key, place]
+        self.open[-1][1:] = [key, position]
 
     def add(self, node):
         """Puts a finished value into the innermost open list or mapping."""
         if not self.open:
             self.root = node
             return
-        parent, key, key_place = self.open[-1]
+        parent, key, key_position = self.open[-1]
         if isinstance(parent.value, dict):
-            parent.value[key] = Node(node.value, node.place, key_place)
+            parent.value[key] = Node(node.value, node.position, key_position)
             self.open[-1][1] = None
         else:
             parent.value.append(node)
@@ -190,7 +190,7 @@ def parse(text, label, is_file=True):
     if strange:
         before = text[: strange.start()].splitlines() or [""]
         raise refusal(
-            tree.place(len(before) - 1, len(before[-1])),
+            tree.position(len(before) - 1, len(before[-1])),
             (),
             f"unreadable character U+{ord(strange.group()):04X}; a recipe is plain text",
         )
@@ -203,5 +203,5 @@ def parse(text, label, is_file=True):
         hint = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
         raise tree.refuse(mark, f"not valid YAML: {error.problem or error.context}{hint}") from None
     if tree.root is None:
-        raise refusal(tree.place(0, 0), (), "empty; expected keys and values")
+        raise refusal(tree.position(0, 0), (), "empty; expected keys and values")
     return tree.root

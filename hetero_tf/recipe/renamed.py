@@ -67,22 +67,22 @@ def renew(node, path=()):
             notes += of_item
     else:
         return node, []
-    return Node(value, node.place, node.key_place), notes
+    return Node(value, node.position, node.key_position), notes
 
 
 def _renew_keys(children, path):
     value, notes = {}, []
     for key, child in children.items():
-        old, place = (*path, key), child.key_place or child.place
+        old, position = (*path, key), child.key_position or child.position
         pattern = _pattern(old)
         if pattern in GONE and plain(child) in (GONE[pattern][0], {"name": GONE[pattern][0]}):
-            notes.append(f"{place.label}: {dotted(old)} {GONE[pattern][1]}")
+            notes.append(f"{position.label}: {dotted(old)} {GONE[pattern][1]}")
             continue
         name = KEYS.get(pattern, key)
         if name != key:
             if name in children:
-                raise refusal(place, old, f"is now called {name}, which is given too; leave {key} out")
-            notes.append(f"{place.label}: {dotted(old)} is now called {name}")
+                raise refusal(position, old, f"is now called {name}, which is given too; leave {key} out")
+            notes.append(f"{position.label}: {dotted(old)} is now called {name}")
         value[name], of_child = renew(child, (*path, name))
         notes += of_child
     return value, notes
@@ -99,10 +99,10 @@ def _old_value(node, path):
 def _renew_value(node, path):
     old = _old_value(node, path)
     new = VALUES[_pattern(path)][old]
-    note = f"{node.place.label}: {dotted(path)}: {old} is now called {new or 'null'}"
-    return Node(new, node.place, node.key_place), [note]
+    note = f"{node.position.label}: {dotted(path)}: {old} is now called {new or 'null'}"
+    return Node(new, node.position, node.key_position), [note]
 
 
 def _pattern(path):
-    """A path with `ITEM` in place of numbers."""
+    """A path with `ITEM` in position of numbers."""
     return tuple(ITEM if isinstance(step, int) or step.isdigit() else step for step in path)

@@ -3,7 +3,7 @@
 This file is the only place where a default is written down. `recipes/README.md` is generated from it.
 """
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 
 from hetero_tf.base import metrics
 from hetero_tf.recipe.model import Model
@@ -42,8 +42,8 @@ def key(
     return field(default_factory=dict, metadata=about) if default == {} else field(default=default, metadata=about)
 
 
-def default_of(field):
-    """What a key is where a recipe leaves it out."""
+def default_of(field: Field) -> object:
+    """Returns the value of a key that a recipe leaves out."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -55,13 +55,13 @@ class Plugin:
     options: dict = field(default_factory=dict)
 
 
-def is_plugin(field):
-    """Whether a key holds a plug-in, or null where there need be none."""
+def is_plugin(field: Field) -> bool:
+    """Tells whether a key holds a plug-in, or null where there need be none."""
     return field.type in (Plugin, Plugin | None)
 
 
-def plugin_beside(cls):
-    """The field of a section for the plug-in whose options stand beside the section's keys; None: it has none."""
+def plugin_beside(cls: type) -> Field | None:
+    """Returns the field of a section for the plug-in whose options stand beside the section's keys; None: it has none."""
     return next((field for field in fields(cls) if is_plugin(field) and "doc" not in field.metadata), None)
 
 
@@ -71,14 +71,14 @@ class Data:
 
     loader: Plugin = field(metadata={"kind": "data"})
     fallback: str | None = key(
-        "embedded data set to use, loudly, where the real one can be neither found nor fetched",
+        "embedded data set that takes the place of the real one, with a warning, if that cannot be fetched",
         choices=("digits", "pydoc"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """How able the clients are: the width of each level, and which share of the clients has it."""
+    """Which levels of clients there are: the width of each, and the share of the clients that has it."""
 
     widths: dict = key("level -> width in (0, 1]: the share of channels that the level keeps", required=True)
     mix: tuple = key(
@@ -96,8 +96,8 @@ class Levels:
     entries: dict = key("level -> share of its single entries that round.mask keeps, such as 1/16; without it all", {})
     idle: tuple[str, ...] = key("levels whose clients never take part", ())
     budgets: dict = key(
-        "level -> share of what the whole model takes that its clients have, such as 1/6; or fair, "
-        "lack or surplus: FeDepth's four, for the levels of the mix in order",
+        "level -> share of the whole model's cost that its clients can afford, such as 1/6; or one of FeDepth's "
+        "scenarios fair, lack and surplus, for the levels of the mix in order",
         {},
     )
     measure: str = key(
@@ -107,17 +107,17 @@ class Levels:
     )
 
     @property
-    def names(self):
+    def names(self) -> tuple[str, ...]:
         """The levels of the mix, in its order."""
         return tuple(name for name, _ in self.mix)
 
     @property
-    def global_level(self):
+    def global_level(self) -> str:
         """The level of the global model: the first of the mix."""
         return self.mix[0][0]
 
     @property
-    def ensemble(self):
+    def ensemble(self) -> int | None:
         """How many networks the global model consists of, None where it is one without a leading axis."""
         return self.members.get(self.global_level)
 
@@ -126,23 +126,25 @@ class Levels:
 class Availability:
     """Which active clients return, and with how much of their work. Seconds are simulated: nothing is waited for."""
 
-    dropout: float = key("share of a round's clients that drop out of it and return nothing", 0.0, low=0.0, below=1.0)
+    dropout: float = key("share of a round's clients that drop out and return nothing", 0.0, low=0.0, below=1.0)
     deadline: float | None = key(
         "simulated seconds after which a round waits for nobody; null: it waits for all", above=0.0
     )
-    seconds_per_step: dict = key("level -> simulated seconds of a local step of all that a client trains", {})
+    seconds_per_step: dict = key(
+        "level -> simulated seconds of a local step that trains the client's whole sub-model", {}
+    )
     spread: float = key(
         "standard deviation of the logarithm of a client's pace, drawn anew each round", 0.0, low=0.0, high=10.0
     )
     late: str = key(
-        "what a client returns that is not done at the deadline: drop, nothing; partial, the steps that it "
-        "has done, of several stages in sequence whole ones",
+        "what a client returns that misses the deadline: drop, nothing; partial, the steps it has done, but only "
+        "whole stages where several follow each other",
         "drop",
         choices=("drop", "partial"),
     )
 
     @property
-    def is_limited(self):
+    def is_limited(self) -> bool:
         """Whether a round is any other than one in which everyone returns at once."""
         return self.dropout > 0 or bool(self.seconds_per_step)
 
@@ -152,12 +154,12 @@ class Round:
     """What happens between two versions of the global model."""
 
     clients: int = key("active clients of a round", required=True, low=1, high=10_000_000)
-    submodel: Plugin = key("which coordinates a sub-model keeps", Plugin("prefix"), kind="submodels")
+    submodel: Plugin = key("which channels of the global model a sub-model keeps", Plugin("prefix"), kind="submodels")
     mask: Plugin | None = key(
         "which single entries of its sub-model a client trains, as many as levels.entries says; null: all", kind="masks"
     )
     weighting: str = key(
-        "what a client counts in the merge: one, or the number of its examples",
+        "weight of a client in the merge: uniform, one; samples, the number of its examples",
         "uniform",
         choices=("uniform", "samples"),
     )
@@ -167,7 +169,7 @@ class Round:
         choices=("left_out", "counted"),
     )
     label_rows: str = key(
-        "which rows of label axes are merged: own, those of the labels that a client has; all",
+        "which rows of label axes a client is merged in: own, those of the labels that it has; all",
         "own",
         choices=("own", "all"),
     )
@@ -176,7 +178,11 @@ class Round:
     )
     server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
     non_finite_share: float = key(
-        "share of non-finite clients from which a round is repeated once, then the run stops", 0.5, above=0.0, high=1.0
+        "share of clients with NaN or infinite results from which a round is repeated with another cohort; if that fails "
+        "too, the run stops",
+        0.5,
+        above=0.0,
+        high=1.0,
     )
 
 
@@ -184,21 +190,21 @@ class Round:
 class Client:
     """Local training of one client."""
 
-    epochs: int = key("passes over the client's own examples", 1, low=1, high=1_000_000)
+    epochs: int = key("passes over the client's examples in a round", 1, low=1, high=1_000_000)
     batch_size: int = key("examples of a step (rows of tokens for text)", required=True, low=1, high=1_000_000)
-    stages: Plugin = key("how the steps go through the sub-model", Plugin("joint"), kind="stages")
-    loss: Plugin = key("objective of the local steps", Plugin("masked_cross_entropy"), kind="losses")
+    stages: Plugin = key("which units each local step runs and trains", Plugin("joint"), kind="stages")
+    loss: Plugin = key("loss of the local steps", Plugin("masked_cross_entropy"), kind="losses")
     coupling: Plugin = key(
         "how the losses of several outputs (exits, widths, peers) become one", Plugin("sum"), kind="couplings"
     )
     correction: Plugin | None = key(
-        "term that is added to the local gradients, such as FedProx's; null: none", kind="corrections"
+        "term added to the local gradients (FedProx, FedDyn, SCAFFOLD); null: none", kind="corrections"
     )
     update: Plugin | None = key(
         "what becomes of a client's trained values before they are merged; null: nothing", kind="updates"
     )
     label_cut: bool = key(
-        "cut the label axis to the client's own labels where the loss allows it; "
+        "whether a client computes only the logits of its labels, where the loss allows it; "
         "changes the cost, not the result; without effect where round.label_rows is all, units are "
         "personal, there is a mask, a correction or an update, or the coupling reads logits",
         True,
@@ -221,11 +227,12 @@ class Evaluate:
     every: int = key("rounds between two evaluations; the last round is always evaluated", 1, low=1)
     batch_size: int = key("examples of a test batch (rows of tokens for text)", 50, low=1, high=1_000_000)
     statistics: str = key(
-        "static batch normalisation query: pooled over the training set (authors' code) or client by client (paper)",
+        "how the statistics of static batch normalisation are measured: pooled, over the training set (authors' code); "
+        "clients, client by client (paper)",
         "pooled",
         choices=("pooled", "clients"),
     )
-    statistics_batch: int = key("examples of a batch of that query", 10, low=2, high=1_000_000)
+    statistics_batch: int = key("examples of a batch of that measurement", 10, low=2, high=1_000_000)
     exits: str = key(
         "prediction of a model with several exits: the last one's, or the mean of all logits",
         "last",
@@ -252,12 +259,12 @@ class Recipe:
     input: Plugin = key("how examples become batches", required=True, kind="inputs")
     partition: Plugin = key("how examples are split over clients", required=True, kind="partitions")
     model: Model = key("the layers", required=True)
-    levels: Levels = key("how able the clients are", required=True)
+    levels: Levels = key("which levels of clients there are", required=True)
     availability: Availability = key("which active clients return, and with how much of their work", Availability())
     round: Round = key("what happens between two versions of the global model", required=True)
     client: Client = key("local training of one client", required=True)
     optimizer: Optimizer = key("the local steps", required=True)
-    schedule: Plugin = key("learning rate over the rounds", Plugin("constant"), kind="schedules")
+    schedule: Plugin = key("factor of the learning rate over the rounds", Plugin("constant"), kind="schedules")
     rounds: int = key("rounds of the run", required=True, low=1)
     evaluate: Evaluate = key("when and how the global model is measured", Evaluate())
     checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
@@ -279,6 +286,6 @@ class Recipe:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def float_type(self):
+    def float_type(self) -> str:
         """Float type of weights, optimiser, loss, merge and evaluation."""
         return "float32" if self.precision == "mixed_bfloat16" else self.precision

@@ -1,14 +1,19 @@
-"""A walk over the layers without TensorFlow: does the model fit together at every level?
+"""Checks without TensorFlow that the layers of a model fit together at every level.
 
 Only what can be known without the data is followed: whether a value is a map, a row of tokens or a vector, and how many
 channels it has.
 """
 
+from collections.abc import Callable
+
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.model import Classes, Width
+from hetero_tf.recipe.model import Classes, LayerSpec, Width
 from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Recipe
 
+# A number of channels; None where the recipe does not know it.
+Size = int | Width | Classes | None
 # Arguments that set the number of output channels, in the order in which they are looked for.
 _CHANNELS = ("filters", "units", "width")
 # Layers behind which a value has another form, and those of ours whose arguments do not tell what they need.
@@ -24,7 +29,7 @@ _GROUPS = 4
 MOST_WEIGHTS = 2**31
 
 
-def check(recipe, paths):
+def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
     """Raises `Wrong` where a layer cannot follow the one before it.
 
     Args:
@@ -64,7 +69,7 @@ def check(recipe, paths):
 
 
 def _ended(trunk, last, channels, form, paths):
-    """What the trunk leaves, once a branch behind it has ended; refuses one that does not end in logits."""
+    """Returns what the trunk leaves behind a branch that has ended; refuses one that does not end in logits."""
     if not isinstance(channels, Classes):
         raise Wrong(
             paths(last),
@@ -86,7 +91,7 @@ def _logits(what, last, form, paths):
 
 
 def _form(spec, path, form):
-    """The form behind a layer of a model for images; refuses a layer that cannot take the form before it."""
+    """Returns the form behind a layer of a model for images; refuses a layer that cannot take the form before it."""
     if needs_map(spec.kind) and form != "map":
         raise Wrong(
             path,
@@ -102,25 +107,25 @@ def _form(spec, path, form):
     return _GIVES.get(spec.kind, form)
 
 
-def needs_map(kind):
-    """Whether a layer takes (batch, rows, columns, channels): the 2D layers, ours with `filters`, and a few more."""
+def needs_map(kind: str) -> bool:
+    """Tells whether a layer takes (batch, rows, columns, channels): the 2D layers, ours with `filters`, and few others."""
     return kind.endswith("2D") or kind in _OF_MAPS or "filters" in layer_table.arguments(kind)[0]
 
 
-def needs_tokens(kind):
-    """Whether a layer takes (batch, positions, channels): ours with `heads`, and the read-out of the class token."""
+def needs_tokens(kind: str) -> bool:
+    """Tells whether a layer takes (batch, positions, channels): ours with `heads`, and the read-out of the class token."""
     return kind in _OF_TOKENS or "heads" in layer_table.arguments(kind)[0]
 
 
-def output_channels(spec, channels):
-    """The channels behind a layer (int, `Width` or `Classes`; None where unknown), given those before it."""
+def output_channels(spec: LayerSpec, channels: Size) -> Size:
+    """Returns the channels behind a layer, for those before it."""
     if spec.kind == "Flatten":
         return None
     return next((spec.args[name] for name in _CHANNELS if name in spec.args), channels)
 
 
-def size_at(size, width):
-    """A size at one width; None for what the recipe does not know."""
+def size_at(size: Size, width: float) -> int | None:
+    """Returns a size at one width; None for what the recipe does not know."""
     if isinstance(size, Width):
         return size.at(width)
     return None if size is None or isinstance(size, Classes) else size

@@ -1,4 +1,4 @@
-"""A Recipe as YAML text with every default written out, and the difference of two such texts."""
+"""Writes a Recipe as YAML text with every default, and names the keys in which two such texts differ."""
 
 import dataclasses
 import re
@@ -13,8 +13,8 @@ from hetero_tf.recipe.schema import Plugin, Recipe, plugin_beside
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
-def resolved(recipe, model):
-    """The text that `loads` reads back to an equal recipe.
+def resolved(recipe: Recipe, model: dict) -> str:
+    """Writes the text that `loads` reads back to an equal recipe.
 
     Args:
         recipe: The `Recipe`.
@@ -23,20 +23,20 @@ def resolved(recipe, model):
     lines = []
     for name in keys(Recipe):
         if name == "model":
-            given = {
+            keys_of_model = {
                 "settings": model.get("settings") or {},
                 "initial_weights": recipe.model.initial_weights,
                 "reinitialize": recipe.model.reinitialize,
             }
-            lines += ["model:", *(f"  {key}: {_flow(held)}" for key, held in given.items()), "  layers:"]
+            lines += ["model:", *(f"  {key}: {_flow(value)}" for key, value in keys_of_model.items()), "  layers:"]
             lines += [f"    - {_flow(item)}" for item in model["layers"]]
         else:
             lines.append(f"{name}: {_flow(_plain_value(getattr(recipe, name)))}")
     return "\n".join(lines) + "\n"
 
 
-def differences(old, new):
-    """The keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" where one lacks it."""
+def differences(old: str, new: str) -> list[str]:
+    """Names the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" where one lacks it."""
     before, after = (dict(_leaves(plain(parse(text, "recipe")), "")) for text in (old, new))
     changed = [
         name
@@ -56,17 +56,17 @@ def _shown(values, name):
 
 def _leaves(value, path):
     if isinstance(value, dict) and value:
-        for name, held in value.items():
-            yield from _leaves(held, f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and any(isinstance(held, (dict, list)) for held in value):
-        for index, held in enumerate(value):
-            yield from _leaves(held, f"{path}[{index}]")
+        for name, child in value.items():
+            yield from _leaves(child, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and any(isinstance(child, (dict, list)) for child in value):
+        for index, child in enumerate(value):
+            yield from _leaves(child, f"{path}[{index}]")
     else:
         yield path, value
 
 
 def _plain_value(value):
-    """A schema value as dicts, lists and single values."""
+    """Returns a value of the schema as dicts, lists and single values."""
     if isinstance(value, Plugin):
         return {"name": value.name, **value.options}
     if dataclasses.is_dataclass(value):
@@ -81,18 +81,18 @@ def _plain_key(name, value):
 
 
 def _flow(value):
-    """A value in YAML's flow style, on one line."""
+    """Writes a value in YAML's flow style, on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_text(name)}: {_flow(held)}" for name, held in value.items()) + "}"
+        return "{" + ", ".join(f"{_text(name)}: {_flow(child)}" for name, child in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_flow(held) for held in value) + "]"
+        return "[" + ", ".join(_flow(child) for child in value) + "]"
     if isinstance(value, float):
         return _number(value)
     return _text(value) if isinstance(value, str) else show(value)
 
 
 def _number(value):
-    """A float that every YAML reader takes for one: 1e-05 is text to many, 1.0e-05 is not."""
+    """Writes a float that every YAML reader takes for one: 1e-05 is text to many, 1.0e-05 is not."""
     text = repr(value)
     return text if "." in text or "e" not in text else text.replace("e", ".0e")
 

@@ -1,14 +1,18 @@
-"""Rules of the keys by which one method differs from another: depths, members, budgets, stages, availability."""
+"""Rules of the keys by which methods differ: depths, members, budgets, masks, stages, availability."""
+
+from collections.abc import Callable
 
 from hetero_tf.base.errors import did_you_mean
+from hetero_tf.recipe.model import LayerSpec
 from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Recipe
 
 # Between a stem and a head there must be something to divide.
 FEWEST_UNITS = 3
 
 
-def check(recipe, paths):
-    """Raises `Wrong` for the first rule that does not hold; `paths` gives the path of a LayerSpec."""
+def check_methods(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
+    """Raises `Wrong` for the first rule that a recipe breaks; `paths` gives the path of a LayerSpec."""
     for section, key in (
         ("levels", "depths"),
         ("levels", "members"),
@@ -30,8 +34,8 @@ def check(recipe, paths):
     _nested(recipe, paths)
 
 
-def _known(given, widths, path):
-    for name in given:
+def _known(by_level, widths, path):
+    for name in by_level:
         if name not in widths:
             raise Wrong((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
 
@@ -115,18 +119,18 @@ def _members(levels):
 
 
 def _availability(recipe):
-    given, path = recipe.availability, ("availability", "seconds_per_step")
-    if given.deadline is not None and not given.seconds_per_step:
+    availability, path = recipe.availability, ("availability", "seconds_per_step")
+    if availability.deadline is not None and not availability.seconds_per_step:
         raise Wrong(
             ("availability", "deadline"),
             "nobody can be late without seconds; give availability.seconds_per_step, such as {a: 0.1, e: 0.02}",
         )
-    for name in recipe.levels.names if given.seconds_per_step else ():
-        if name not in given.seconds_per_step:
+    for name in recipe.levels.names if availability.seconds_per_step else ():
+        if name not in availability.seconds_per_step:
             raise Wrong(
                 path,
                 f"level {name!r} is missing; every level of the mix needs its seconds. "
-                f"Received: {show(given.seconds_per_step)}",
+                f"Received: {show(availability.seconds_per_step)}",
             )
 
 

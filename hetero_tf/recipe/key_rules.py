@@ -1,26 +1,30 @@
-"""What single keys cannot show: rules between two or more keys of a recipe."""
+"""Rules between two or more keys of a recipe."""
+
+from collections.abc import Callable
 
 from hetero_tf.base import metrics
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe import methods, shapes
-from hetero_tf.recipe.model import Classes
+from hetero_tf.recipe.method_rules import check_methods
+from hetero_tf.recipe.model import Classes, LayerSpec
 from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.shapes import check_shapes
 
 
-def check(recipe, paths):
-    """Raises `Wrong` for the first rule that does not hold; `paths` gives the path of a LayerSpec."""
+def check_keys(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
+    """Raises `Wrong` for the first rule that a recipe breaks; `paths` gives the path of a LayerSpec."""
     _levels(recipe.levels)
-    methods.check(recipe, paths)
+    check_methods(recipe, paths)
     _clients(recipe)
     _input(recipe.input)
     _text(recipe, paths)
     _schedule(recipe.schedule)
     _metric(recipe)
-    if not any(isinstance(held, Classes) for spec in recipe.model.layers for held in spec.args.values()):
+    if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
         raise Wrong(
             ("model", "layers"), "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
         )
-    shapes.check(recipe, paths)
+    check_shapes(recipe, paths)
 
 
 def _levels(levels):
