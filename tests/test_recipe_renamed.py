@@ -13,6 +13,14 @@ REPEAT = BASE.replace("    - GlobalAverage", f"    - {COPIES}}}\n    - GlobalAve
 
 # path of the table, base, piece, old spelling, new spelling, note
 ROWS = [
+    (
+        ("client", "correction"),
+        BASE,
+        "batch_size: 10",
+        ", correction: none",
+        ", correction: null",
+        "17:45: client.correction: none is now called null",
+    ),
     (("engine",), BASE, EXIT, "engine: slots", "engine: sequential", "21:9: engine: slots is now called sequential"),
     (("engine",), BASE, EXIT, "engine: cohort", "engine: stacked", "21:9: engine: cohort is now called stacked"),
     (
@@ -87,6 +95,8 @@ def test_every_row_of_the_table_is_shown():
 
 
 OVERRIDES = [
+    ("client.correction={name: none}", "client.correction=null", "client.correction: none is now called null"),
+    ("client.correction.name=none", "client.correction=null", "client.correction: none is now called null"),
     ("engine=cohort", "engine=stacked", "engine: cohort is now called stacked"),
     ("levels.assignment=fix", "levels.assignment=fixed", "levels.assignment: fix is now called fixed"),
     ("levels.measure=flops", "levels.measure=multiply_adds", "levels.measure: flops is now called multiply_adds"),
@@ -107,8 +117,9 @@ OVERRIDES = [
 
 @pytest.mark.parametrize("old, new, note", OVERRIDES, ids=[row[0] for row in OVERRIDES])
 def test_an_old_spelling_in_an_override(old, new, note):
-    found, wanted = (recipe.loads(REPEAT, overrides=[override]) for override in (old, new))
-    assert found.source == wanted.source != recipe.loads(REPEAT).source
+    text = REPEAT.replace("batch_size: 10", "batch_size: 10, correction: {name: proximal, mu: 0.1}")
+    found, wanted = (recipe.loads(text, overrides=[override]) for override in (old, new))
+    assert found.source == wanted.source != recipe.loads(text).source
     assert found.notes == (f"--set {old}: {note}",) and wanted.notes == ()
 
 

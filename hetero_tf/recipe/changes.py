@@ -131,7 +131,7 @@ def _put(node, steps, path, new, keep):
 
 
 def _over(old, new, path):
-    """`new` in the position of `old`; a section keeps the keys that `new` does not give, but for another plug-in or model."""
+    """Puts `new` over `old`; a section keeps the keys that `new` lacks, but for another plug-in or other layers."""
     after, before = new.value, _opened(old, None, path)
     if path not in SECTIONS or not isinstance(after, dict) or not isinstance(before, dict):
         return new

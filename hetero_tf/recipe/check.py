@@ -109,7 +109,8 @@ def plugin(kind: str, value: object, path: tuple, default=dataclasses.MISSING, c
             f"must be a name or {{name: ..., options}}; known: {', '.join(registry.names(kind))}. "
             f"Received: {show(value)}",
         )
-    name = value["name"] if "name" in value else default.name
+    value = value if "name" in value else {"name": default.name, **value}
+    name = value["name"]
     if name not in registry.names(kind):
         raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
     options = registry.options(kind, name)

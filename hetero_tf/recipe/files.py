@@ -23,8 +23,8 @@ class Source:
 
 def shipped() -> dict[str, Path]:
     """Returns the recipes that come with the program: `{"mnist": file, "tiny/mnist": file, ...}`."""
-    folder = next((folder for folder in SHIPPED if folder.is_dir()), None)
-    files = sorted(folder.rglob("*.yaml")) if folder else []
+    folder = next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0])
+    files = sorted(folder.rglob("*.yaml"))
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 

@@ -57,7 +57,8 @@ def _clients(recipe):
         if any(not isinstance(share, int) for _, share in recipe.levels.mix):
             raise Wrong(
                 ("levels", "mix"),
-                f"shares must be whole numbers where the assignment is fixed. Received: {show(dict(recipe.levels.mix))}",
+                "shares must be whole numbers where the assignment is fixed. "
+                f"Received: {show(dict(recipe.levels.mix))}",
             )
         if total > clients:
             raise Wrong(

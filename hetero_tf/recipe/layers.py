@@ -33,7 +33,9 @@ def build_model(value: dict, path: tuple, where: Callable[[tuple], str]) -> Mode
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
-    specs, used, exits = [], set(), 0
+    specs: list[LayerSpec] = []
+    used: set[str] = set()
+    exits = 0
     for index, item in enumerate(value["layers"]):
         here, number = (*path, "layers", index), None
         if isinstance(item, dict) and list(item) == ["Exit"]:

@@ -43,7 +43,7 @@ class Model:
     """The layers, in order, and what they start from.
 
     `settings` are values that layers refer to by `!setting name`. `initial_weights` is a file of weights by variable
-    path; `reinitialize` names layers whose initial values are drawn although the file has values for them. See `models.initial_weights`.
+    path; `reinitialize` names layers that draw new initial values instead. See `models.initial_weights`.
     """
 
     layers: tuple[LayerSpec, ...]

@@ -1,6 +1,7 @@
 """Values of a recipe with the position at which each was written, and refusals that point there."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.model import Classes, Width
@@ -35,7 +36,7 @@ class Setting:
 class Node:
     """A dict or list of Nodes, or one value; `key_position` is where the key before it stands."""
 
-    value: object
+    value: Any
     position: Position
     key_position: Position | None = None
 
@@ -76,7 +77,7 @@ def locate(root: Node, path: tuple, at_key: bool = False) -> Position:
     return position
 
 
-def plain(node: Node) -> object:
+def plain(node: Node) -> Any:
     """Returns the value of a tree without positions."""
     if isinstance(node.value, dict):
         return {key: plain(child) for key, child in node.value.items()}
@@ -85,7 +86,7 @@ def plain(node: Node) -> object:
     return node.value
 
 
-def show(value: object) -> str:
+def show(value: Any) -> str:
     """Writes a value as in a recipe, cut to 80 characters."""
     known = {True: "true", False: "false"} if isinstance(value, bool) else {}
     if value is None:

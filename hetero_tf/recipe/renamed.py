@@ -104,5 +104,5 @@ def _renew_value(node, path):
 
 
 def _pattern(path):
-    """A path with `ITEM` in position of numbers."""
+    """A path with `ITEM` in place of numbers."""
     return tuple(ITEM if isinstance(step, int) or step.isdigit() else step for step in path)

@@ -61,7 +61,7 @@ def is_plugin(field: Field) -> bool:
 
 
 def plugin_beside(cls: type) -> Field | None:
-    """Returns the field of a section for the plug-in whose options stand beside the section's keys; None: it has none."""
+    """Returns the field of a section for the plug-in whose options stand beside its keys; None: it has none."""
     return next((field for field in fields(cls) if is_plugin(field) and "doc" not in field.metadata), None)
 
 
@@ -178,8 +178,8 @@ class Round:
     )
     server: Plugin = key("how the merged weights change the global ones", Plugin("replace"), kind="servers")
     non_finite_share: float = key(
-        "share of clients with NaN or infinite results from which a round is repeated with another cohort; if that fails "
-        "too, the run stops",
+        "share of clients with NaN or infinite results from which a round is repeated with another cohort; if that "
+        "fails too, the run stops",
         0.5,
         above=0.0,
         high=1.0,

@@ -39,8 +39,10 @@ def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
     specs = recipe.model.layers
     text = recipe.input.name == "masked_text"
     _ends(specs, paths, text)
-    channels, form = None, "map" if recipe.input.name == "images" else None
-    trunk, exit, previous = (channels, form), None, None
+    channels: Size = None
+    form = "map" if recipe.input.name == "images" else None
+    trunk: tuple[Size, str | None] = (channels, form)
+    exit, previous = None, None
     for spec in specs:
         path = paths(spec)
         if spec.exit != exit:
@@ -55,7 +57,8 @@ def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
             )
         _groups(spec, path, channels, recipe.levels)
         previous, form = spec, form and _form(spec, path, form)
-        inputs, channels = channels, output_channels(spec, channels)
+        inputs: Size = channels
+        channels = output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
         if weights > MOST_WEIGHTS and inputs is not channels:
             raise Wrong(
@@ -108,12 +111,12 @@ def _form(spec, path, form):
 
 
 def needs_map(kind: str) -> bool:
-    """Tells whether a layer takes (batch, rows, columns, channels): the 2D layers, ours with `filters`, and few others."""
+    """Tells whether a layer takes (batch, rows, columns, channels): 2D layers, ours with `filters`, few others."""
     return kind.endswith("2D") or kind in _OF_MAPS or "filters" in layer_table.arguments(kind)[0]
 
 
 def needs_tokens(kind: str) -> bool:
-    """Tells whether a layer takes (batch, positions, channels): ours with `heads`, and the read-out of the class token."""
+    """Tells whether a layer takes (batch, positions, channels): ours with `heads`, and that of the class token."""
     return kind in _OF_TOKENS or "heads" in layer_table.arguments(kind)[0]
 
 
