@@ -19,7 +19,7 @@ ROWS = [
         "batch_size: 10",
         ", correction: none",
         ", correction: null",
-        "17:45: client.correction: none is now called null",
+        "17:49: client.correction: none is now called null",
     ),
     (("engine",), BASE, EXIT, "engine: slots", "engine: sequential", "21:9: engine: slots is now called sequential"),
     (("engine",), BASE, EXIT, "engine: cohort", "engine: stacked", "21:9: engine: cohort is now called stacked"),

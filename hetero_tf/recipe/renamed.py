@@ -89,17 +89,18 @@ def _renew_keys(children, path):
 
 
 def _old_value(node, path):
-    """The value of a node, or the name of a plug-in without options, if it is an old spelling; else None."""
+    """The value of a node, or the name of its plug-in, if it is an old spelling; else None."""
     names = VALUES.get(_pattern(path), ())
     value = plain(node) if names else None
-    value = value["name"] if isinstance(value, dict) and list(value) == ["name"] else value
+    value = value.get("name") if isinstance(value, dict) else value
     return value if isinstance(value, str) and value in names else None
 
 
 def _renew_value(node, path):
     old = _old_value(node, path)
     new = VALUES[_pattern(path)][old]
-    note = f"{node.position.label}: {dotted(path)}: {old} is now called {new or 'null'}"
+    said = node.value["name"] if isinstance(node.value, dict) else node
+    note = f"{said.position.label}: {dotted(path)}: {old} is now called {new or 'null'}"
     return Node(new, node.position, node.key_position), [note]
 
 
