@@ -169,7 +169,7 @@ def _compare_client(replay, trainer, state, round_plan, slot, place, gaps):
     gaps.note("loss", losses, replay.file.arrays[f"{place}/loss"])
     gaps.note("client", trained.values, replay.weights(f"{place}/after"))
     if trained.memory is not None:
-        gaps.note("memory", trained.memory, replay.weights(f"{place}/dual_after"))
+        gaps.note("memory", trained.memory, replay.weights(f"{place}/dual_after"), some=True)
 
 
 def _pull(replay, state, client, values):
@@ -203,9 +203,9 @@ def _compare_merge(replay, number, before, after, gaps):
     }
     free = {path: value for path, value in before.weights.items() if path not in held}
     if free:
-        gaps.note("kept", after.weights, free)
+        gaps.note("kept", after.weights, free, some=True)
     for slot in after.server.values():
-        gaps.note("server", slot, replay.weights(f"f64/round{number}/h"))
+        gaps.note("server", slot, replay.weights(f"f64/round{number}/h"), some=True)
 
 
 def compare_predictions(replay, state, gaps):
@@ -220,6 +220,8 @@ def compare_predictions(replay, state, gaps):
     gaps.note("exit logits", np.mean(exits.argmax(-1) == labels, -1), file.result("eval/exits/accuracy"))
     for level in process.recipe.levels.names:
         depth = process.recipe.levels.depths[level]
+        if depth not in predicted_depths(replay.meta):
+            continue
         logits = process.model(state, level)(images, training=False)
         loss = tf.reduce_mean(softmax_cross_entropy(logits, tf.constant(labels)))
         place = "eval/ensemble" if depth == replay.deepest else f"eval/depth{depth}"
@@ -234,4 +236,18 @@ def replay(path):
     given, gaps = Replay(path), Gaps()
     state = compare_rounds(given, gaps)
     compare_predictions(given, state, gaps)
-    return gaps.told()
+    return gaps.told(given.file, stages(given.meta))
+
+
+def predicted_depths(meta):
+    """The depths whose prediction a file has: those of its clients, and the deepest."""
+    return {*meta["depth"], len(meta["widths"])}
+
+
+def stages(meta):
+    """The stages that a file must show: memory and server of FedDyn, and what rounds without the deepest depth keep."""
+    found = {"exits", "loss", "client", "merge", "exit logits", "prediction"}
+    if meta["fit"]["feddyn"]:
+        found |= {"memory", "server"}
+    reached = [max(meta["depth"][client] for client in part["users"]) for part in meta["rounds"]]
+    return found | ({"kept"} if min(reached) < len(meta["widths"]) else set())

@@ -38,7 +38,17 @@ def replay(path):
             _compare_round(stacked, state, number, found, after, gaps)
         state = state_of(sequential.process, after, number + 1)
     _compare_predictions(sequential, state, gaps)
-    return gaps.told(("frozen",), TOLERANCE)
+    return gaps.told(file, _stages(sequential), ("frozen",), TOLERANCE)
+
+
+def _stages(replay):
+    """The stages that a file must show: with peers only the merge, with exits those that the public code weighs."""
+    meta, found = replay.file.meta, {"loss", "client", "frozen", "logits"}
+    if any(replay.kept_stages(number, client) for number, own in enumerate(meta["users_per_round"]) for client in own):
+        found |= {"stage"}
+    if meta["variant"] == "mkd":
+        return found | {"merge"} | ({"peer"} if any(map(replay.has_peer, meta["users_per_round"][0])) else set())
+    return found | {"round"} | ({"weighed exits"} if meta["variant"] == "heads" else set())
 
 
 class Replay:
@@ -82,6 +92,33 @@ class Replay:
     def level(self, client):
         """The level of a client: its budget group."""
         return LEVELS[self.file.meta["budget_group"][client]]
+
+    def has_peer(self, client):
+        """Whether a client trains a peer too: those of the largest budget, where the file is about peers."""
+        return self.file.meta["variant"] == "mkd" and self.level(client) == LEVELS[3]
+
+    def kept_stages(self, number, client):
+        """How many stages the file tells apart of a client: of the first with five or more all but the last."""
+        meta = self.file.meta
+        counts = {
+            one: len(meta["stages_by_group"][str(meta["budget_group"][one])]) for one in meta["users_per_round"][number]
+        }
+        least = meta.get("stages_told_from", 5)
+        first = next((one for one, count in counts.items() if count >= least), None)
+        return counts[client] - 1 if client == first else 0
+
+    def untrained(self, client):
+        """Paths of the values that a client trains in none of its stages; running statistics are none of them."""
+        group, exits = str(self.file.meta["budget_group"][client]), self.file.meta["variant"] == "heads"
+        stages = self.file.meta["stages_by_group"][group]
+        moving = {f"layer{unit}" for units in stages for unit in units} | {"first", "first_norm", "bn9", "linear"}
+        if exits:
+            moving |= {f"{head}{units[-1]}" for units in stages for head in ("linear", "pre_linear")}
+        return {
+            path
+            for name, path in self.paths.items()
+            if name.partition(".")[0] not in moving and not path.rpartition("/")[2].startswith("moving_")
+        }
 
     def counted(self, clients):
         """`{client: what it counts in the merge}`."""
@@ -203,13 +240,16 @@ def _compare_clients(replay, state, number, gaps):
     returned = {}
     for client in replay.file.meta["users_per_round"][number]:
         place = f"round{number}/client{client}"
-        if f"f64/{place}/aux_loss" in replay.file:
+        if replay.has_peer(client):
             returned[client] = _compare_peers(replay, state, number, client, gaps)
             continue
         found = replay.trainer(state, plan([replay.entry(number, client)]), 0)
         gaps.note("loss", found.losses, replay.file.result(f"{place}/loss"))
         gaps.note("client", found.values, replay.weights(f"f64/{place}/after"))
-        gaps.note_same("frozen", found.values, state.weights, replay.weights(f"f64/{place}/after"))
+        frozen = {path: state.weights[path] for path in replay.untrained(client)}
+        for path, value in frozen.items():
+            gaps.note("frozen", found.values[path], value)
+        gaps.setdefault("frozen", 0.0)
         _compare_stages(replay, state, number, client, gaps)
         returned[client] = found.values
     return returned
@@ -217,14 +257,14 @@ def _compare_clients(replay, state, number, gaps):
 
 def _compare_stages(replay, state, number, client, gaps):
     """What each stage but the last leaves, where the file has it; what it does not train keeps its bits."""
-    stage, before = 1, {path: value.numpy() for path, value in state.weights.items()}
-    while any(name.startswith(f"f64/round{number}/client{client}/after_stage{stage}/") for name in replay.file.arrays):
+    before = {path: value.numpy() for path, value in state.weights.items()}
+    for stage in range(1, replay.kept_stages(number, client) + 1):
         found = replay.trainer(state, plan([replay.entry(number, client, stage)]), 0).values
         changed = replay.weights(f"f64/round{number}/client{client}/after_stage{stage}")
-        gaps.note("stage", found, changed)
+        gaps.note("stage", found, changed, some=True)
         for path in found.keys() - changed.keys():
             gaps.note("frozen", found[path], before[path])
-        stage, before = stage + 1, found
+        before = found
 
 
 def _compare_peers(replay, state, number, client, gaps):
@@ -249,7 +289,8 @@ def _compare_round(replay, state, number, returned, after, gaps):
     """The whole round; values of exits, which the public code weighs by groups without dividing, by a plain sum."""
     found = merged(replay.process, state, plan([replay.entry(number, client) for client in returned])).weights
     factors = replay.exit_factors()
-    gaps.note("round", found, {path: value for path, value in after.items() if path not in factors})
+    plain = {path: value for path, value in after.items() if path not in factors}
+    gaps.note("round", {path: value for path, value in found.items() if path not in factors}, plain)
     counted = replay.counted(returned)
     for path, own in factors.items():
         weighed = sum(

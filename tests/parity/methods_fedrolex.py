@@ -1,6 +1,7 @@
 """Replays FedRolex: windows that roll, or coordinates that the file gives for each convolution, client and round."""
 
 import dataclasses
+import math
 
 import methods_common as common
 import methods_files as files
@@ -46,7 +47,7 @@ def replay(path):
             _compare_prediction(file, process, _compare_rounds(file, process, paths, work, gaps), gaps)
         else:
             _compare_clients(file, process, paths, work, gaps)
-    return gaps.told()
+    return gaps.told(file, {"loss", "norm", "client", "round", "kept", "global", "local"})
 
 
 def _process(file, dataset, engine, label_cut):
@@ -87,9 +88,31 @@ def _compare_rounds(file, process, paths, work, gaps):
         state = common.merged(process, old, _plan(file, process, work[number]))
         expected = file.weights(f"f64/round{number}/global_after", paths, shapes)
         gaps.note("round", state.weights, expected)
-        gaps.note_same("kept", state.weights, old.weights, expected, before)
+        covered = _covered(file, paths, shapes, number)
+        gaps.note_kept("kept", state.weights, old.weights, covered)
+        gaps.note_kept("kept", expected, before, covered)
         before = expected
     return state
+
+
+def _covered(file, paths, shapes, number):
+    """`{path: mask of the entries that a client of a round covers}`, by the windows of its level and its labels."""
+    cohort, windows = file.meta["rounds"][number], _windows(paths)
+    found = {path: np.zeros(shape, bool) for path, shape in shapes.items()}
+    for client in cohort["users"]:
+        rate = file.meta["level_rate"][file.meta["levels"][client]]
+        for name, path in paths.items():
+            index = [np.arange(size) for size in shapes[path]]
+            for axis, conv in enumerate(windows[path]):
+                if conv is not None:
+                    kept = np.arange(math.ceil(rate * shapes[path][axis]))
+                    rolled = (kept - cohort["t"]) % shapes[path][axis]
+                    stored = f"round{number}/client{client}/index/{conv}"
+                    index[axis] = file.input(stored) if file.meta["algo"] == "random" else rolled
+            if name.startswith("linear"):
+                index[-1] = np.asarray(file.meta["label_split"][client])
+            found[path][np.ix_(*index)] = True
+    return found
 
 
 def _compare_prediction(file, process, state, gaps):

@@ -1,6 +1,7 @@
 """Reads the methods' vector files into Keras layouts, and notes how far results are from them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,31 @@ LEAVES = {
 }
 
 
+# Results that no replay compares: counters of batches, and what follows from results that are compared.
+DERIVED = re.compile(r"num_batches_tracked$|/reported_loss(_acc)?$|/loss_acc$|/as_published/")
+
+
+class Arrays(dict):
+    """Arrays by name, which remember who was read."""
+
+    def __init__(self, given):
+        super().__init__(given)
+        self.read = set()
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        if name not in self:
+            raise SystemExit(f"the file lacks {name}")
+        return super().__getitem__(name)
+
+
 class File:
     """One vector file: `meta`, and `arrays` under PyTorch names and in PyTorch layouts."""
 
     def __init__(self, path):
         self.name = Path(path).name
         with np.load(path, allow_pickle=False) as arrays:
-            self.arrays = {name: arrays[name] for name in arrays.files}
+            self.arrays = Arrays({name: arrays[name] for name in arrays.files})
         self.meta = json.loads(str(self.arrays["meta.json"]))
 
     def __contains__(self, name):
@@ -107,11 +126,19 @@ def variable_paths(paths, stems):
 class Gaps(dict):
     """The largest difference of each stage, noted one by one."""
 
-    def note(self, stage, found, expected, relative=False):
-        """Adds one comparison of arrays, or of dicts of arrays; NaN counts as infinitely wrong."""
+    def note(self, stage, found, expected, relative=False, some=False):
+        """Adds one comparison of arrays, or of dicts of arrays; NaN counts as infinitely wrong.
+
+        Args:
+            stage: Name of the stage.
+            found, expected: This project's and the file's.
+            relative: Whether differences count as shares of what is expected.
+            some: Whether the file may hold fewer names than were found.
+        """
         if isinstance(expected, dict):
-            if not expected or expected.keys() - found.keys():
-                raise SystemExit(f"{stage}: nothing stands for {sorted(expected.keys() - found.keys()) or 'it'}")
+            missing = expected.keys() - found.keys() if some else expected.keys() ^ found.keys()
+            if missing or not expected:
+                raise SystemExit(f"{stage}: nothing stands for {sorted(missing) or 'it'}")
             for path, value in expected.items():
                 self.note(stage, found[path], value, relative)
             return
@@ -122,17 +149,33 @@ class Gaps(dict):
         worst = float(np.max(gap, initial=0.0))
         self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
 
-    def note_same(self, stage, found, old, expected, before=None):
-        """Adds the values that the vectors leave bit-equal to their old one; they must be so here too.
+    def note_kept(self, stage, new, old, covered):
+        """Adds the entries that nobody covers, which must be bit-equal to their old value.
 
         Args:
-            found, old: `{path: value}` of this project.
-            expected, before: Those of the vectors; None: they started from `old`.
+            stage: Name of the stage.
+            new, old: `{path: value}`, both of this project or both of the file.
+            covered: `{path: mask of the entries that somebody covers}`.
         """
-        for path, value in expected.items():
-            same = value == np.asarray(old[path] if before is None else before[path])
-            self.note(stage, np.asarray(found[path])[same], np.asarray(old[path])[same])
+        for path, mask in covered.items():
+            self.note(stage, np.asarray(new[path])[~mask], np.asarray(old[path])[~mask])
 
-    def told(self, bit_equal=("kept",), tolerance=TOLERANCE):
-        """(stage, gap, tolerance) of every stage; that of `bit_equal` stages is 0."""
+    def told(self, file, stages, bit_equal=("kept",), tolerance=TOLERANCE):
+        """(stage, gap, tolerance) of every stage; that of `bit_equal` stages is 0.
+
+        Args:
+            file: The `File`, all of whose float64 results must have been read.
+            stages: The stages that it must show.
+            bit_equal: Stages that allow no difference.
+            tolerance: Of the other stages.
+
+        Raises:
+            SystemExit: A stage or a result was not compared.
+        """
+        if self.keys() != set(stages):
+            raise SystemExit(f"{file.name}: shows {sorted(self)} instead of {sorted(stages)}")
+        unread = [name for name in file.arrays if name.startswith("f64/") and not DERIVED.search(name)]
+        unread = sorted(set(unread) - file.arrays.read)
+        if unread:
+            raise SystemExit(f"{file.name}: {unread[0]} and {len(unread) - 1} more results were not compared")
         return [(stage, gap, 0.0 if stage in bit_equal else tolerance) for stage, gap in self.items()]

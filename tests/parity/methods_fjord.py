@@ -23,18 +23,23 @@ def replay(path):
     trainer = common.Trainer(process)
     for number, cohort in enumerate(file.meta["rounds"]):
         plan = _plan(file, number, work[number])
+        covered = {path: np.zeros(shape, bool) for path, shape in shapes.items()}
         for slot, client in enumerate(cohort["users"]):
             counts = np.count_nonzero(plan.rows[slot] >= 0, axis=-1)[: plan.steps[slot]]
-            _compare_client(
-                file, paths, shapes, f"round{number}/client{client}", trainer(state, plan, slot), counts, gaps
-            )
+            trained, place = trainer(state, plan, slot), f"round{number}/client{client}"
+            _compare_client(file, paths, shapes, place, trained, counts, gaps)
+            # The first channels, as many as the client's level has.
+            for path, value in trained.values.items():
+                covered[path][tuple(map(slice, value.shape))] = True
         old, state = state, common.merged(process, state, plan)
         expected = file.weights(f"f64/round{number}/global_after", paths, shapes)
         gaps.note("round", state.weights, expected)
-        gaps.note_same("kept", state.weights, old.weights, expected, before)
+        gaps.note_kept("kept", state.weights, old.weights, covered)
+        gaps.note_kept("kept", expected, before, covered)
         before = expected
     _compare_prediction(file, process, state, gaps)
-    return gaps.told()
+    stages = {"loss", "client", "round", "kept", "predict"}
+    return gaps.told(file, stages if file.meta["kd"] else stages | {"reported"})
 
 
 def _sizes(file, work):
@@ -126,7 +131,7 @@ def _plan(file, number, work):
 
 
 def _compare_client(file, paths, shapes, place, trained, counts, gaps):
-    full = file.result(f"{place}/full_loss") if f"f64/{place}/full_loss" in file else 0.0
+    full = file.result(f"{place}/full_loss") if file.meta["kd"] else 0.0
     gaps.note("loss", trained.losses, file.result(f"{place}/loss") + full)
     if not file.meta["kd"]:
         gaps.note("reported", np.average(trained.losses, weights=counts), file.result(f"{place}/reported_loss"))

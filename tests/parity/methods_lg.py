@@ -155,7 +155,8 @@ def compare_rounds(replay, gaps):
 
 def _compare_merge(replay, number, before, after, gaps):
     """Shared values as merged; those that stay as trained, or bit-equal where a client was absent."""
-    gaps.note("merge", after.weights, replay.weights(f"f64/round{number}/global_after"))
+    merged = {path: value for path, value in after.weights.items() if path not in after.clients["personal"]}
+    gaps.note("merge", merged, replay.weights(f"f64/round{number}/global_after"))
     for path, table in after.clients["personal"].items():
         for client in range(replay.clients):
             if client in replay.meta["users"][number]:
@@ -230,4 +231,11 @@ def replay(path):
     states = compare_rounds(given, gaps)
     compare_predictions(given, states[-1], gaps)
     compare_metrics(given, states, gaps)
-    return gaps.told()
+    return gaps.told(given.file, stages(given))
+
+
+def stages(replay):
+    """The stages that a file must show; absent clients keep what is theirs."""
+    found = {"loss", "client", "merge", "personal", "own outputs", "mean outputs", "mean net"}
+    absent = any(len(cohort) < replay.clients for cohort in replay.meta["users"])
+    return found | {"local", "mean of best", "final"} | ({"kept"} if absent else set())

@@ -103,9 +103,49 @@ class Replay:
         mask = np.zeros((len(split), classes), bool)
         for client, labels in enumerate(split):
             mask[client, labels] = True
-        rows = [self.vectors.arrays.get(f"eval/local{client}/rows", []) for client in range(len(split))]
-        test = Shares.from_lists(np.asarray(ids, np.int32) for ids in rows)
+        test = Shares.from_lists(self._tested(client) for client in range(len(split)))
         return Partition(train=Shares.empty(len(split)), test=test, label_mask=mask)
+
+    def _tested(self, client):
+        """Which test examples are the client's: those that the file lists, which it must if it has any of its labels."""
+        name = f"eval/local{client}/rows"
+        own = [] if self.vectors.text else np.isin(self.dataset.test.y, self.vectors.meta["label_split"][client])
+        if np.any(own) and name not in self.vectors:
+            raise SystemExit(f"{self.vectors.name}: lacks {name}")
+        return np.asarray(self.vectors.arrays.get(name, []), np.int32)
+
+    def covered(self, plan):
+        """For each variable the entries that some client covers: its level's share of every axis, its own labels."""
+        found = [np.zeros(shape, bool) for shape in self.shapes]
+        # The label axes: rows of the words' vectors, and the outputs of the last layer.
+        axes = {**({0: 0} if self.vectors.text else {}), len(found) - 2: -1, len(found) - 1: -1}
+        for client, level in zip(plan.clients.tolist(), plan.levels.tolist()):
+            model = self.process.parts.models[self.process.family.submodel_of[level]]
+            for place, (mask, variable) in enumerate(zip(found, model.trainable_variables, strict=True)):
+                index = [np.arange(size) for size in variable.shape]
+                if place in axes:
+                    index[axes[place]] = np.asarray(self.vectors.meta["label_split"][client])
+                mask[np.ix_(*index)] = True
+        return found
+
+    def stages(self):
+        """The stages that the file must show."""
+        vectors = self.vectors
+        known = {"loss", "norm", "client", "merge", "round", "kept", "global"}
+        cut = any(
+            self._has_cut(f"round{number}/client{c}", c) for number, own in enumerate(vectors.cohorts) for c in own
+        )
+        return (
+            known
+            | ({"cut"} if cut and vectors.precision == "float32" else set())
+            | ({"sbn"} if vectors.meta.get("norm") == "bn" else set())
+            | (set() if vectors.text else {"local"})
+        )
+
+    def _has_cut(self, place, client):
+        """Whether the file holds the sub-model that a client was handed; clients of the global level get everything."""
+        whole = self.vectors.meta["levels"][client] == self.vectors.meta["global_level"]
+        return not whole and not self.vectors.leaves_out(f"{place}/before")
 
 
 def _image_data(vectors):
@@ -216,7 +256,7 @@ def compare_clients(replay, differences):
             differences.note("loss", losses, vectors.result(f"{place}/loss"))
             differences.note("norm", norms, vectors.result(f"{place}/grad_norm"), relative=True)
             after = vectors.parameters(f"{place}/after", [tuple(value.shape) for value in trained])
-            # A shortened file leaves out the weights of wide clients; their part of the merge still tells.
+            # A shortened file may leave out the weights of wide clients; their part of the merge still tells.
             _note_all(differences, "client", trained if after else [], after or [])
             rows = _rows(parts, submodel, client, number)
             added = put(parts.cut, submodel, trained, rows)
@@ -261,10 +301,10 @@ def _training(replay, submodel):
 
 def _note_cut(replay, submodel, weights, client, number, differences):
     """The sub-model that the server hands out, bit by bit; files have it in float32, global-level clients never."""
-    vectors, parts = replay.vectors, replay.process.parts
-    shapes = [tuple(v.shape) for v in parts.models[submodel].trainable_variables]
-    before = vectors.parameters(f"round{number}/client{client}/before", shapes, results=False)
-    if vectors.precision == "float32" and before is not None:
+    vectors, parts, place = replay.vectors, replay.process.parts, f"round{number}/client{client}"
+    if vectors.precision == "float32" and replay._has_cut(place, client):
+        shapes = [tuple(v.shape) for v in parts.models[submodel].trainable_variables]
+        before = vectors.parameters(f"{place}/before", shapes, results=False)
         where = _where(parts, submodel, client, number)
         _note_all(differences, "cut", take(parts.cut, submodel, weights, where), before)
 
@@ -292,8 +332,12 @@ def _note_all(differences, stage, found, expected):
         differences.note(stage, mine, theirs)
 
 
-def compare_rounds(replay, differences):
-    """All rounds in one call of the compiled function; uncovered entries must be bit-equal to their old value."""
+def compare_rounds(replay, covered, differences):
+    """All rounds, one after the other; entries that no client covers must be bit-equal to their old value.
+
+    Args:
+        covered: For each round the masks of `Replay.covered`.
+    """
     vectors, process = replay.vectors, replay.process
     names = [v.path for v in process.global_model.trainable_variables]
     state = State(0, dict(zip(names, replay.start)))
@@ -308,10 +352,10 @@ def compare_rounds(replay, differences):
             if number == 0
             else vectors.parameters(f"round{number - 1}/global_after", replay.shapes)
         )
-        for name, new, was in zip(names, after, before):
+        for name, new, was, mask in zip(names, after, before, covered[number], strict=True):
             differences.note("round", state.weights[name], new)
-            same = np.asarray(new) == np.asarray(was)
-            differences.note("kept", np.asarray(state.weights[name])[same], np.asarray(old[name])[same])
+            differences.note("kept", np.asarray(state.weights[name])[~mask], np.asarray(old[name])[~mask])
+            differences.note("kept", np.asarray(new)[~mask], np.asarray(was)[~mask])
     return state
 
 
@@ -322,6 +366,8 @@ def compare_evaluation(replay, state, differences):
     statistics = []
     if vectors.statistics_names():
         statistics = _statistics(replay, weights)
+        if len(statistics) != 2 * len(vectors.statistics_names()):
+            raise SystemExit(f"{vectors.name}: has statistics of some norms only")
         expected = sum(
             (
                 [vectors.result(f"sbn/{name}.running_mean"), vectors.result(f"sbn/{name}.running_var")]
@@ -379,9 +425,12 @@ def replay_file(path, precision, engine):
     differences = Differences()
     whole = Replay(vectors, engine, label_cut=False)
     compare_clients(whole, differences)
-    state = compare_rounds(whole, differences)
-    compare_rounds(Replay(vectors, engine, label_cut=True), differences)
+    covered = [whole.covered(plan) for plan in whole.plans]
+    state = compare_rounds(whole, covered, differences)
+    compare_rounds(Replay(vectors, engine, label_cut=True), covered, differences)
     compare_evaluation(whole, state, differences)
+    if differences.keys() != whole.stages():
+        raise SystemExit(f"{vectors.name}: shows {sorted(differences)} instead of {sorted(whole.stages())}")
     return differences
 
 
@@ -422,7 +471,11 @@ def _report(path, engine, precisions):
     for precision in precisions:
         if not Vectors(path, precision).has_results:
             continue
-        differences = replay_file(path, precision, engine)
+        try:
+            differences = replay_file(path, precision, engine)
+        except SystemExit as problem:
+            print(f"FAIL {path.name:24} {precision} {engine:6}  {problem}", flush=True)
+            return False
         beyond = within(precision, differences, passes and _may_flip(path))
         passes, good = precision == "float64" and not beyond, good and not beyond
         told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in differences.items())

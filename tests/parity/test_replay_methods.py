@@ -1,50 +1,49 @@
-"""The replay of the methods' vectors: files made by plain loops come out, a wrong number does not."""
+"""The replay of the methods' vectors: recorded files come out, a wrong number or a missing one does not."""
 
 import json
+from pathlib import Path
 
-import made_fedrolex
-import made_fjord
-import methods_fedrolex
+import methods_depthfl
 import methods_files
-import methods_fjord
 import numpy as np
 import pytest
 import replay_methods
 
-STAGES = {
-    "methods_fedrolex": {"loss", "norm", "client", "round", "kept", "global", "local"},
-    "methods_fjord": {"loss", "reported", "client", "round", "kept", "predict"},
-}
+SMALL = Path(__file__).parent / "small" / "methods"
+# One file of each module; the others take longer than what they add.
+QUICK = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
+FILES = [
+    pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.long])
+    for path in sorted(SMALL.glob("*.npz"))
+]
 
 
-def changed(path, name, value):
-    """The file with one array changed at one place."""
-    with np.load(path) as arrays:
+def rewritten(folder, name, change):
+    """A copy of a small file in a folder, whose `{name: array}` went through `change`."""
+    with np.load(SMALL / f"{name}.npz") as arrays:
         found = {key: arrays[key] for key in arrays.files}
-    found[name][(0,) * found[name].ndim] += value
-    np.savez(path, **found)
+    change(found)
+    np.savez(folder / f"{name}.npz", **found)
+    return folder / f"{name}.npz"
 
 
-@pytest.mark.parametrize("algo", ["roll", "random"])
-def test_fedrolex_of_a_plain_loop_is_replayed(tmp_path, algo):
-    made_fedrolex.fedrolex(tmp_path / "made.npz", algo)
-    found = methods_fedrolex.replay(tmp_path / "made.npz")
-    assert {stage for stage, *_ in found} == STAGES["methods_fedrolex"]
-    assert [(stage, gap) for stage, gap, _ in found if gap > 1e-12] == []
-    assert {stage: tolerance for stage, _, tolerance in found if tolerance != 1e-8} == {"kept": 0.0}
+def failed(path):
+    """The stages of a file that are beyond their tolerance."""
+    return {stage for stage, good, _ in replay_methods.replay_file(path) if not good}
 
 
-@pytest.mark.parametrize("kd", [False, True])
-def test_fjord_of_a_plain_loop_is_replayed(tmp_path, kd):
-    made_fjord.fjord(tmp_path / "made.npz", kd)
-    found = methods_fjord.replay(tmp_path / "made.npz")
-    assert {stage for stage, *_ in found} == STAGES["methods_fjord"] - ({"reported"} if kd else set())
-    assert [(stage, gap) for stage, gap, _ in found if gap > 1e-12] == []
+@pytest.mark.parametrize("path", FILES)
+def test_recorded_files_are_replayed(path):
+    """Which stages each file must show is the module's to say: it refuses a file that shows fewer."""
+    lines = replay_methods.replay_file(path)
+    assert lines and all(good and float(told) < 1e-12 for _, good, told in lines)
 
 
 def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys):
-    made_fjord.fjord(tmp_path / "made.npz", False)
-    changed(tmp_path / "made.npz", "f64/round0/global_after/layer2.0.bn1.bn.2.running_mean", 1e-3)
+    def change(arrays):
+        arrays["f64/round0/global_after/layer2.0.bn1.bn.2.running_mean"][0] += 1e-3
+
+    rewritten(tmp_path, "fjord", change)
     assert replay_methods.main([str(tmp_path)]) == 1
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == "1 files, 1 failed"
@@ -52,14 +51,74 @@ def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys):
     assert failed == [["round", "1.0e-03", "beyond", "1e-08"]]
 
 
-def test_what_is_not_built_is_skipped_and_unknown_methods_fail(tmp_path, capsys):
-    for method in ("fiarse", "other"):
-        np.savez(tmp_path / f"{method}.npz", **{"meta.json": json.dumps({"method": method})})
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "places", "stages"),
+    [
+        (
+            "fedepth_link",
+            (
+                "round0/client0/loss",
+                "round0/client1/after/bn9.bias",
+                "eval/batch0/logits",
+                "round0/client0/after_stage1/layer1.0.bn1.running_mean",
+                "round0/global_after/first_norm.running_var",
+            ),
+            {"loss", "client", "logits", "stage", "round"},
+        ),
+        (
+            "splitmix_resnet",
+            (
+                "round0/client0/loss",
+                "round0/client1/after/1.linear.weight",
+                "round0/global_after/0.conv1.weight",
+                "eval/members2/batch0/logits",
+                "sort/base_acc",
+                "sort/members1/batch0/logits",
+            ),
+            # The second round starts from the weights that are wrong.
+            {"loss", "client", "round", "logits", "accuracy", "sorted"},
+        ),
+    ],
+)
+def test_every_wrong_number_is_noticed(tmp_path, name, places, stages):
+    def change(arrays):
+        for place in places:
+            arrays[f"f64/{place}"] = np.array(arrays[f"f64/{place}"], order="C")
+            arrays[f"f64/{place}"].reshape(-1)[0] += 1e-6
+
+    assert failed(rewritten(tmp_path, name, change)) >= stages
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("f64/round0/client1/after/linear.bias", r"client: nothing stands for \['.*dense/bias'\]"),
+        ("f64/round0/client0/loss", "the file lacks f64/round0/client0/loss"),
+        ("eval/batch0/img", r"shows \['client', 'frozen', 'loss', 'round'\] instead of \[.*'logits', "),
+    ],
+)
+def test_a_missing_key_never_drops_a_comparison(tmp_path, missing, told):
+    with pytest.raises(SystemExit, match=told):
+        replay_methods.replay_file(rewritten(tmp_path, "fedepth_partial", lambda arrays: arrays.pop(missing)))
+
+
+def test_results_that_were_not_compared_are_refused():
+    file, gaps = methods_files.File(SMALL / "fedepth_partial.npz"), methods_files.Gaps(loss=0.0)
+    with pytest.raises(SystemExit, match=r"fedepth_partial.npz: f64/\S+ and \d+ more results were not compared"):
+        gaps.told(file, {"loss"})
+
+
+def test_the_depths_that_predict_are_those_of_the_clients_and_the_deepest():
+    assert methods_depthfl.predicted_depths({"depth": [1, 3, 3], "widths": [4, 5, 6, 7]}) == {1, 3, 4}
+
+
+def test_unknown_methods_fail(tmp_path, capsys):
+    np.savez(tmp_path / "other.npz", **{"meta.json": json.dumps({"method": "other"})})
     assert replay_methods.main([str(tmp_path)]) == 1
-    first, second, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("-    fiarse.npz") and "masks of single weights by their magnitude are not built" in first
-    assert second.startswith("FAIL other.npz") and "the meta data name 'other'; known: FedRolex, FjORD" in second
-    assert last == "2 files, 1 failed"
+    told, last = capsys.readouterr().out.splitlines()
+    assert told.startswith("FAIL other.npz") and "the meta data name 'other'; known: FedRolex, FjORD" in told
+    assert last == "1 files, 1 failed"
 
 
 def test_cases_of_splits_and_packing_are_told_apart_and_broken_files_fail(tmp_path, capsys):
@@ -95,10 +154,12 @@ def test_gaps_know_nan_other_shapes_missing_values_and_what_was_kept():
     assert gaps["nan"] == np.inf
     with pytest.raises(SystemExit, match="loss: shape"):
         gaps.note("loss", [1.0], [1.0, 1.0])
-    with pytest.raises(SystemExit, match=r"round: nothing stands for \['b'\]"):
-        gaps.note("round", {"a": 1.0}, {"a": 1.0, "b": 1.0})
-    old, before = {"a": np.array([1.0, 2.0])}, {"a": np.array([1.1, 2.1])}
-    gaps.note_same("kept", {"a": np.array([1.0, 5.0])}, old, {"a": np.array([1.1, 7.0])}, before)
+    for found, expected in (({"a": 1.0}, {"a": 1.0, "b": 1.0}), ({"a": 1.0, "b": 1.0}, {"a": 1.0})):
+        with pytest.raises(SystemExit, match=r"round: nothing stands for \['b'\]"):
+            gaps.note("round", found, expected)
+    gaps.note("round", {"a": 1.0, "b": 2.0}, {"a": 1.0}, some=True)
+    old, covered = {"a": np.array([1.0, 2.0])}, {"a": np.array([False, True])}
+    gaps.note_kept("kept", {"a": np.array([1.0, 5.0])}, old, covered)
     assert gaps["kept"] == 0.0
-    gaps.note_same("kept", {"a": np.array([1.5, 5.0])}, old, {"a": np.array([1.1, 7.0])}, before)
+    gaps.note_kept("kept", {"a": np.array([1.5, 5.0])}, old, covered)
     assert gaps["kept"] == 0.5

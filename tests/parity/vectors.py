@@ -39,13 +39,19 @@ class Vectors:
         return value.transpose(0, 2, 3, 1) if value.ndim == 4 else value
 
     def result(self, name):
-        """A result of the run in this precision."""
+        """A result of the run in this precision; SystemExit if the file lacks it."""
+        if self.prefix + name not in self.arrays:
+            raise SystemExit(f"{self.name}: lacks {self.prefix}{name}")
         return self.arrays[self.prefix + name]
+
+    def leaves_out(self, name):
+        """Whether a shortened file says that it does not hold what stands under a name."""
+        return name in self.meta.get("left_out", ())
 
     @property
     def has_results(self):
-        """Whether the file holds the run in this precision; shortened files may hold one only."""
-        return any(name.startswith(self.prefix) for name in self.arrays)
+        """Whether the file holds the run in this precision; shortened files may leave one out."""
+        return not self.leaves_out(self.prefix)
 
     @property
     def cohorts(self):
@@ -61,14 +67,19 @@ class Vectors:
         return count
 
     def parameters(self, place, shapes, results=True):
-        """Parameters under a place, as arrays of the given Keras shapes in Keras order."""
-        prefix = self.prefix if results else ""
-        names = [name for name in self.names() if f"{prefix}{place}/{name}" in self.arrays]
-        if not names:
+        """Parameters under a place, as arrays of the given Keras shapes in Keras order.
+
+        None where a shortened file leaves them out; SystemExit where one is missing.
+        """
+        if self.leaves_out(place):
             return None
+        prefix = self.prefix if results else ""
+        missing = [name for name in self.names() if f"{prefix}{place}/{name}" not in self.arrays]
+        if missing:
+            raise SystemExit(f"{self.name}: lacks {prefix}{place}/{missing[0]} and {len(missing) - 1} more")
         return [
             keras_layout(name, self.arrays[f"{prefix}{place}/{name}"], shape)
-            for name, shape in zip(names, shapes, strict=True)
+            for name, shape in zip(self.names(), shapes, strict=True)
         ]
 
     def names(self):

@@ -1,0 +1,24 @@
+"""The initial values of every shipped recipe are those that they were: whoever repeats a run gets its numbers."""
+
+import numpy as np
+import pinned
+import pytest
+
+from hetero_tf.recipe.files import shipped
+
+RECORDED = pinned.recorded()
+
+
+def test_every_recipe_is_recorded():
+    assert sorted(RECORDED) == sorted(shipped())
+
+
+@pytest.mark.parametrize("seed", pinned.SEEDS)
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_the_initial_values_stay(name, seed):
+    entry = RECORDED[name]
+    found = pinned.initial_values(name, seed, entry["shape"], entry["classes"])
+    assert found.keys() == entry[seed].keys()
+    for path, expected in entry[seed].items():
+        # Many draws cancel in their sum, whose last digits may differ between processors.
+        np.testing.assert_allclose(found[path], expected, rtol=1e-6, atol=1e-6, err_msg=path)
