@@ -4,8 +4,10 @@ All settings go through environment variables, set before any test imports Tenso
 TensorFlow does not pay for it, and programs that a test starts inherit the same.
 """
 
+import gc
 import os
 import signal
+import sys
 
 import pytest
 
@@ -46,3 +48,21 @@ def train(monkeypatch):
     import runs  # here, as it imports TensorFlow
 
     return runs.trainer(monkeypatch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten(request):
+    """Lets go of what a file has built when its tests have ended: every process keeps its graphs."""
+    yield
+    modules = [
+        request.module,
+        *(sys.modules[name] for name in ("methods", "pinned", "runs", "tiny") if name in sys.modules),
+    ]
+    for module in modules:
+        for value in list(vars(module).values()):
+            if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
+                value.cache_clear()
+    if "runs" in sys.modules:
+        sys.modules["runs"]._built.clear()
+    if "keras" in sys.modules:
+        gc.collect()

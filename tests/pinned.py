@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The initial values of a recipe in a few numbers; `python tests/pinned.py NAME SHAPE CLASSES` records a new recipe.
 
-    PYTHONPATH=. python tests/pinned.py methods/mine 32,32,3 10
+PYTHONPATH=. python tests/pinned.py methods/mine 32,32,3 10
 """
 
 import functools

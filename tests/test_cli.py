@@ -383,7 +383,9 @@ def test_describe_draws_the_split(tmp_path):
     assert (tmp_path / "split.png").read_bytes().startswith(b"\x89PNG")
     run = programs.shared().run("describe", "--recipe", "small.yaml", "--draw", "no/split.png", cwd=tmp_path)
     assert run.code == 3
-    assert run.err.startswith("hetero_tf: no/split.png: could not write: No such file or directory; its folder does not")
+    assert run.err.startswith(
+        "hetero_tf: no/split.png: could not write: No such file or directory; its folder does not"
+    )
 
 
 def test_export_of_an_unknown_level_leaves_nothing(folder):

@@ -35,6 +35,12 @@ CASES = [
     ("DENSE", "random", "float64", ("client.label_cut=false",)),
     ("DENSE", "rolling", "float64", ("client.loss=cross_entropy", "optimizer.clip_norm=null")),
 ]
+# One of each kind of data; the others are long.
+QUICK = (("DROPOUT_IMAGES", "prefix"), ("TEXT", "random"), ("DENSE", "rolling"))
+CASES_TOLD = [
+    pytest.param(case, id="-".join([*case[:3], *case[3]]), marks=[] if case[:2] in QUICK else [pytest.mark.long])
+    for case in CASES
+]
 CUT = ("TEXT", "random", "float64", ())
 WHOLE = ("TEXT", "random", "float64", ("client.label_cut=false",))
 # Without a stacked form in the package.
@@ -93,7 +99,7 @@ def check(process, case, cohort):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([*case[:3], *case[3]]))
+@pytest.mark.parametrize("case", CASES_TOLD)
 def test_compiled_rounds_equal_the_plain_loop(case, engine):
     process = built(case, engine)
     masked = process.recipe.client.loss.name == "masked_cross_entropy"

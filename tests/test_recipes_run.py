@@ -23,6 +23,11 @@ TINY = sorted((RECIPES / "tiny").glob("*.yaml"))
 METRICS = json.loads((Path(__file__).parent / "golden" / "tiny_metrics.json").read_text())
 
 
+def marks(name):
+    """The deep networks take long to trace."""
+    return [] if name in ("cifar10_vit", "digits", "femnist", "mnist", "pydoc") else [pytest.mark.long]
+
+
 def approximately(metrics):
     """What compares equal to metrics that differ by rounding only."""
     return {name: value if name == "levels" else pytest.approx(value, rel=1e-6) for name, value in metrics.items()}
@@ -32,7 +37,7 @@ def test_every_recipe_has_a_tiny_one():
     assert [path.name for path in TINY] == sorted(path.name for path in RECIPES.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", TINY, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=marks(path.stem)) for path in TINY])
 def test_tiny_recipe_runs(path, tmp_path):
     said, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False)
     summary = experiment.train(recipe.load(path), settings, Console(said))

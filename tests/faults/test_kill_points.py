@@ -11,6 +11,8 @@ import pytest
 
 from hetero_tf.store import sealed
 
+pytestmark = pytest.mark.long
+
 # Two cores: strace and its child take turns, so two pairs at a time.
 WORKERS = 2
 MAKING = {"mkdir", "mkdirat", "write", "fsync", "fdatasync", "rename", "renameat", "renameat2"}

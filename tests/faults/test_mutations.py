@@ -11,6 +11,8 @@ import pytest
 from hetero_tf.base.errors import BadInput
 from hetero_tf.store import sealed
 
+pytestmark = pytest.mark.long
+
 MUTATIONS = 200
 SEED = 0
 KINDS = ("flip", "truncate", "zero", "delete", "swap", "append")

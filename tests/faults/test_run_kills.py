@@ -9,6 +9,8 @@ import time
 import programs
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 12
 # Rounds long enough to be hit, a few hundredths of a second.
 EPOCHS = 25

@@ -12,6 +12,8 @@ from test_mutations import KINDS, mutate
 
 from hetero_tf.base.errors import Refusal
 
+pytestmark = pytest.mark.long
+
 MUTATIONS = 200
 SEED = 5
 # Without static batch normalisation, which only costs time here; round 3 is measured but not sealed.

@@ -11,7 +11,8 @@ IMAGE_STAGES = {"cut", "loss", "norm", "client", "merge", "round", "kept", "sbn"
 
 
 @pytest.mark.parametrize(
-    ("precision", "engine", "missing"), [("float64", "stacked", {"cut"}), ("float32", "sequential", set())]
+    ("precision", "engine", "missing"),
+    [("float64", "stacked", {"cut"}), pytest.param("float32", "sequential", set(), marks=pytest.mark.long)],
 )
 def test_image_vectors_agree(precision, engine, missing):
     found = replay.replay_file(SMALL / "conv_bn.npz", precision, engine)
@@ -20,6 +21,7 @@ def test_image_vectors_agree(precision, engine, missing):
     assert found["kept"] == 0.0
 
 
+@pytest.mark.long
 def test_text_vectors_agree_in_float64():
     """Clients side by side. One by one is what `test_engines` compares, at less cost."""
     found = replay.replay_file(SMALL / "transformer.npz", "float64", "stacked")
