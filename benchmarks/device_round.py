@@ -46,7 +46,7 @@ def export(args):
     from hetero_tf import data, learning_process, recipe
     from hetero_tf.export.stablehlo import portable_round
 
-    loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set])
+    loaded = recipe.load(args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fixed", *args.set])
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
     process = learning_process(loaded, dataset=dataset, device="gpu")
     plan = shortened(process.plan(0, balanced_cohort(process)), args.steps)

@@ -43,7 +43,7 @@ def measure(args):
     from hetero_tf import data, learning_process, recipe
 
     loaded = recipe.load(
-        args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fix", f"engine={args.engine}", *args.set]
+        args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fixed", f"engine={args.engine}", *args.set]
     )
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
     # The engine is chosen for all cores; then one of them is used.

@@ -92,7 +92,7 @@ def measure(args):
     from hetero_tf import recipe
     from hetero_tf.run import experiment
 
-    overrides = [f"levels.mix={args.levels}", "levels.assignment=fix", *args.set]
+    overrides = [f"levels.mix={args.levels}", "levels.assignment=fixed", *args.set]
     overrides += [f"client.epochs={args.epochs}"] if args.epochs else []
     overrides += [f"engine={args.engine}"] if args.engine else []
     loaded = recipe.load(args.recipe, overrides)

@@ -156,19 +156,19 @@ def test_training_in_stages_costs_what_was_counted_by_hand():
 
 
 def test_budgets_of_products_divide_by_products():
-    staged = costs(*BUDGETS, "levels.measure=flops")
+    staged = costs(*BUDGETS, "levels.measure=multiply_adds")
     units = {unit: cost.multiply_adds for unit, cost in staged.units("a", 1.0).items()}
     for level, share in (("b", 1 / 2), ("c", 0.55)):
         for stage in staged.family.stages[level]:
             assert sum(units[unit] for unit in stage.trained - {"0", "5"}) <= 1.05 * share * sum(units.values())
     assert staged.family.stages != costs(*BUDGETS).family.stages
-    loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=flops")).loads
+    loads = accounting.describe(tiny.process(DEEP, *BUDGETS, "levels.measure=multiply_adds")).loads
     assert loads.measure == "multiply_adds" and loads.whole == sum(units[unit] for unit in units if unit != "2")
 
 
 def test_units_that_nobody_can_hold_are_refused():
     with pytest.raises(BadInput) as refusal:
-        costs(*BUDGETS, "levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fix")
+        costs(*BUDGETS, "levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fixed")
     assert str(refusal.value) == (
         "levels.budgets: unit 1 is trained by nobody, since no client can hold it; raise a budget or the tolerance, or "
         "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}"

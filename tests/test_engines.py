@@ -69,7 +69,7 @@ def planned(process, cohort):
     """Plans of several rounds, drawn or with everyone: first all at one level, then at levels that are fixed."""
     if cohort == "drawn":
         return tiny.plans(process, 3)
-    levels = dataclasses.replace(process.recipe.levels, assignment="fix")
+    levels = dataclasses.replace(process.recipe.levels, assignment="fixed")
     fixed = dataclasses.replace(process, recipe=dataclasses.replace(process.recipe, levels=levels))
     first, second = tiny.plans(fixed, 2, cohort=range(5))
     first = Plan(*(array[np.lexsort((first.clients, -first.steps))] for array in first.arrays()))

@@ -12,7 +12,7 @@ from hetero_tf.base import seeds
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers, values
 
-BASE = tiny.IMAGES.replace("mix: a-b-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fix")
+BASE = tiny.IMAGES.replace("mix: a-b-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fixed")
 OWN = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2", "evaluate.statistics_batch=3")
 
 

@@ -10,7 +10,7 @@ from hetero_tf.recipe.schema import Levels
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 
 
-def mixed(assignment="fix", **shares):
+def mixed(assignment="fixed", **shares):
     return Levels(widths=WIDTHS, mix=tuple(shares.items()), assignment=assignment)
 
 
@@ -56,7 +56,7 @@ def test_dynamic_levels_depend_on_seed_and_round_only():
     assert len({tuple(draw(seed, round)) for seed in range(3) for round in range(3)}) == 9
 
 
-@pytest.mark.parametrize("assignment", ["fix", "dynamic"])
+@pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
 def test_a_level_does_not_depend_on_who_else_is_asked_for(assignment):
     given = mixed(assignment, a=1, b=2, e=1)
     everyone = levels.assign(given, 50, 3, 7, np.arange(50))
@@ -66,7 +66,7 @@ def test_a_level_does_not_depend_on_who_else_is_asked_for(assignment):
     assert levels.assign(given, 50, 3, 7, ids[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("assignment", ["fix", "dynamic"])
+@pytest.mark.parametrize("assignment", ["fixed", "dynamic"])
 def test_a_billion_registered_clients_cost_nothing(assignment):
     # An array of them would be gigabytes; the positions are read off the shares: a quarter, half, the rest.
     ids = np.array([0, 249_999_999, 250_000_000, 749_999_999, 750_000_000, 999_999_999])

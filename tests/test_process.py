@@ -175,7 +175,7 @@ def test_a_round_from_which_everybody_dropped_out_changes_nothing():
 
 
 def test_levels_that_last_are_measured_apart():
-    fixed = tiny.process(tiny.DENSE, "levels.assignment=fix", "levels.mix=a1-b1-c2")
+    fixed = tiny.process(tiny.DENSE, "levels.assignment=fixed", "levels.mix=a1-b1-c2")
     found = fixed.evaluate(fixed.initialize())[0]
     apart = {name for name in found if name.startswith("local_accuracy_")}
     assert apart == {f"local_accuracy_{name}" for name in "abc"}
@@ -187,7 +187,9 @@ def test_weights_from_a_file_are_where_training_starts(tmp_path):
     np.savez(tmp_path / "weights.npz", **given)
     process = tiny.process(tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}")
     assert tiny.same(tiny.arrays(process.initialize()), given)
-    head = tiny.process(tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}", "model.fresh=[1_0_dense]")
+    head = tiny.process(
+        tiny.DENSE, f"model.initial_weights={tmp_path / 'weights.npz'}", "model.reinitialize=[1_0_dense]"
+    )
     found, own = tiny.arrays(head.initialize()), tiny.arrays(dense().initialize())
     for path in found:
         assert (found[path] == (own if path.startswith("1_0_dense") else given)[path]).all()

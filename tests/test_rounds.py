@@ -102,7 +102,7 @@ def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces():
 
 
 def test_the_server_step_is_told_what_is_covered():
-    process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fix")
+    process = tiny.process(tiny.DENSE, "levels.mix=a-c", "levels.assignment=fixed")
 
     def told(old, mean, coverage, slots):
         return tf.broadcast_to(coverage, tf.shape(old)), slots

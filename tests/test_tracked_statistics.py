@@ -73,9 +73,9 @@ def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine)
 
 
 def test_untrained_copies_of_an_exit_count_only_where_the_recipe_says_so():
-    _, left_out = after(*LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fix", cohort=(0, 3))
+    _, left_out = after(*LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fixed", cohort=(0, 3))
     _, counted = after(
-        *LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fix", "round.untrained=counted", cohort=(0, 3)
+        *LAST, "levels.mix={a: 1, b: 1}", "levels.assignment=fixed", "round.untrained=counted", cohort=(0, 3)
     )
     before, _ = after(*LAST)
     head = "1_2_dense/kernel"

@@ -8,7 +8,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.norm import Norm
 from hetero_tf.rounds import layout
 
-NESTED = ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fix")
+NESTED = ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fixed")
 WIDTHS = tiny.IMAGES.replace("kind: sbn", "kind: wbn").replace("filters: !w 12, stride: 2", "filters: !w 12, norm: wbn")
 
 

@@ -80,7 +80,7 @@ def _transformer(meta):
     width, heads = sizes["embedding_size"], sizes["num_heads"]
     return [
         f"MaskedTokenEmbedding: {{classes: !classes, positions: {meta['bptt']}, width: !w {width}}}",
-        f"Repeat: {{times: {sizes['num_layers']}, alike: true, layer: {{TransformerBlock: {{heads: {heads}, "
+        f"Repeat: {{times: {sizes['num_layers']}, same_initial_values: true, layer: {{TransformerBlock: {{heads: {heads}, "
         f"head_width: !w {width // heads}, hidden: !w {sizes['hidden_size']}}}}}}}",
         f"Dense: {{units: !w {width}}}",
         "Scaler",
