@@ -48,7 +48,8 @@ def measure(args):
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
     # The engine is chosen for all cores; then one of them is used.
     process = learning_process(loaded, dataset=dataset, parallel=hardware.cores())
-    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, parallel=1))
+    engine = dataclasses.replace(process.parts.engine, parallel=1)
+    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=engine))
     plan = shortened(process.plan(0, balanced_cohort(process)), args.steps)
     state, steps = process.initialize(), int(plan.steps.sum())
     process.run(state, [plan])

@@ -147,8 +147,9 @@ def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
     from hetero_tf.describe import forward
 
-    example = process.example_shape
-    costs = [forward(model, example).multiply_adds for model in process.parts.models]
+    example, label_axis = process.example_shape, process.parts.examples.present.shape[1]
+    models = [process.family.trained(level, label_axis) for level in process.family.submodels]
+    costs = [forward(model, example).multiply_adds for model in models]
     # Products of text are counted for a whole segment.
     size = 1 if len(example) == 3 else example[0]
     return sum(

@@ -22,7 +22,9 @@ from hetero_tf.evaluation.evaluator import Measured
 from hetero_tf.models.initial_weights import read
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, plan_round
-from hetero_tf.rounds import engine, layout, parts
+from hetero_tf.rounds.build import build_input, build_parts, example_shape, family_of, split
+from hetero_tf.rounds.engine import report
+from hetero_tf.rounds.layout import initial_values
 from hetero_tf.rounds.round import build_round, new_state
 
 
@@ -49,11 +51,11 @@ class LearningProcess(Measured):
 
     def initialize(self):
         """The state before the first round; its values are those of the recipe's file, where it names one."""
-        return self._begin(self._given(layout.initial(self.family)))
+        return self._begin(self._given(initial_values(self.family)))
 
     def blank(self):
         """A state of the right shapes, without a look into the recipe's file of initial weights."""
-        return self._begin(layout.initial(self.family))
+        return self._begin(initial_values(self.family))
 
     def _given(self, weights):
         """Initial values with those of the recipe's file in their places."""
@@ -152,7 +154,7 @@ class LearningProcess(Measured):
     @property
     def example_shape(self):
         """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
-        return parts.example_shape(self.input, self.dataset)
+        return example_shape(self.input, self.dataset.train.x)
 
     def examples(self, plan):
         """Images, or tokens of text, that each client of a plan trains on: int [cohort]."""
@@ -170,7 +172,7 @@ class LearningProcess(Measured):
 
     def engine_report(self):
         """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
-        return engine.report(self.parts.engine, self.recipe, self.family.submodel_of, self.parallel)
+        return report(self.parts.engine, self.recipe, self.family.submodel_of)
 
     @functools.cached_property
     def _client_costs(self):
@@ -226,10 +228,9 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:
-        partition = parts.split(recipe, dataset)
-    inputs = parts.build_input(recipe)
-    family = parts.family_of(recipe, inputs, dataset)
-    round_parts = parts.round_parts(
-        recipe, dataset, partition, family, inputs, parallel, hardware.devices() if device is None else device
-    )
-    return LearningProcess(recipe, dataset, partition, inputs, family, round_parts, parallel)
+        partition = split(recipe, dataset)
+    source = build_input(recipe)
+    family = family_of(recipe, source, dataset)
+    device = hardware.devices() if device is None else device
+    parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
+    return LearningProcess(recipe, dataset, partition, source, family, parts, parallel)

@@ -193,7 +193,7 @@ def test_traffic_counts_the_rows_of_labels_that_clients_have():
 
 
 @pytest.mark.parametrize("without", [{"cut": "false"}, {"loss": "cross_entropy"}])
-def test_without_the_label_cut_all_rows_go_down_and_merged_rows_up(without):
+def test_without_the_label_cut_all_rows_go_down_and_merged_coordinates_up(without):
     found = describe_recipe(small(**without), (4, 4, 1), 10, labels=[2, 4]).levels["b"]
     assert (found.bytes_down, found.bytes_up) == (4 * (24 + 3 * 10), 4 * (24 + 3 * 3))
 
@@ -235,7 +235,7 @@ def test_describe_reads_shapes_and_labels_of_the_process():
     assert list(found.labels) == list(own) and own.min() < own.max() == 5
     assert found.split == process.partition.summary(process.dataset.train.labels)
     # The process pads all clients to the most labels; what must travel is the mean of what they have.
-    held = sum(math.prod(v.shape) for v in process.parts.models[1].trainable_variables)
+    held = process.parts.engine.stacks[1].parameters
     assert found.levels["b"].bytes_down == round(4 * (held - 3 * (5 - own.mean())))
     for name, width in (("a", 1.0), ("b", 0.5)):
         built = build_model(process.recipe.model, (4, 4, 1), width)

@@ -12,9 +12,9 @@ import tiny
 from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
+from hetero_tf.accounting.levels import client_costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.family import build_family
-from hetero_tf.models.unit_costs import unit_shares
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,7 +44,7 @@ def costs(*overrides, base=DEEP):
 
 
 def family_of(given, shape, classes):
-    return build_family(given, shape, classes, lambda: unit_shares(given, shape, shape, classes))
+    return build_family(given, shape, shape, classes)
 
 
 def described(*overrides, base=DEEP, **about):
@@ -124,8 +124,8 @@ def test_nested_widths_cost_what_each_width_costs():
 def test_works_are_those_of_the_description_and_the_models_can_still_be_trained():
     process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
     found = accounting.describe(process).levels
-    client_costs = levels.client_costs(process)
-    assert [(work.bytes_down, work.bytes_up) for work in client_costs] == [
+    costs_of_levels = client_costs(process)
+    assert [(work.bytes_down, work.bytes_up) for work in costs_of_levels] == [
         (found[name].bytes_down, found[name].bytes_up) for name in "abc"
     ]
     state, row = process.next(process.initialize(), [0, 1, 3])
@@ -134,16 +134,16 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
 
 def test_an_ensembles_work_is_that_of_one_network():
     process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
-    found, client_costs = accounting.describe(process), levels.client_costs(process)
+    found, costs_of_levels = accounting.describe(process), client_costs(process)
     # Means over clients are rounded to whole bytes.
-    assert [4 * client_costs[0].bytes_down, 2 * client_costs[1].bytes_up] == pytest.approx(
+    assert [4 * costs_of_levels[0].bytes_down, 2 * costs_of_levels[1].bytes_up] == pytest.approx(
         [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2
     )
-    assert client_costs[0] == client_costs[1] == client_costs[2]
+    assert costs_of_levels[0] == costs_of_levels[1] == costs_of_levels[2]
     plan = process.plan(0)
     _, row = process.run(process.initialize(), [plan])
     assert sum(row[0]["levels"].values()) == 3 < len(plan.clients)
-    assert row[0]["bytes_down"] == len(plan.clients) * client_costs[0].bytes_down
+    assert row[0]["bytes_down"] == len(plan.clients) * costs_of_levels[0].bytes_down
 
 
 def test_training_in_stages_costs_what_was_counted_by_hand():

@@ -1,6 +1,5 @@
 """Buffers of frozen units: the same numbers as without them, fewer operations, refusals where that does not hold."""
 
-import dataclasses
 import functools
 
 import methods
@@ -12,7 +11,8 @@ import tiny
 from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.describe import describe
-from hetero_tf.rounds import buffers, parts
+from hetero_tf.rounds import buffers
+from hetero_tf.rounds.build import batch_shapes
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.
@@ -33,9 +33,8 @@ def played(process, rounds=2):
 
 def compiled(process):
     """The same process, as XLA computes it."""
-    kinds = parts.batch_kinds(process.recipe, process.dataset, process.partition, process.input)
-    engine = dataclasses.replace(process.parts.engine, compiled=True)
-    return dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=engine, kinds=kinds))
+    shapes = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
+    return tiny.with_parts(process, engine={"compiled": True}, examples={"batch_shapes": shapes})
 
 
 def expect_equal(found, wanted, tolerance):
@@ -107,7 +106,7 @@ def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their
     # Two ticks of another stage, then two epochs of five examples in another order each.
     rows = tf.constant([[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]], tf.int32)
     epochs = buffers.Epochs(count=2, batches=4, batch=2)
-    read = buffers.filled(forward, (3,), tf.float64, rows, 2, 8, epochs, 9)
+    read = buffers.fill_buffer(forward, (3,), tf.float64, rows, 2, 8, epochs, 9)
     assert seen == [[4, 0], [7, 2], [5, 0]]
     for asked in ([[2, 5]], [[7]], [[0, 4]]):
         np.testing.assert_array_equal(read(tf.constant(asked)), table[asked])

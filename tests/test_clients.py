@@ -10,9 +10,8 @@ from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
+from hetero_tf.rounds.build import local_optimizer
 from hetero_tf.rounds.local_training import clipped, train_locally
-from hetero_tf.rounds.parts import local_optimizer
-from hetero_tf.rounds.stack import build_stack
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = np.random.default_rng(1).normal(size=(6, 2))
@@ -36,7 +35,7 @@ def linear(many=1, dropout=0.0, bias=False):
         return keras.Model(inputs, dense(Dropout(dropout, many, dtype="float64")(inputs)))
 
     build = tiny.stacks(build)
-    return build(1) if many == 1 else build_stack(build(1), build, many)
+    return build(1) if many == 1 else tiny.stacked(build, many)
 
 
 def squared(outputs, targets):
@@ -67,9 +66,9 @@ def train(
     def run(key):
         many = stack.clients
         batches = Batches(
-            read=lambda tick, key, kind: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
-            kinds=(None,),
-            choose=None,
+            read=lambda tick, key, shape: [tf.convert_to_tensor(value)[:many] for value in batch(tick)],
+            shapes=(None,),
+            shape_at=None,
             stage=None,
             buffered=None,
             end=None,

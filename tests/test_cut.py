@@ -5,16 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hetero_tf.rounds.coverage import axis_masks, coverage
 from hetero_tf.rounds.cut import (
     Axis,
     Cut,
-    axis_masks,
     coordinates,
-    coverage,
     cut_of_shapes,
     find_label_axes,
     inverse,
-    merged_rows,
+    merged_coordinates,
     put,
     take,
 )
@@ -68,7 +67,7 @@ def cases(count):
 
 def test_what_is_taken_and_put_back_is_equal_where_it_is_merged_and_zero_elsewhere():
     for cut, values, where, present in cases(60):
-        rows = merged_rows(cut, where, tf.constant(present))
+        rows = merged_coordinates(cut, where, tf.constant(present))
         parts = take(cut, 0, [tf.constant(value) for value in values], where)
         for place, back in enumerate(put(cut, 0, parts, rows)):
             mask = brute_mask(cut, place, rows)
@@ -90,7 +89,7 @@ def test_absent_labels_padding_and_the_mask_token_are_not_merged():
     cut = Cut(((6, 2),), ((axis, None),), ((True,),))
     where = coordinates(cut, 0, None, None, None, None, tf.constant([1, 4, -1]), None)
     assert where[axis].numpy().tolist() == [1, 4, -1, 5]
-    rows = merged_rows(cut, where, tf.constant([False, True, False]))
+    rows = merged_coordinates(cut, where, tf.constant([False, True, False]))
     assert rows[axis].numpy().tolist() == [-1, 4, -1, -1]
     masks = axis_masks(cut, rows, tf.float32)
     assert masks[axis].numpy().tolist() == [0, 0, 0, 0, 1, 0]
@@ -106,7 +105,7 @@ def test_coverage_is_the_weighted_count_of_clients_on_every_entry():
             clients.append(
                 {
                     axis: tf.where(rng.random(index.shape[0]) < chance, index, -1)
-                    for axis, index in merged_rows(cut, where, tf.constant(present)).items()
+                    for axis, index in merged_coordinates(cut, where, tf.constant(present)).items()
                 }
             )
         weights = rng.random(4)
@@ -152,7 +151,7 @@ def test_a_cut_is_derived_from_shapes_alone():
     assert found.shapes == ((4, 6), (6,), (6, 9), (9,))
     assert found.axes == ((None, wide), (wide,), (wide, label), (label,))
     assert found.distinct == (wide, label)
-    assert found.held == ((True, True),) * 4
+    assert found.contained == ((True, True),) * 4
 
 
 def test_a_level_without_a_variable_holds_the_others():
@@ -160,7 +159,7 @@ def test_a_level_without_a_variable_holds_the_others():
     found = cut_of_shapes(whole, [whole, {"stem/kernel": (4, 2)}], {}, classes=9)
     wide = Axis(6, (6, 2))
     assert found.axes == ((None, wide), (None, None))
-    assert found.held == ((True, True), (True, False))
+    assert found.contained == ((True, True), (True, False))
     values = [tf.ones((4, 6)), tf.ones((6, 6))]
     (part,) = take(found, 1, values, {wide: tf.range(2)})
     assert part.shape == (4, 2)
@@ -185,7 +184,7 @@ def test_label_axes_are_the_ones_that_grow_with_the_classes():
         hidden = keras.layers.Dense(2, name="two")(keras.layers.Embedding(classes + 1, 2, name="words")(inputs))
         return keras.Model(inputs, keras.layers.Dense(classes, name="head")(hidden))
 
-    assert find_label_axes(lambda classes: shapes(build(classes))) == {
+    assert find_label_axes(*(shapes(build(classes)) for classes in (2, 3))) == {
         "words/embeddings": {0: 1},
         "head/kernel": {1: 0},
         "head/bias": {0: 0},

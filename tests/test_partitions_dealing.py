@@ -13,7 +13,7 @@ from hetero_tf.partitions import class_deck, dealing, labels, natural, quantity
 from hetero_tf.partitions.partition import label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_counts, label_distances
-from hetero_tf.rounds import parts
+from hetero_tf.rounds.build import split
 
 TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
 TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)
@@ -197,7 +197,7 @@ def test_the_recipe_hands_owners_to_the_way_that_takes_them():
     images = np.zeros((8, 4, 4, 1), np.uint8)
     data = Dataset(Split(images, TRAIN[:8], OWNERS), Split(images[:5], TEST[:5], TEST_OWNERS), 10, "s")
     for overrides, sizes in (["partition.name=natural"], [2, 3, 2, 1]), ([], [2, 2, 2, 2]):
-        found = parts.split(recipe.load("digits", ["partition.clients=4", "round.clients=2", *overrides]), data)
+        found = split(recipe.load("digits", ["partition.clients=4", "round.clients=2", *overrides]), data)
         assert found.train.sizes.tolist() == sizes
 
 

@@ -41,12 +41,12 @@ def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
 
 
 def test_kinds_are_the_shapes_that_clients_really_read():
-    assert compiled(tiny.IMAGES, EVEN).parts.kinds == ((3, 1),)
+    assert compiled(tiny.IMAGES, EVEN).parts.examples.batch_shapes == ((3, 1),)
     # 7, 5, 9 and 4 examples in batches of 4.
-    assert compiled(tiny.DENSE, tiny.images()).parts.kinds == ((4, 1), (3, 1), (1, 1))
+    assert compiled(tiny.DENSE, tiny.images()).parts.examples.batch_shapes == ((4, 1), (3, 1), (1, 1))
     # 1, 3, 2 and 1 rows in batches of 2; ten words in segments of 4.
-    assert compiled(tiny.TEXT, tiny.text()).parts.kinds == ((2, 4), (2, 2), (1, 4), (1, 2))
-    assert tiny.process(tiny.DENSE).parts.kinds == (None,)
+    assert compiled(tiny.TEXT, tiny.text()).parts.examples.batch_shapes == ((2, 4), (2, 2), (1, 4), (1, 2))
+    assert tiny.process(tiny.DENSE).parts.examples.batch_shapes == (None,)
 
 
 def test_the_exported_round_gives_the_result_of_the_native_one():

@@ -17,7 +17,7 @@ from hetero_tf.describe import describe_recipe
 from hetero_tf.layers.stacked import MIXED
 from hetero_tf.models.build import build_model, layer_class
 from hetero_tf.models.variables import all_layers
-from hetero_tf.rounds.stack import CannotStack, build_stack
+from hetero_tf.rounds.probe import check_stack
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT, "dense": tiny.DENSE}
 PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
@@ -198,7 +198,7 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
     model = recipe.loads(tiny.TEXT).model
     make = functools.partial(build_model, model, (None,), 0.5, 0.5, 13, "mixed_bfloat16")
     build = tiny.stacks(lambda clients: make(clients=clients))
-    assert build_stack(build(1), build, 2).clients == 2
+    assert tiny.stacked(build, 2).clients == 2
 
     def wrong(clients):
         twin = make(clients=clients)
@@ -207,8 +207,8 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
         next(layer for layer in all_layers(twin) if layer.name == "norm1").epsilon = 0.5
         return twin
 
-    with pytest.raises(CannotStack, match="several clients at once give other numbers than one by one"):
-        build_stack(build(1), tiny.stacks(wrong), 2)
+    with pytest.raises(ValueError, match="several clients at once give other numbers than one by one"):
+        check_stack(tiny.stacks(wrong)(2), build(1))
 
 
 def test_other_names_are_refused():

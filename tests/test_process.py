@@ -11,7 +11,8 @@ from hetero_tf import recipe
 from hetero_tf.accounting.levels import client_costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.process import learning_process
-from hetero_tf.rounds import parts
+from hetero_tf.rounds.build import split
+from hetero_tf.rounds.labels import label_table
 
 
 @functools.cache
@@ -126,14 +127,14 @@ def test_data_and_partition_come_from_the_recipe_where_none_is_given():
     process = learning_process(given)
     assert len(process.dataset.train.x) == 83
     assert [len(ids) for ids in process.partition.train] == [10] * 8
-    assert process.partition.sha256 == parts.split(given, process.dataset).sha256
+    assert process.partition.sha256 == split(given, process.dataset).sha256
     other = dataclasses.replace(given, seed=1)
-    assert process.partition.sha256 != parts.split(other, process.dataset).sha256
+    assert process.partition.sha256 != split(other, process.dataset).sha256
 
 
 def test_the_label_table_lists_each_clients_labels():
     partition = tiny.images(labels=((0, 1), (1, 2, 3), (8,), (4, 7)))[1]
-    table = parts.label_table(partition)
+    table = label_table(partition.label_mask)
     assert table.dtype == np.int32
     for row, mask in zip(table, partition.label_mask):
         assert row[row >= 0].tolist() == np.flatnonzero(mask).tolist()

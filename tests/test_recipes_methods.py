@@ -37,7 +37,7 @@ def test_a_round_of_the_recipe_moves_what_it_trains(name):
     assert row["non_finite"] == 0 and np.isfinite(row["loss"])
     assert all(np.isfinite(value) for value in metrics.values())
     assert {"global_accuracy", "local_worst_decile"} <= metrics.keys()
-    own = "clients" if process.parts.personal else "weights"
+    own = "clients" if process.parts.placement.personal else "weights"
     assert moved(getattr(state, own), getattr(before, own))
 
 

@@ -14,7 +14,7 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.recipe.files import shipped
-from hetero_tf.rounds import parts
+from hetero_tf.rounds.build import split
 from hetero_tf.run import experiment
 from hetero_tf.store.run_folder import RunFolder
 
@@ -67,7 +67,7 @@ def stand_in(given, monkeypatch):
 @pytest.mark.parametrize("name", [name for name in shipped() if recipe.load(name).data.fallback])
 def test_the_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
     given = recipe.load(name)
-    partition = parts.split(given, stand_in(given, monkeypatch))
+    partition = split(given, stand_in(given, monkeypatch))
     assert len(partition.train) == given.partition.options["clients"] and (partition.train.sizes > 0).all()
 
 
@@ -78,4 +78,4 @@ def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
         match="none of 1000 .* least=10. These are not the data that the recipe is for: "
         ".*digits.*, standing in for cifar10: not found in any folder$",
     ):
-        parts.split(given, stand_in(given, monkeypatch))
+        split(given, stand_in(given, monkeypatch))

@@ -53,7 +53,7 @@ def test_rounds_one_by_one_or_in_one_call_and_stacks_in_flight_change_no_bit(eng
     process = dense(f"engine={engine}")
     reference, rows = run(process, tiny.plans(process, 3))
     for parallel in (1, 3):
-        other = dataclasses.replace(process, parts=dataclasses.replace(process.parts, parallel=parallel))
+        other = tiny.with_parts(process, engine={"parallel": parallel})
         assert tiny.same(run(other, tiny.plans(process, 3))[0], reference)
     state, single = process.initialize(), []
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_the_server_step_is_told_what_is_covered():
     def told(old, mean, coverage, slots):
         return tf.broadcast_to(coverage, tf.shape(old)), slots
 
-    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, server=told))
+    process = tiny.with_parts(process, algorithm={"server": told})
     found = run(process, [process.plan(0, [3])])[0]  # level c keeps 2 of 8, the client has label 4 of 9
     wide, head = (np.arange(8) < 2), np.arange(tiny.CLASSES) == 4
     expected = [np.tile(wide, (2, 1)), wide, np.outer(wide, head), head]
@@ -147,7 +147,7 @@ def with_nan(process, client):
     """The process with pixels that are not numbers in one of the client's images."""
     x = process.dataset.train.x.copy()
     x[process.partition.train[client][0]] = np.nan
-    return dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))
+    return tiny.with_parts(process, examples={"x": tf.constant(x)})
 
 
 def test_a_client_that_is_not_finite_is_left_out_and_counted():
@@ -208,9 +208,9 @@ def test_lost_clients_are_counted_whatever_stack_they_are_in(engine):
     process = with_nan(
         tiny.process(tiny.DENSE, f"engine={engine}", "levels.mix=a-c", data=tiny.images(kind=np.float32)), client=1
     )
-    x = process.parts.x.numpy()
+    x = process.parts.examples.x.numpy()
     x[process.partition.train[3][0]] = np.inf
-    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, x=tf.constant(x)))
+    process = tiny.with_parts(process, examples={"x": tf.constant(x)})
     for cohort, lost in (([0, 1, 2, 3], 2), ([0, 1, 2], 1), ([0, 2], 0), ([3, 1], 2)):
         _, rows = run(process, [process.plan(0, cohort)])
         assert rows[0]["non_finite"] == lost

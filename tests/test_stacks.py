@@ -10,21 +10,21 @@ import tiny
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.stack import CannotStack, build_stack
+from hetero_tf.rounds.probe import check_stack, first_line
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
 
 
 @pytest.fixture(scope="module", params=["DROPOUT_IMAGES", "DROPOUT_TEXT"])
 def both(request):
-    """A level as a slot and as a stack of three clients."""
+    """A level as a stack of one client and of three."""
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
     def build(clients):
         return layout.build_stack(process.family, "a", clients, 7)
 
     model = build(1)
-    return model, build_stack(model, build, 3)
+    return model, tiny.stacked(build, 3)
 
 
 def net(stack):
@@ -119,7 +119,7 @@ def head(clients):
 
 def test_a_model_of_known_layers_is_stacked():
     build = sequential(conv, lambda clients: keras.layers.ReLU(), pool, head)
-    assert build_stack(build(1), build, 4).clients == 4
+    assert tiny.stacked(build, 4).clients == 4
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_model_of_known_layers_is_stacked():
 )
 def test_a_keras_layer_without_a_stacked_form_is_refused_by_its_shapes(layer, sentence):
     build = sequential(layer, pool, head)
-    with pytest.raises(CannotStack, match=f"^{sentence}$"):
-        build_stack(build(1), build, 2)
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        tiny.stacked(build, 2)
 
 
 class Centred(keras.layers.Layer):
@@ -158,15 +158,15 @@ class Reversed(keras.layers.Layer):
 @pytest.mark.parametrize("layer", [Centred, Reversed])
 def test_a_layer_that_mixes_clients_is_refused_by_the_probe(layer):
     build = sequential(conv, lambda clients: layer(), pool, head)
-    with pytest.raises(CannotStack, match="^several clients at once give other numbers than one by one$"):
-        build_stack(build(1), build, 2)
+    with pytest.raises(ValueError, match="^several clients at once give other numbers than one by one$"):
+        tiny.stacked(build, 2)
 
 
 def test_a_model_whose_variables_differ_in_number_is_refused():
     build = sequential(conv, pool, head)
     more = sequential(conv, pool, head, lambda clients: keras.layers.Dense(5))
-    with pytest.raises(CannotStack, match=r"shorter|longer"):
-        build_stack(build(1), more, 2)
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        check_stack(more(2), build(1))
 
 
 def test_what_a_layer_says_while_it_is_built_is_the_reason():
@@ -176,12 +176,14 @@ def test_what_a_layer_says_while_it_is_built_is_the_reason():
         return keras.layers.ReLU()
 
     build = sequential(conv, odd, pool, head)
-    with pytest.raises(CannotStack, match="^`clients` must be odd. Received: clients=2$"):
-        build_stack(build(1), build, 2)
+    with pytest.raises(ValueError, match="^`clients` must be odd. Received: clients=2") as problem:
+        tiny.stacked(build, 2)
+    assert first_line(problem.value) == "`clients` must be odd. Received: clients=2"
+    assert first_line(KeyError()) == "KeyError()"
 
 
 def test_a_model_that_ends_in_channels_gives_the_logits_of_each_client():
     build = sequential(conv, pool)
-    stack = build_stack(build(1), build, 3)
+    stack = tiny.stacked(build, 3)
     inputs = tf.constant(np.random.default_rng(0).normal(size=(3, 2, 6, 6, 4)), "float32")
     assert stack.call(tf.zeros([3, sum(stack.sizes)]), [], inputs)[0][0].shape == (3, 2, 8)

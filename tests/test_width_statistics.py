@@ -31,7 +31,7 @@ def test_a_level_holds_the_averages_of_the_widths_that_it_draws():
     assert names(layout.shapes(family, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
     assert names(layout.shapes(family, "b", tiny.CLASSES), "0_2_norm") == ["moving_mean_4"]
     assert process.paths == tuple(process.initialize().weights) == tuple(layout.shapes(family, "a", tiny.CLASSES))
-    held = dict(zip(process.paths, process.parts.cut.held))
+    held = dict(zip(process.paths, process.parts.placement.cut.contained))
     assert held["0_2_norm/wbn/moving_variance_8"] == (True, False)
     assert held["0_2_norm/wbn/moving_variance_4"] == held["0_2_norm/wbn/gamma"] == (True, True)
 

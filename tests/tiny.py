@@ -3,6 +3,7 @@
 No width equals the number of labels or one more: `oracle` tells the label axis by its length.
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -12,6 +13,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.process import learning_process
+from hetero_tf.rounds.probe import check_stack
 from hetero_tf.rounds.routed_model import RoutedModel
 from hetero_tf.rounds.stack import Stack, StageModels
 
@@ -120,6 +122,13 @@ def shared(base, *overrides, idle=False, parallel=2):
     return process(base, *overrides, data=data, parallel=parallel)
 
 
+def with_parts(process, **records):
+    """The process with other fields in the records of its round, such as `algorithm={"server": apply}`."""
+    parts = process.parts
+    changed = {name: dataclasses.replace(getattr(parts, name), **fields) for name, fields in records.items()}
+    return dataclasses.replace(process, parts=dataclasses.replace(parts, **changed))
+
+
 def plans(process, rounds, **options):
     """The plans of the first rounds."""
     return [process.plan(number, **options) for number in range(rounds)]
@@ -150,7 +159,14 @@ def stacks(build):
         alone = build(1)
         shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)
         model = alone if clients == 1 else build(clients)
-        net = RoutedModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
-        return Stack(clients, shapes, len(shapes), 1, (StageModels((net,), None, None),))
+        routed = RoutedModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
+        return Stack(clients, shapes, len(shapes), 1, (StageModels((routed,), None, None),))
 
     return make
+
+
+def stacked(build, clients):
+    """The stack of several clients that `build` makes, refused where it does not compute what one client's does."""
+    stack = build(clients)
+    check_stack(stack, build(1))
+    return stack

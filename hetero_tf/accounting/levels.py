@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.accounting import traffic
-from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage, whole
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.unit_costs import unit_costs
 from hetero_tf.rounds import layout
+from hetero_tf.rounds.labels import may_cut_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +76,12 @@ def travelling(costs, level, shapes, label_axes, classes, labels):
         labels: int [clients], how many labels each client has.
     """
     recipe = costs.family.recipe
-    units = recipe.model.units
     run, trained = _run_and_trained(costs.stages(level), recipe.model.exits)
     sent = run if recipe.round.untrained == "counted" else trained
     received, returned = _rows(recipe, classes, labels)
     down = up = 0.0
     for path, shape in shapes.items():
-        unit, behind = units[path.split("/")[0]], label_axes.get(path, {})
+        unit, behind = recipe.model.unit_of(path), label_axes.get(path, {})
         if unit in recipe.round.personal or "all" in recipe.round.personal:
             continue
         down += float(np.mean(_size(shape, behind, received, 1))) * (unit in run)
@@ -99,13 +98,9 @@ def _run_and_trained(stages, exits):
 
 def _rows(recipe, classes, labels):
     """How many rows of label axes each client receives and returns."""
-    reads = registry.find("couplings", recipe.client.coupling.name).READS_LOGITS
-    masks = registry.find("losses", recipe.client.loss.name).MASKS_LABELS
-    own, every = recipe.round.label_rows == "own", np.full_like(labels, classes)
     # Rows of other labels are never merged, but without the cut a client trains them and so receives them.
-    follows = recipe.round.personal or recipe.client.correction or recipe.client.update or recipe.round.mask
-    cut = recipe.client.label_cut and masks and own and not reads and not follows
-    return labels if cut else every, labels if own else every
+    every = np.full_like(labels, classes)
+    return labels if may_cut_labels(recipe) else every, labels if recipe.round.label_rows == "own" else every
 
 
 def _size(shape, behind, labels, extra):
@@ -119,8 +114,8 @@ def client_costs(process):
     Args:
         process: `process.LearningProcess`.
     """
-    recipe, family, cut = process.recipe, process.family, process.parts.cut
-    kept, classes = process.parts.present.shape[1], process.dataset.classes
+    recipe, family, cut = process.recipe, process.family, process.parts.placement.cut
+    kept, classes = process.parts.examples.present.shape[1], process.dataset.classes
     costs = Costs(family, process.example_shape, kept)
     label_axes = {
         path: {place: axis.extra for place, axis in enumerate(axes) if axis is not None and axis.label}

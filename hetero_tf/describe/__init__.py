@@ -17,7 +17,6 @@ from hetero_tf.describe.loads import Loads
 from hetero_tf.describe.tables import to_json, to_text
 from hetero_tf.models.counting import forward
 from hetero_tf.models.family import build_family
-from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import values
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import find_label_axes
@@ -118,7 +117,7 @@ def describe_recipe(recipe, example, classes, labels=None, examples=None, **abou
         about: `split`, `source`, `stand_in_for` and `engine` of the `Description`.
     """
     shape = (None,) if len(example) == 1 else tuple(example)
-    family = build_family(recipe, shape, classes, lambda: unit_shares(recipe, shape, example, classes))
+    family = build_family(recipe, shape, tuple(example), classes)
     return _described(family, example, np.asarray([classes] if labels is None else labels), examples, **about)
 
 
@@ -126,7 +125,7 @@ def _described(family, example, labels, examples, **about):
     recipe, classes = family.recipe, family.classes
     narrowest = min(recipe.levels.widths.values())
     deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
-    label_axes = find_label_axes(lambda few: _shapes(family.fresh(deepest, few, narrowest)))
+    label_axes = find_label_axes(*(_shapes(family.fresh(deepest, few, narrowest)) for few in (2, 3)))
     costs = Costs(family, example, classes)
     batch = min(recipe.client.batch_size, examples or recipe.client.batch_size)
     levels = {}
@@ -136,8 +135,7 @@ def _described(family, example, labels, examples, **about):
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)
         moved = travelling(costs, name, shapes, label_axes, classes, labels)
         levels[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
-    total = sum(share for _, share in recipe.levels.mix)
-    mix = {name: share / total for name, share in recipe.levels.mix}
+    mix = recipe.levels.divided(1)
     return Description(recipe.name, tuple(example), classes, levels, mix, labels, **about)
 
 

@@ -31,8 +31,7 @@ def loads(costs, described, steps):
     recipe, family = costs.family.recipe, costs.family
     top = recipe.levels.global_level
     whole = _held(costs, costs.units(top, recipe.levels.widths[top]), recipe.model.trunk)
-    shares = dict(recipe.levels.mix)
-    many = {name: recipe.round.clients * share / sum(shares.values()) for name, share in shares.items()}
+    many = recipe.levels.divided(recipe.round.clients)
     tolerance = recipe.client.stages.options.get("tolerance", 0.0)
     levels = []
     for name in recipe.levels.names:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import seeds
+from hetero_tf.base import registry, seeds
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.global_test import build_image_test, build_text_test, local_test
 from hetero_tf.evaluation.personal_test import Settings, build_personal_test
@@ -15,8 +15,7 @@ from hetero_tf.models.family import predicted
 from hetero_tf.models.variables import is_seed, values
 from hetero_tf.planning import levels
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.parts import find_objective
-from hetero_tf.rounds.stack_update import RoundParts
+from hetero_tf.rounds.parts import RoundParts
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Measured:
         partition: `partitions.partition.Partition`.
         input: `inputs.Input`.
         family: `models.family.ModelFamily`.
-        parts: `stack_round.RoundParts`.
+        parts: `RoundParts`.
         parallel: Clients in flight at once.
     """
 
@@ -64,7 +63,7 @@ class Measured:
             if not is_seed(v)
         ]
         found = self._test(self._weights(state, model), fixed)
-        if self.parts.personal and self.dataset.test.y is not None:
+        if self.parts.placement.personal and self.dataset.test.y is not None:
             given, key = self.in_order(state), seeds.seed32(self.recipe.seed, "statistics noise", state.round)
             found |= self._test_personal(given["weights"], given["tables"]["personal"], tf.constant(key))
         metrics = {name: float(value) for name, value in found.items() if value.shape.rank == 0}
@@ -132,8 +131,8 @@ class Measured:
             model,
             self.build(level),
             self.input,
-            self.parts.x,
-            self.parts.y,
+            self.parts.examples.x,
+            self.parts.examples.y,
             self.recipe.evaluate.statistics_batch,
             self.parallel,
         )
@@ -155,7 +154,7 @@ class Measured:
                 self.recipe.seed,
                 self.parallel,
             )
-        masks = find_objective(self.recipe).MASKS_LABELS
+        masks = registry.find("losses", self.recipe.client.loss.name).MASKS_LABELS
         return build_image_test(
             self.global_model,
             self.input,
@@ -177,13 +176,13 @@ class Measured:
         settings = Settings(
             recipe.evaluate.batch_size,
             recipe.evaluate.statistics_batch,
-            find_objective(recipe).MASKS_LABELS,
+            registry.find("losses", recipe.client.loss.name).MASKS_LABELS,
             self.parallel,
         )
         return build_personal_test(
             [self.build(name) for name in names],
             chosen,
-            self.parts,
+            self.parts.examples,
             self.paths,
             self.partition.train,
             (tf.constant(test.x), tf.constant(test.y)),

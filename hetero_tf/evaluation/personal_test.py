@@ -31,7 +31,7 @@ class Settings:
     parallel: int
 
 
-def build_personal_test(models, levels, parts, paths, shares, test, pairs, settings):
+def build_personal_test(models, levels, train, paths, shares, test, pairs, settings):
     """Compiles the evaluation of every client's own model.
 
     A client's own model has the values that stay with it and the global ones elsewhere. Statistics of static batch
@@ -42,7 +42,7 @@ def build_personal_test(models, levels, parts, paths, shares, test, pairs, setti
     Args:
         models: Keras predictors, one for each level that a client may be tested at.
         levels: int [clients], which of them each client has.
-        parts: `stack_round.RoundParts`.
+        train: `parts.Examples`, the training split.
         paths: Paths of the global values, in their order.
         shares: `partitions.shares.Shares` of the training examples.
         test: (x, y), the stored test split.
@@ -70,7 +70,7 @@ def build_personal_test(models, levels, parts, paths, shares, test, pairs, setti
         tf.int32,
     )
     examples, own_examples = tf.constant(pairs.examples), tf.constant(shares.ids)
-    testers = [_Tester(model, parts, paths, test, settings) for model in models]
+    testers = [_Tester(model, train, paths, test, settings) for model in models]
 
     @tf.function(autograph=False)
     def run(weights, tables, seed):
@@ -100,7 +100,7 @@ class _Tester:
     """A level's predictor and what it is tested with; arguments as those of `build_personal_test`."""
 
     model: object
-    parts: object
+    train: object
     paths: list
     test: tuple
     settings: Settings
@@ -122,13 +122,13 @@ class _Tester:
         wanted = [place for place, v in enumerate(self.model.non_trainable_variables) if v.path in queried]
         if not wanted:
             return start
-        size, parts = self.settings.statistics_batch, self.parts
+        size = self.settings.statistics_batch
         batches = -(-tf.shape(rows)[0] // size)
 
         def body(batch, total):
-            inputs, _ = parts.input.batch(
-                parts.x,
-                parts.y,
+            inputs, _ = self.train.input.batch(
+                self.train.x,
+                self.train.y,
                 rows[batch * size : (batch + 1) * size],
                 0,
                 tf.concat([key, [batch]], 0),
@@ -150,7 +150,7 @@ class _Tester:
         batches = -(-tf.shape(rows)[0] // size)
 
         def body(batch, record):
-            inputs, _ = self.parts.input.batch(
+            inputs, _ = self.train.input.batch(
                 *self.test,
                 rows[batch * size : (batch + 1) * size],
                 0,

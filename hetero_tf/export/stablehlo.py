@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.rounds import round as rounds
+from hetero_tf.rounds.round import play
 
 
 def portable_round(process, state, planned):
@@ -31,13 +31,14 @@ def portable_round(process, state, planned):
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
     # What a program captures is written into it as a constant; so the data are arguments.
     data = {
-        name: getattr(parts, name)
+        name: getattr(parts.examples, name)
         for name in ("x", "y", "labels", "present", "counts")
-        if getattr(parts, name) is not None
+        if getattr(parts.examples, name) is not None
     }
 
-    def play(data, before, packed, rates, first_round, seed):
-        return rounds.play(dataclasses.replace(parts, **data), before, packed, rates, first_round, seed)
+    def played(data, before, packed, rates, first_round, seed):
+        examples = dataclasses.replace(parts.examples, **data)
+        return play(dataclasses.replace(parts, examples=examples), before, packed, rates, first_round, seed)
 
     arguments = (
         data,
@@ -47,6 +48,6 @@ def portable_round(process, state, planned):
         tf.constant(state.round),
         process._seed,
     )
-    compiled = tf.function(play, jit_compile=True, autograph=False)
+    compiled = tf.function(played, jit_compile=True, autograph=False)
     module = compiled.experimental_get_compiler_ir(*arguments)(stage="stablehlo_serialized")
     return module, tf.nest.flatten(arguments)

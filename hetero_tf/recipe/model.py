@@ -56,6 +56,10 @@ class Model:
         """`{layer: unit}` by name; a variable's path begins with the name of its layer."""
         return {spec.name: spec.unit for spec in self.layers}
 
+    def unit_of(self, path):
+        """The unit of a variable's layer."""
+        return self.units[path.split("/")[0]]
+
     @property
     def trunk(self) -> tuple[str, ...]:
         """The names of the trunk's units, in order."""

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.rounds import buffers
+from hetero_tf.inputs import Labels
+from hetero_tf.rounds.buffers import fill_buffer
+from hetero_tf.rounds.parts import Examples
 
 
 @dataclass(frozen=True)
@@ -13,13 +15,13 @@ class Batches:
     """What the clients of a stack read in each tick.
 
     Attributes:
-        read: `(tick, key, kind) -> (inputs, targets)`; key: int32 [K, words]; kind: one of `kinds`.
+        read: `(tick, key, shape) -> (inputs, targets)`; key: int32 [K, words]; shape: one of `shapes`.
         buffered: `(stage, forward, shape, dtype) -> read` for the ticks of one stage, whose inputs are what `forward`
-            makes of them, see `buffers.filled`; for one client.
+            makes of them, see `buffers.fill_buffer`; for one client.
         active: `tick -> bool [K]`, False for clients that idle; None: nobody ever idles.
-        kinds: Every shape that a batch can have, for XLA, which needs them while it compiles; (None,): the shape is
-            known when it is read.
-        choose: `tick -> position in kinds`.
+        shapes: Every (examples, positions) that a batch can have, for XLA, which needs them while it compiles;
+            (None,): the shape is known when it is read.
+        shape_at: `tick -> position in shapes`.
         stage: `tick -> position in the stages of the stack`.
         end: `stage -> tick` behind its last one, where the stages follow one another.
         ticks: Scalar int32, how many are trained; 0 leaves the weights as they are.
@@ -29,62 +31,61 @@ class Batches:
     read: Callable
     buffered: Callable
     active: Callable | None
-    kinds: tuple
-    choose: Callable
+    shapes: tuple
+    shape_at: Callable
     stage: Callable
     end: Callable
     ticks: tf.Tensor
     most: tf.Tensor
 
 
-def build_batches(parts, clients, steps, axis):
-    """The `Batches` of a stack.
+def build_batches(examples: Examples, clients: int, steps: tuple[tf.Tensor, ...], label_axis: Labels) -> Batches:
+    """Builds the `Batches` of a stack.
 
     Args:
-        parts: `stack_round.RoundParts`.
         clients: K.
         steps: ticks, rows, starts and stages of a `stack_update.StackPlan`.
-        axis: `inputs.Labels` of the clients.
+        label_axis: Of the clients.
     """
     ticks, rows, starts, stages = steps
+    source, shapes = examples.input, examples.batch_shapes
 
     def counts(tick):
         return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
 
     def load(chosen, start, key, length):
-        return parts.input.batch(parts.x, parts.y, chosen, start, key, axis, training=True, length=length)
+        return source.batch(examples.x, examples.y, chosen, start, key, label_axis, training=True, length=length)
 
-    def examples(tick, kind):
-        count = tf.reduce_max(counts(tick)) if kind is None else kind[0]
+    def rows_at(tick, shape):
+        """int32 [K, batch] without padding; a client that idles reads the first row."""
+        count = tf.reduce_max(counts(tick)) if shape is None else shape[0]
         return tf.maximum(rows[:, tick, :count], 0)
 
-    def read(tick, key, kind):
-        return load(examples(tick, kind), starts[tick], key, None if kind is None else kind[1])
+    def read(tick, key, shape):
+        return load(rows_at(tick, shape), starts[tick], key, None if shape is None else shape[1])
 
     def buffered(stage, forward, shape, dtype):
         # Nothing is drawn where a buffer is allowed, so any key will do.
-        once = buffers.filled(
+        from_buffer = fill_buffer(
             lambda chosen: forward(load(chosen, 0, tf.zeros([1, 1], tf.int32), 1)[0]),
             shape,
             dtype,
             rows[0],
             end(stage - 1),
             end(stage),
-            parts.epochs,
-            tf.shape(parts.x)[0],
+            examples.epochs,
+            tf.shape(examples.x)[0],
         )
-        return lambda tick, key, kind: (once(examples(tick, kind)), read(tick, key, kind)[1])
+        return lambda tick, key, shape: (from_buffer(rows_at(tick, shape)), read(tick, key, shape)[1])
 
     def end(stage):
         return tf.math.count_nonzero(stages[:ticks] <= stage, dtype=tf.int32)
 
-    def choose(tick):
-        if len(parts.kinds) == 1:
+    def shape_at(tick):
+        if len(shapes) == 1:
             return 0
-        found = tf.stack([tf.reduce_max(counts(tick)), parts.input.length(parts.x, starts[tick])])
-        return tf.argmax(tf.reduce_all(found == tf.constant(parts.kinds), axis=1), output_type=tf.int32)
+        shape = tf.stack([tf.reduce_max(counts(tick)), source.length(examples.x, starts[tick])])
+        return tf.argmax(tf.reduce_all(shape == tf.constant(shapes), axis=1), output_type=tf.int32)
 
     active = (lambda tick: counts(tick) > 0) if clients > 1 else None
-    return Batches(
-        read, buffered, active, parts.kinds, choose, lambda tick: stages[tick], end, ticks, tf.shape(rows)[1]
-    )
+    return Batches(read, buffered, active, shapes, shape_at, lambda tick: stages[tick], end, ticks, tf.shape(rows)[1])

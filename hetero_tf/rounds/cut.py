@@ -4,6 +4,7 @@ A variable of a sub-model is the global variable with some axes shortened; compa
 variable and no architecture is ever named here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -15,14 +16,14 @@ class Axis:
 
     Attributes:
         size: In the global model, without `extra`.
-        kept: Of each sub-model, without `extra`.
+        sizes: In each sub-model, without `extra`.
         label: Whether this is the label axis, whose coordinates are the client's labels.
         extra: Rows behind the labels (the mask token) that every client gets and nobody merges.
         member: Whether this is the axis of an ensemble's networks, of which a client trains one at a time.
     """
 
     size: int
-    kept: tuple[int, ...]
+    sizes: tuple[int, ...]
     label: bool = False
     extra: int = 0
     member: bool = False
@@ -33,23 +34,23 @@ class Cut:
     """Where the sub-models lie in the global model.
 
     Attributes:
-        shapes: Global shape of every trainable variable, in model order.
-        axes: Per variable and dimension an `Axis`, or None where nothing is cut.
-        held: Per variable and sub-model, whether it is there at all.
+        shapes: Global shape of every value, in model order.
+        axes: For each value and dimension an `Axis`, or None where nothing is cut.
+        contained: For each value and sub-model, whether the sub-model contains it at all.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     axes: tuple[tuple[Axis | None, ...], ...]
-    held: tuple[tuple[bool, ...], ...]
+    contained: tuple[tuple[bool, ...], ...]
 
     @property
-    def distinct(self):
+    def distinct(self) -> tuple[Axis, ...]:
         """Every `Axis` once."""
         return tuple(dict.fromkeys(axis for axes in self.axes for axis in axes if axis is not None))
 
 
-def cut_of_shapes(shapes, submodels, label_axes, classes, members=False):
-    """Derives the cut from shapes.
+def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes: int, members: bool = False) -> Cut:
+    """Derives a cut from shapes.
 
     Args:
         shapes: `{path: shape}` of every value at the global level with all `classes`.
@@ -61,99 +62,115 @@ def cut_of_shapes(shapes, submodels, label_axes, classes, members=False):
     Raises:
         ValueError: A sub-model has a variable that the global model lacks, or a larger one.
     """
-    axes, held = [], []
     for submodel in submodels:
-        for path, other in submodel.items():
-            shape = shapes.get(path)
-            if shape is None or len(other) != len(shape) or any(o > s for o, s in zip(other, shape)):
-                raise ValueError(
-                    f"variable {path} of a sub-model does not lie inside the global one, which has shape "
-                    f"{shape}. Received: shape={other}"
-                )
+        for path, shape in submodel.items():
+            _check_inside(path, shape, shapes.get(path))
+    axes, contained = [], []
     for path, shape in shapes.items():
         # What a sub-model lacks is cut nowhere: it is not there to be cut.
-        kept = list(zip(*(submodel.get(path, shape) for submodel in submodels)))
-        held.append(tuple(path in submodel for submodel in submodels))
+        sizes = list(zip(*(submodel.get(path, shape) for submodel in submodels)))
+        contained.append(tuple(path in submodel for submodel in submodels))
         axes.append(
             tuple(
-                Axis(size, kept[place], member=True)
-                if members and place == 0
-                else _axis(size, kept[place], label_axes.get(path, {}).get(place), classes)
-                for place, size in enumerate(shape)
+                Axis(size, sizes[dimension], member=True)
+                if members and dimension == 0
+                else _axis(size, sizes[dimension], label_axes.get(path, {}).get(dimension), classes)
+                for dimension, size in enumerate(shape)
             )
         )
-    return Cut(tuple(shapes.values()), tuple(axes), tuple(held))
+    return Cut(tuple(shapes.values()), tuple(axes), tuple(contained))
 
 
-def _axis(size, kept, extra, classes):
-    """The `Axis` of one dimension, None if every sub-model keeps all of it and it has no labels."""
+def _check_inside(path, shape, whole):
+    if whole is None or len(shape) != len(whole) or any(size > full for size, full in zip(shape, whole)):
+        raise ValueError(
+            f"variable {path} of a sub-model does not lie inside the global one, which has shape {whole}. "
+            f"Received: shape={shape}"
+        )
+
+
+def _axis(size, sizes, extra, classes):
+    """The `Axis` of one dimension, None if every sub-model has all of it and it has no labels."""
     if extra is not None:
-        return Axis(classes, tuple(value - extra for value in kept), label=True, extra=extra)
-    return None if all(value == size for value in kept) else Axis(size, tuple(kept))
+        return Axis(classes, tuple(value - extra for value in sizes), label=True, extra=extra)
+    return None if all(value == size for value in sizes) else Axis(size, tuple(sizes))
 
 
-def find_label_axes(build):
-    """Finds the dimensions that grow with the number of classes, by building twice.
+def find_label_axes(two: dict, three: dict) -> dict[str, dict[int, int]]:
+    """Finds the dimensions that grow with the number of classes.
 
     Args:
-        build: `classes -> {path: shape}`; the smallest width will do.
+        two, three: `{path: shape}` of a model built with two and with three classes; the smallest width will do.
 
     Returns:
         `{path: {dimension: extra}}`, extra = rows beyond the classes.
     """
-    small, large = build(2), build(3)
-    found = {}
-    for path, shape in small.items():
-        places = {place: size - 2 for place, size in enumerate(shape) if size != large[path][place]}
-        if places:
-            found[path] = places
-    return found
+    label_axes = {}
+    for path, shape in two.items():
+        grown = {axis: size - 2 for axis, size in enumerate(shape) if size != three[path][axis]}
+        if grown:
+            label_axes[path] = grown
+    return label_axes
 
 
-def coordinates(cut, submodel, keep, round, client, seed, labels, member):
+def coordinates(
+    cut: Cut,
+    submodel: int,
+    choose: Callable,
+    round: tf.Tensor,
+    client: tf.Tensor,
+    seed: tf.Tensor,
+    labels: tf.Tensor,
+    member: tf.Tensor,
+) -> dict[Axis, tf.Tensor]:
     """Which global coordinates one client's sub-model has.
 
     Args:
-        submodel: Position of the sub-model (a Python int).
-        keep: Sub-model plug-in.
-        round, client, seed: Scalar int32 tensors.
-        labels: int32 [kept labels], the client's labels, -1 = padding.
+        submodel: Position of the sub-model.
+        choose: Function of a plug-in of `methods.submodels`.
+        round, client, seed: Scalar int32.
+        labels: int32 [label axis], the client's labels, -1 = padding.
         member: Scalar int32, which network of an ensemble is trained.
 
     Returns:
-        `{Axis: int32 [kept + extra]}`; -1 marks rows that hold no global entry.
+        `{Axis: int32 [size in the sub-model + extra]}`; -1 marks rows that hold no global entry.
     """
-    found = {}
+    chosen = {}
     for axis in cut.distinct:
         if axis.label:
-            found[axis] = tf.concat([labels, tf.range(axis.size, axis.size + axis.extra)], 0)
+            chosen[axis] = tf.concat([labels, tf.range(axis.size, axis.size + axis.extra)], 0)
         elif axis.member:
-            found[axis] = tf.reshape(member, [1])
+            chosen[axis] = tf.reshape(member, [1])
         else:
-            found[axis] = keep(axis.size, axis.kept[submodel], round, client, seed)
-    return found
+            chosen[axis] = choose(axis.size, axis.sizes[submodel], round, client, seed)
+    return chosen
 
 
-def take(cut, submodel, weights, where):
-    """The sub-model's values; padding rows repeat row 0 (nothing reads them and nobody merges them).
+def take(cut: Cut, submodel: int, weights: list[tf.Tensor], where: dict[Axis, tf.Tensor]) -> list[tf.Tensor]:
+    """Takes a sub-model's values; padding rows repeat row 0 (nothing reads them and nobody merges them).
 
     Args:
-        submodel: Position of the sub-model (a Python int).
-        weights: Global tensors in the order of `cut.shapes`.
+        submodel: Position of the sub-model.
+        weights: Global values in the order of `cut.shapes`.
         where: As `coordinates` gives it.
 
     Returns:
-        List of tensors, of the variables that the sub-model holds.
+        The values that the sub-model contains, each in its own shape.
     """
-    return [_take(value, axes, where) for value, axes, held in zip(weights, cut.axes, cut.held) if held[submodel]]
+    return [
+        _take(value, axes, where)
+        for value, axes, contained in zip(weights, cut.axes, cut.contained)
+        if contained[submodel]
+    ]
 
 
 def _take(value, axes, where):
+    # Prefixes are sliced in one operation, all other axes gathered one by one.
     sizes = [where[axis].shape[0] if axis and _is_prefix(where[axis]) else -1 for axis in axes]
     value = tf.slice(value, [0] * len(sizes), sizes)
-    for place, axis in enumerate(axes):
-        if axis is not None and sizes[place] == -1:
-            value = tf.gather(value, tf.maximum(where[axis], 0), axis=place)
+    for dimension, axis in enumerate(axes):
+        if axis is not None and sizes[dimension] == -1:
+            value = tf.gather(value, tf.maximum(where[axis], 0), axis=dimension)
     return value
 
 
@@ -163,80 +180,56 @@ def _is_prefix(index):
     return static is not None and all(static == range(len(static)))
 
 
-def merged_rows(cut, where, present):
+def merged_coordinates(cut: Cut, where: dict[Axis, tf.Tensor], present: tf.Tensor) -> dict[Axis, tf.Tensor]:
     """The coordinates that are merged: without padding, absent labels and extra rows (all -1).
 
     Args:
         where: As `coordinates` gives it.
-        present: bool [kept labels], which labels of the label axis the client has.
+        present: bool [label axis], which labels of the label axis the client has.
     """
 
-    def rows(axis):
+    def merged(axis):
         if not axis.label:
             return where[axis]
-        kept = tf.where(present, where[axis][: present.shape[0]], -1)
-        return tf.pad(kept, [[0, axis.extra]], constant_values=-1)
+        labels = tf.where(present, where[axis][: present.shape[0]], -1)
+        return tf.pad(labels, [[0, axis.extra]], constant_values=-1)
 
-    return {axis: rows(axis) for axis in cut.distinct}
+    return {axis: merged(axis) for axis in cut.distinct}
 
 
-def put(cut, submodel, values, rows):
-    """The sub-model's values at their places in the global shapes; None for variables that the sub-model lacks.
+def put(cut: Cut, submodel: int, values: list[tf.Tensor], where: dict[Axis, tf.Tensor]) -> list[tf.Tensor | None]:
+    """Puts a sub-model's values into zeros of the global shapes; None for variables that the sub-model lacks.
 
-    Everywhere else are zeros; rows at -1 are dropped. Args as for `take`, with `merged_rows`.
+    Rows at -1 are dropped. Args as for `take`, with `merged_coordinates` where only what is merged is wanted.
     """
-    places = {axis: inverse(index, axis.size + axis.extra) for axis, index in rows.items()}
+    positions = {axis: inverse(index, axis.size + axis.extra) for axis, index in where.items()}
     values = iter(values)
     return [
-        _put(next(values), shape, axes, rows, places) if held[submodel] else None
-        for shape, axes, held in zip(cut.shapes, cut.axes, cut.held)
+        _put(next(values), shape, axes, where, positions) if contained[submodel] else None
+        for shape, axes, contained in zip(cut.shapes, cut.axes, cut.contained)
     ]
 
 
-def _put(value, shape, axes, rows, places):
-    for place, axis in enumerate(axes):
-        if axis is not None and not _is_prefix(rows[axis]):
-            # Gathering by the inverse index is several times faster than scattering, on any axis.
-            one_more = [[0, int(other == place)] for other in range(len(axes))]
-            value = tf.gather(tf.pad(value, one_more), places[axis], axis=place)
-    return tf.pad(value, [[0, size - have] for size, have in zip(shape, value.shape)])
+def _put(value, shape, axes, where, positions):
+    for dimension, axis in enumerate(axes):
+        if axis is not None and not _is_prefix(where[axis]):
+            # Gathering by the inverse index is several times faster than scattering, on any axis. Coordinates that
+            # the sub-model lacks read the zeros of one more row.
+            one_more = [[0, int(other == dimension)] for other in range(len(axes))]
+            value = tf.gather(tf.pad(value, one_more), positions[axis], axis=dimension)
+    return tf.pad(value, [[0, full - size] for full, size in zip(shape, value.shape)])
 
 
-def inverse(index, size):
-    """For every global coordinate its position in `index`, or the length of `index` where it is not there."""
-    length = tf.shape(index)[0]
-    places = tf.where(index < 0, size, index)[:, None]
-    return tf.tensor_scatter_nd_update(tf.fill([size + 1], length), places, tf.range(length))[:size]
-
-
-def axis_masks(cut, rows, dtype):
-    """`{Axis: [size + extra]}`, 1 where a client covers the coordinate and 0 elsewhere."""
-
-    def mask(axis):
-        index, size = rows[axis], axis.size + axis.extra
-        covered = inverse(index, size) < tf.shape(index)[0]
-        return tf.cast(covered, dtype)
-
-    return {axis: mask(axis) for axis in cut.distinct}
-
-
-def coverage(cut, masks, client_weights):
-    """The sum of client weights that cover each entry, per variable, broadcastable to its global shape.
-
-    An entry is covered where all its axes are, so the sum over clients is a contraction of small masks instead of
-    a sum of full-size ones.
+def inverse(index: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
+    """For every global coordinate its position in `index`, or the length of `index` where it is not there.
 
     Args:
-        masks: `{Axis: [clients, size + extra]}`, stacked `axis_masks`.
-        client_weights: For each variable [clients], 0 for clients that do not count for it.
+        index: int32 [n], coordinates; -1 is no coordinate.
+        size: How many coordinates there are.
+
+    Returns:
+        int32 [size].
     """
-    letters = "abcdefgh"
-    found = []
-    for axes, counting in zip(cut.axes, client_weights):
-        names = [letter for letter, axis in zip(letters, axes) if axis is not None]
-        operands = [masks[axis] for axis in axes if axis is not None]
-        equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
-        summed = tf.einsum(equation, counting, *operands)
-        shape = [1 if axis is None else axis.size + axis.extra for axis in axes]
-        found.append(tf.reshape(summed, shape))
-    return found
+    length = tf.shape(index)[0]
+    coordinates = tf.where(index < 0, size, index)[:, None]
+    return tf.tensor_scatter_nd_update(tf.fill([size + 1], length), coordinates, tf.range(length))[:size]

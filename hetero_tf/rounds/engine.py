@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 
 from hetero_tf.base import hardware
-from hetero_tf.rounds.stack import CannotStack, build_stack
+from hetero_tf.models.counting import forward
+from hetero_tf.models.family import ModelFamily
+from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds.layout import build_stack
+from hetero_tf.rounds.probe import check_stack, first_line
+from hetero_tf.rounds.stack import Stack
 
 # More clients side by side gain nothing: the operations are long enough then.
 LARGEST = 8
@@ -15,79 +20,114 @@ NARROW = 5_000_000
 
 @dataclass(frozen=True)
 class Engine:
-    """What was chosen.
+    """How the clients of each sub-model are computed.
 
     Attributes:
-        stacks: `stacks.Stack` of each sub-model of the mix.
+        stacks: `Stack` of each sub-model of the mix.
         compiled: Whether XLA compiles the local training.
         reasons: One sentence for each sub-model that could have been stacked and is not.
+        parallel: Stacks in flight at once.
     """
 
-    stacks: tuple
+    stacks: tuple[Stack, ...]
     compiled: bool
-    reasons: tuple
+    reasons: tuple[str, ...]
+    parallel: int
 
 
-def choose(engine, expected, build, apart, device, parallel, product_cost):
+def choose_engine(
+    recipe: Recipe,
+    family: ModelFamily,
+    label_axis: int,
+    example: tuple[int, ...],
+    batch: int,
+    parallel: int,
+    device: str,
+) -> Engine:
     """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
 
     Args:
-        engine: "auto", "sequential" or "stacked".
-        expected: `{level name: clients that a round has of its sub-model, on average}`.
-        build: `(level name, clients) -> stacks.Stack`.
-        apart: Names of the levels whose clients cannot be computed side by side.
-        device: "cpu" or "gpu".
+        label_axis: Length of the label axis that clients train.
+        example: Shape of one input.
+        batch: Examples of a client's largest batch.
         parallel: Stacks in flight at once.
-        product_cost: `level name -> multiply-adds` of a product over a batch, on average over a forward pass.
-
-    Returns:
-        `Engine`.
+        device: "cpu" or "gpu".
     """
     stacks, reasons = [], []
-    for name, many in expected.items():
-        clients = 1 if name in apart else _clients(engine, many, device, parallel, lambda: product_cost(name))
-        stack = build(name, 1)
-        if clients > 1:
-            try:
-                stack = build_stack(stack, lambda clients: build(name, clients), clients)
-            except CannotStack as problem:
-                reasons.append(f"level {name} is computed client by client: {problem}")
+    for level, expected in expected_clients(recipe, family).items():
+        clients = 1 if level in family.apart else clients_at_once(recipe.engine, expected, device, parallel)
+        # Counting products takes a model built anew, so it is done only where it decides.
+        if clients > 1 and recipe.engine == "auto" and device == "cpu":
+            clients = clients if product_cost(family, level, label_axis, example, batch) <= NARROW else 1
+        stack, reason = _stack(family, level, clients, label_axis)
         stacks.append(stack)
-    return Engine(tuple(stacks), device == "gpu", tuple(reasons))
+        if reason is not None:
+            reasons.append(f"level {level} is computed client by client: {reason}")
+    return Engine(tuple(stacks), device == "gpu", tuple(reasons), parallel)
 
 
-def _clients(engine, expected, device, parallel, cost):
-    """How many clients of a sub-model to compute at once, given how many of them a round has on average."""
-    if engine == "sequential":
-        return 1
-    if device == "gpu":
-        return min(LARGEST, max(1 if engine == "auto" else 2, round(expected)))
-    # As many stacks as run at once; a larger stack would leave a core idle.
-    clients = min(LARGEST, -int(-expected // parallel))
-    if engine == "stacked":
-        return max(2, clients)
-    return clients if clients > 1 and cost() <= NARROW else 1
+def expected_clients(recipe: Recipe, family: ModelFamily) -> dict[str, float]:
+    """`{one of its levels: clients of a round, on average}` of each sub-model; each network of an ensemble is one."""
+    expected = dict.fromkeys(family.submodels, 0)
+    by_level = recipe.levels.divided(recipe.round.clients)
+    for level, submodel in zip(by_level, family.submodel_of):
+        expected[family.submodels[submodel]] += by_level[level] * recipe.levels.members.get(level, 1)
+    return expected
 
 
-def report(engine, recipe, submodel_of, parallel):
-    """How clients are computed, as a dict of plain JSON.
+def clients_at_once(engine: str, expected: float, device: str, parallel: int) -> int:
+    """How many clients of a sub-model to compute at once, if their operations are short.
 
     Args:
-        engine: `Engine`.
-        recipe: `recipe.schema.Recipe`.
-        submodel_of: For each level of the mix the position of its sub-model.
+        engine: "auto", "sequential" or "stacked".
+        expected: Clients of the sub-model in a round, on average.
+        device: "cpu" or "gpu".
         parallel: Stacks in flight at once.
+    """
+    if engine == "sequential":
+        return 1
+    least = 1 if engine == "auto" else 2
+    # On a CPU as many stacks as run at once: a larger stack would leave a core idle.
+    wanted = round(expected) if device == "gpu" else -int(-expected // parallel)
+    return min(LARGEST, max(least, wanted))
+
+
+def product_cost(family: ModelFamily, level: str, label_axis: int, example: tuple[int, ...], batch: int) -> float:
+    """Multiply-adds of a product over a batch, on average over a forward pass of a level's sub-model."""
+    cost = forward(family.fresh(level, label_axis), example)
+    return batch * cost.multiply_adds / max(cost.products, 1)
+
+
+def _stack(family: ModelFamily, level: str, clients: int, label_axis: int) -> tuple[Stack, str | None]:
+    """The stack of a level's clients; of one client where more cannot be stacked, and then the reason."""
+    alone = build_stack(family, level, 1, label_axis)
+    if clients == 1:
+        return alone, None
+    try:
+        stack = build_stack(family, level, clients, label_axis)
+        check_stack(stack, alone)
+    # A layer that was never meant for several clients may fail in any way; its model still runs one client at a time.
+    except Exception as problem:
+        return alone, first_line(problem)
+    return stack, None
+
+
+def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict:
+    """Returns how clients are computed, as a dict of plain JSON.
+
+    Args:
+        submodel_of: For each level of the mix the position of its sub-model.
 
     Returns:
         {"clients_at_once": {level: clients}, "reasons": [sentence], "compiled", "parallel" (stacks in flight),
         "threads" (of each kernel), "precision", "device"}.
     """
-    at_once = {name: engine.stacks[place].clients for name, place in zip(recipe.levels.names, submodel_of)}
+    at_once = {level: engine.stacks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
     return {
         "clients_at_once": at_once,
         "reasons": list(engine.reasons),
         "compiled": engine.compiled,
-        "parallel": parallel,
+        "parallel": engine.parallel,
         "threads": hardware.KERNEL_THREADS,
         "precision": recipe.precision,
         "device": hardware.devices(),

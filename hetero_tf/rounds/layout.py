@@ -1,167 +1,199 @@
-"""How the values of a recipe's networks lie: among the global ones, and in the rows of the clients of a stack."""
+"""How the values of a model family lie: among the global ones, and in the rows of the clients of a stack."""
 
 import dataclasses
+import math
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
+from hetero_tf.methods.stages import Route, Stage
+from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import tracked, values
-from hetero_tf.rounds import cut as cuts
+from hetero_tf.rounds.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.rounds.routed_model import RoutedModel
 from hetero_tf.rounds.stack import Stack, StageModels
 
 
-def shapes(family, level, classes):
-    """`{path: shape}` of the values that a client of a level has; in an ensemble, one network of its axis.
+def shapes(family: ModelFamily, level: str, classes: int) -> dict[str, tuple[int, ...]]:
+    """Returns `{path: shape}` of the values that a client of a level has; in an ensemble, one network of its axis.
 
     Args:
-        family: `models.family.ModelFamily`, here and below.
+        family: The models.
         level: Name of a level.
         classes: Length of the label axis.
     """
-    return _shapes(family, _values(family, level, classes)[0])
+    return _shapes(family, _variables_in_order(family, level, classes))
 
 
-def initial(family):
-    """The global values before the first round: `{path: value}`, those of an ensemble [networks, ...]."""
+def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
+    """Returns the global values before the first round by path; those of an ensemble are [networks, ...]."""
     levels = family.recipe.levels
     if levels.ensemble is None:
-        held = _held(family, levels.global_level, family.classes)
-        return {variable.path: tf.convert_to_tensor(variable) for variable in held}
-    drawn = [values(model) for model in family.members(levels.global_level)]
+        variables = _variables(family, levels.global_level, family.classes)
+        return {variable.path: tf.convert_to_tensor(variable) for variable in variables}
+    networks = [values(model) for model in family.members(levels.global_level)]
     paths = shapes(family, levels.global_level, family.classes)
     return {
-        path: tf.stack([tf.convert_to_tensor(value) for value in own])
-        for path, own in zip(paths, zip(*drawn), strict=True)
+        path: tf.stack([tf.convert_to_tensor(variable) for variable in variables])
+        for path, variables in zip(paths, zip(*networks), strict=True)
     }
 
 
-def build_cut(family, classes):
-    """The `cut.Cut` of the sub-models of the mix, whose label axes have `classes` entries."""
+def build_cut(family: ModelFamily, label_axis: int) -> Cut:
+    """Builds the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
     levels = family.recipe.levels
-    route = dataclasses.replace(family.route(levels.global_level), width=min(levels.widths.values()))
-    label_axes = cuts.find_label_axes(lambda few: _shapes(family, values(family.together(route, few))))
-    top = shapes(family, levels.global_level, family.classes)
+    narrowest = dataclasses.replace(family.route(levels.global_level), width=min(levels.widths.values()))
+    two, three = (_shapes(family, values(family.together(narrowest, classes))) for classes in (2, 3))
+    whole = shapes(family, levels.global_level, family.classes)
     if levels.ensemble:
-        top = {path: (levels.ensemble, *shape[1:]) for path, shape in top.items()}
-    submodels = [shapes(family, level, classes) for level in family.submodels]
-    return cuts.cut_of_shapes(top, submodels, label_axes, family.classes, levels.ensemble is not None)
+        whole = {path: (levels.ensemble, *shape[1:]) for path, shape in whole.items()}
+    submodels = [shapes(family, level, label_axis) for level in family.submodels]
+    label_axes = find_label_axes(two, three)
+    return cut_of_shapes(whole, submodels, label_axes, family.classes, levels.ensemble is not None)
 
 
-def build_stack(family, level, clients, classes):
-    """The `stacks.Stack` of so many of a level's clients, with a net for each route of its stages."""
-    own, learned = _values(family, level, classes)
-    stages, units = family.stages[level], family.recipe.model.units
-    copies = 1 + max(route.copy for stage in stages for route in stage.routes)
+def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> Stack:
+    """Builds the stack of `clients` clients of a level, with a routed model for each route of its stages."""
+    rows = _RowLayout.of(family, level, classes)
 
-    def net(route):
-        return _net(family, level, route, clients, classes, copies)
-
-    found = tuple(
-        StageModels(
-            tuple(map(net, stage.routes)),
-            _moving(stage, units, own[:learned], copies),
-            None if stage.before is None else net(stage.before),
+    def stage_models(stage):
+        return StageModels(
+            tuple(rows.routed_model(family, route, clients) for route in stage.routes),
+            rows.trained_values(family, stage),
+            None if stage.before is None else rows.routed_model(family, stage.before, clients),
         )
-        for stage in stages
-    )
-    held = list(_shapes(family, own).values())
-    return Stack(clients, (*held[:learned] * copies, *held[learned:] * copies), learned * copies, copies, found)
+
+    stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
+    trainable, copies = rows.trainable, rows.copies
+    row_shapes = (*one[:trainable] * copies, *one[trainable:] * copies)
+    return Stack(clients, row_shapes, trainable * copies, copies, tuple(map(stage_models, stages)))
 
 
-def personal(family):
-    """Positions of the global values that stay with the clients."""
+def personal_positions(family: ModelFamily) -> tuple[int, ...]:
+    """Returns the positions of the global values that stay with the clients."""
     recipe = family.recipe
-    own, units = recipe.round.personal, recipe.model.units
+    units = recipe.round.personal
     paths = shapes(family, recipe.levels.global_level, family.classes)
-    return tuple(place for place, path in enumerate(paths) if "all" in own or units[path.split("/")[0]] in own)
+    return tuple(
+        position for position, path in enumerate(paths) if "all" in units or recipe.model.unit_of(path) in units
+    )
 
 
-def merged(family, cut, personal):
-    """For each global value and sub-model, after how many stages clients count in its merge; 0: never.
+def count_trainable(family: ModelFamily) -> int:
+    """Returns how many of the global values are trainable; running statistics stand behind them."""
+    return len(family.trained(family.recipe.levels.global_level, family.classes).trainable_variables)
+
+
+def merged_from(family: ModelFamily, cut: Cut, personal: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Returns for each global value and sub-model after how many stages clients count in its merge; 0: never.
 
     Args:
+        family: The models.
         cut: As `build_cut` gives it.
-        personal: As `personal` gives it.
+        personal: As `personal_positions` gives it.
     """
-    units = family.recipe.model.units
+    model = family.recipe.model
     paths = shapes(family, family.recipe.levels.global_level, family.classes)
     return tuple(
         tuple(
-            _counts_from(family, level, units[path.split("/")[0]]) if holds and place not in personal else 0
-            for holds, level in zip(held, family.submodels)
+            _counts_from(family, level, model.unit_of(path)) if has_it and position not in personal else 0
+            for has_it, level in zip(contained, family.submodels)
         )
-        for place, (path, held) in enumerate(zip(paths, cut.held))
+        for position, (path, contained) in enumerate(zip(paths, cut.contained))
     )
 
 
 def _counts_from(family, level, unit):
     """The number of the first stage of a level that trains a unit, 0 if none does; 1 where that does not matter."""
-    found = [number for number, stage in enumerate(family.stages[level], 1) if unit in stage.trained]
-    if family.recipe.round.untrained == "counted" or (found and family.drawn):
+    numbers = [number for number, stage in enumerate(family.stages[level], 1) if unit in stage.trained]
+    if family.recipe.round.untrained == "counted" or (numbers and family.drawn):
         return 1
-    return found[0] if found else 0
+    return numbers[0] if numbers else 0
 
 
-def _values(family, level, classes):
-    """The variables of a level in the order of the global ones, and how many of them are trainable."""
+@dataclasses.dataclass(frozen=True)
+class _RowLayout:
+    """How the values of a level lie in the row of a client.
+
+    Attributes:
+        level: Its name.
+        classes: Length of the label axis.
+        variables: Of one network of the client, in the order of the global values.
+        trainable: How many of them are trainable; they stand first.
+        copies: Networks of a client: 1 and its peers. The trainable values of all of them stand before the others.
+    """
+
+    level: str
+    classes: int
+    variables: list[keras.Variable]
+    trainable: int
+    copies: int
+
+    @classmethod
+    def of(cls, family: ModelFamily, level: str, classes: int) -> "_RowLayout":
+        trainable = len(family.trained(level, classes).trainable_variables)
+        copies = 1 + max(route.copy for stage in family.stages[level] for route in stage.routes)
+        return cls(level, classes, _variables_in_order(family, level, classes), trainable, copies)
+
+    def routed_model(self, family: ModelFamily, route: Route, clients: int) -> RoutedModel:
+        """The model of a route; its values lie where their paths have their positions in the row."""
+        alone = family.alone(route, self.classes)
+        model = alone if clients == 1 else family.together(route, self.classes, clients)
+        shape_of = {variable.path: tuple(variable.shape) for variable in values(alone)}
+        paths = [variable.path for variable in values(model)]
+        position_of = {variable.path: position for position, variable in enumerate(self.variables)}
+        if not position_of.keys() >= set(paths):
+            raise BadInput(
+                f"level {self.level}: the units that it leaves out change the shape of what they hand on, so those "
+                "behind them do not fit; raise its budget"
+            )
+        positions = tuple(self._in_row(position_of[path], route.copy) for path in paths)
+        return RoutedModel(model, clients, tuple(shape_of[path] for path in paths), positions)
+
+    def _in_row(self, position, copy):
+        """The position in the row of a value of one of the client's networks."""
+        if position < self.trainable:
+            return copy * self.trainable + position
+        running = len(self.variables) - self.trainable
+        return self.copies * self.trainable + copy * running + position - self.trainable
+
+    def trained_values(self, family: ModelFamily, stage: Stage) -> np.ndarray | None:
+        """bool [trainable values of all copies], what a stage trains; None: everything."""
+        unit_of = family.recipe.model.unit_of
+        trained = np.concatenate(
+            [
+                np.full(math.prod(variable.shape), unit_of(variable.path) in stage.trained)
+                for variable in self.variables[: self.trainable]
+            ]
+        )
+        return None if trained.all() else np.tile(trained, self.copies)
+
+
+def _variables_in_order(family, level, classes):
+    """The variables of a level in the order of the global ones."""
     top = family.recipe.levels.global_level
-    order = {variable.path: place for place, variable in enumerate(_held(family, top, family.classes))}
-    own = _held(family, level, classes)
-    for variable in own:
+    order = {variable.path: position for position, variable in enumerate(_variables(family, top, family.classes))}
+    variables = _variables(family, level, classes)
+    for variable in variables:
         if variable.path not in order:
             raise BadInput(
                 f"level {level}: {variable.path} belongs to its width alone, and level {top} never runs at "
                 "that width; norms of kind wbn need client.stages: nested"
             )
-    learned = len(family.trained(level, classes).trainable_variables)
-    return sorted(own, key=lambda variable: order[variable.path]), learned
+    return sorted(variables, key=lambda variable: order[variable.path])
 
 
-def _held(family, level, classes):
+def _variables(family, level, classes):
     """The variables of a level's whole sub-model, and the running statistics that only its narrower routes have."""
-    found = {variable.path: variable for variable in values(family.trained(level, classes))}
+    variables = {variable.path: variable for variable in values(family.trained(level, classes))}
     routes = dict.fromkeys(route for stage in family.stages[level] for route in stage.routes)
     for route in routes:
         if route.width < family.route(level).width:
             for variable in tracked(family.alone(route, classes)):
-                found.setdefault(variable.path, variable)
-    return list(found.values())
-
-
-def _net(family, level, route, clients, classes, copies):
-    """A route's `RoutedModel`: its variables lie where their paths have their places among the level's values."""
-    own, learned = _values(family, level, classes)
-    positions = {variable.path: place for place, variable in enumerate(own)}
-
-    def place(path):
-        position = positions[path]
-        if position < learned:
-            return route.copy * learned + position
-        return copies * learned + route.copy * (len(own) - learned) + position - learned
-
-    alone = family.alone(route, classes)
-    model = alone if clients == 1 else family.together(route, classes, clients)
-    shapes = {variable.path: tuple(variable.shape) for variable in values(alone)}
-    paths = [variable.path for variable in values(model)]
-    if not positions.keys() >= set(paths):
-        raise BadInput(
-            f"level {level}: the units that it leaves out change the shape of what they hand on, so those "
-            "behind them do not fit; raise its budget"
-        )
-    return RoutedModel(model, clients, tuple(shapes[path] for path in paths), tuple(place(path) for path in paths))
-
-
-def _moving(stage, units, trainable, copies):
-    """bool [learned], what a stage trains; None: everything."""
-    moves = np.concatenate(
-        [
-            np.full(int(np.prod(variable.shape)), units[variable.path.split("/")[0]] in stage.trained)
-            for variable in trainable
-        ]
-    )
-    return None if moves.all() else np.tile(moves, copies)
+                variables.setdefault(variable.path, variable)
+    return list(variables.values())
 
 
 def _shapes(family, variables):

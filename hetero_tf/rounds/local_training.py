@@ -110,15 +110,15 @@ def _batches_of(stack, batches, stages, weights):
     before = stack.stages[stages[0]].before
     if before is None:
         return batches
-    forward, shape = functools.partial(stack.handed_on, weights, stage=stages[0]), before.model.outputs[0].shape[1:]
+    forward, shape = functools.partial(stack.run_frozen, weights, stage=stages[0]), before.model.outputs[0].shape[1:]
     return dataclasses.replace(batches, read=batches.buffered(stages[0], forward, shape, weights.dtype))
 
 
 def _slope(stack, objective, batches, stages, tick, key, weights):
     """Losses [K], their gradients [K, parameters] and, where there are any, the new running statistics."""
 
-    def branch(stage, kind):
-        inputs, targets = batches.read(tick, key, kind)
+    def branch(stage, shape):
+        inputs, targets = batches.read(tick, key, shape)
         with tf.GradientTape() as tape:
             tape.watch(weights)
             outputs, running = stack.call(weights, key, inputs, stage)
@@ -127,10 +127,10 @@ def _slope(stack, objective, batches, stages, tick, key, weights):
         gradients = tf.ensure_shape(gradients, weights.shape)
         return (loss, gradients) if running is None else (loss, gradients[:, : stack.parameters], running)
 
-    branches = [functools.partial(branch, stage, kind) for stage in stages for kind in batches.kinds]
+    branches = [functools.partial(branch, stage, shape) for stage in stages for shape in batches.shapes]
     if len(branches) == 1:
         return branches[0]()
-    return tf.switch_case((batches.stage(tick) - stages[0]) * len(batches.kinds) + batches.choose(tick), branches)
+    return tf.switch_case((batches.stage(tick) - stages[0]) * len(batches.shapes) + batches.shape_at(tick), branches)
 
 
 def _chosen(which, new, old):

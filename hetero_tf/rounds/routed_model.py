@@ -3,32 +3,34 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
+import keras
 import tensorflow as tf
 
 from hetero_tf.base.graph_random import hashed
 from hetero_tf.layers.stacked.forms import is_leading, to_leading
-from hetero_tf.models.variables import is_seed, tracked, values
+from hetero_tf.models.variables import is_seed, tracked
 
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model on one route, and where its values lie among those of a client.
+    """A model on one route, and where its values lie in the rows of its clients.
 
     Attributes:
         model: Keras model for one client, or its twin built with `clients=K`.
         clients: K.
         shapes: Of one client's trainable values, and behind them its running statistics, in model order.
-        places: For each of them its position among the client's values, which may be wider.
+        positions: For each of them its position among the client's values, which may be wider.
     """
 
-    model: object
+    model: keras.Model
     clients: int
-    shapes: tuple
-    places: tuple
+    shapes: tuple[tuple[int, ...], ...]
+    positions: tuple[int, ...]
 
-    def call(self, parts, wide, key, inputs):
-        """One training step.
+    def call(
+        self, parts: list[tf.Tensor], wide: tuple[tuple[int, ...], ...], key: tf.Tensor, inputs: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[tuple[int, tf.Tensor]]]:
+        """Runs one training step.
 
         Args:
             parts: The clients' values, each [K, values].
@@ -38,25 +40,30 @@ class RoutedModel:
 
         Returns:
             List of logits [K, batch, ...] in the float type of the parts, one for each exit; and the running
-            statistics after the step: pairs of place and [K, values].
+            statistics after the step: pairs of position and [K, values].
         """
-        state, learned = self.fresh_state(key), len(self.model.trainable_variables)
-        own = [_narrowed(parts[place], wide[place], shape) for place, shape in zip(self.places, self.shapes)]
-        learned_values = [
-            _side_by_side(part, shape, variable.shape)
-            for part, shape, variable in zip(own, self.shapes, self.model.trainable_variables)
+        # The model's values, each [K, values], cut to its width.
+        state, trainable = self.fresh_state(key), len(self.model.trainable_variables)
+        sub_weights = [
+            _narrowed(parts[position], wide[position], shape) for position, shape in zip(self.positions, self.shapes)
         ]
-        moving = {id(variable) for variable in tracked(self.model)}
-        running = [place for place, v in enumerate(self.model.non_trainable_variables) if id(v) in moving]
-        for place, part, shape in zip(running, own[learned:], self.shapes[learned:]):
-            state[place] = _side_by_side(part, shape, state[place].shape)
-        outputs, state = self.model.stateless_call(learned_values, state, self._arranged(inputs), training=True)
-        moved = [_apart(state[place], shape, self.clients) for place, shape in zip(running, self.shapes[learned:])]
+        # All clients' values in the variables' shapes; running statistics join the non-trainable state.
+        weights = [
+            _side_by_side(part, shape, variable.shape)
+            for part, shape, variable in zip(sub_weights, self.shapes, self.model.trainable_variables)
+        ]
+        statistics_shapes, moving = self.shapes[trainable:], {id(variable) for variable in tracked(self.model)}
+        running = [index for index, v in enumerate(self.model.non_trainable_variables) if id(v) in moving]
+        for index, part, shape in zip(running, sub_weights[trainable:], statistics_shapes):
+            state[index] = _side_by_side(part, shape, state[index].shape)
+        outputs, state = self.model.stateless_call(weights, state, self._arranged(inputs), training=True)
+        # Back to clients first: statistics [K, values], logits [K, batch, ...].
+        moved = [_apart(state[index], shape, self.clients) for index, shape in zip(running, statistics_shapes)]
         outputs = outputs if isinstance(outputs, list) else [outputs]
         logits = [
             self._of_clients(tf.cast(value, parts[0].dtype), spec) for value, spec in zip(outputs, self.model.outputs)
         ]
-        return logits, list(zip(self.places[learned:], moved))
+        return logits, list(zip(self.positions[trainable:], moved))
 
     def _of_clients(self, logits, spec):
         if self.clients == 1:
@@ -73,53 +80,32 @@ class RoutedModel:
         moved = tf.transpose(inputs, [*range(1, rank - 1), 0, rank - 1])
         return tf.reshape(moved, [-1, *inputs.shape[2:-1], self.clients * inputs.shape[-1]])
 
-    def fresh_state(self, key):
+    def fresh_state(self, key: tf.Tensor) -> list[tf.Tensor]:
         """Non-trainable values for one step: seeds of dropout from `key`, zeros for what a step throws away.
 
         Args:
             key: int32 [K, words], one for each client.
         """
         variables = self.model.non_trainable_variables
-        sites = [place for place, variable in enumerate(variables) if is_seed(variable)]
+        sites = [index for index, variable in enumerate(variables) if is_seed(variable)]
         state = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
         if not sites:
             return state
         # One hash for all of them: a narrow model is bound by the number of its operations.
-        places = tf.tile(tf.constant(sites)[None, :, None], [self.clients, 1, 1])
-        words = tf.concat([tf.repeat(key[:, None], len(sites), axis=1), places], 2)
+        tiled = tf.tile(tf.constant(sites)[None, :, None], [self.clients, 1, 1])
+        words = tf.concat([tf.repeat(key[:, None], len(sites), axis=1), tiled], 2)
         bits = tf.bitwise.right_shift(hashed(words, 2), tf.constant(1, tf.uint32))
-        for site, own in zip(sites, tf.unstack(bits, axis=1)):
-            state[site] = tf.reshape(tf.cast(own, variables[site].dtype), variables[site].shape)
+        for site, seed in zip(sites, tf.unstack(bits, axis=1)):
+            state[site] = tf.reshape(tf.cast(seed, variables[site].dtype), variables[site].shape)
         return state
 
 
-def check_twin(net, alone):
-    """Refuses a twin whose variables do not hold so many clients' values in one of the two known ways.
-
-    Args:
-        net: `RoutedModel` of K clients.
-        alone: `RoutedModel` of one client on the same route.
-
-    Raises:
-        ValueError: Names the first such variable.
-    """
-    for variable, own in zip(values(net.model), alone.shapes, strict=True):
-        shape, clients = tuple(variable.shape), net.clients
-        first = shape[:1] == (clients,) and len(shape) > len(own) and math.prod(shape) == clients * math.prod(own)
-        last = len(own) > 0 and shape == (*own[:-1], clients * own[-1])
-        if not (first or last):
-            raise ValueError(
-                f"the variable {variable.path} has shape {shape}, which is not that of {clients} clients "
-                f"with {own} each"
-            )
-
-
-def _narrowed(part, shape, own):
-    """The first coordinates of a variable: [K, values] of `shape` to [K, values] of `own`."""
-    if math.prod(shape) == math.prod(own):
+def _narrowed(part, wide, narrow):
+    """The first coordinates of a variable: [K, values] of shape `wide` to [K, values] of shape `narrow`."""
+    if math.prod(wide) == math.prod(narrow):
         return part
-    whole = tf.reshape(part, [-1, *shape])
-    return tf.reshape(tf.slice(whole, [0] * whole.shape.rank, [-1, *own]), [part.shape[0], math.prod(own)])
+    whole = tf.reshape(part, [-1, *wide])
+    return tf.reshape(tf.slice(whole, [0] * whole.shape.rank, [-1, *narrow]), [part.shape[0], math.prod(narrow)])
 
 
 def _side_by_side(part, shape, stacked):
@@ -132,12 +118,12 @@ def _side_by_side(part, shape, stacked):
     """
     if part.shape[0] == 1 or len(stacked) > len(shape):
         return tf.reshape(part, stacked)
-    rows = tf.reshape(part, [part.shape[0], -1, shape[-1]])
-    return tf.reshape(tf.transpose(rows, [1, 0, 2]), stacked)
+    channels_last = tf.reshape(part, [part.shape[0], -1, shape[-1]])
+    return tf.reshape(tf.transpose(channels_last, [1, 0, 2]), stacked)
 
 
 def _apart(value, shape, clients):
     """What `_side_by_side` has put together: [K, values]."""
     if clients > 1 and len(value.shape) == len(shape):
         value = tf.transpose(tf.reshape(value, [-1, clients, shape[-1]]), [1, 0, 2])
-    return tf.reshape(value, [clients, int(np.prod(shape))])
+    return tf.reshape(value, [clients, math.prod(shape)])

@@ -6,60 +6,12 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.inputs import Input, Labels, all_labels
+from hetero_tf.inputs import Labels
 from hetero_tf.rounds.batches import build_batches
-from hetero_tf.rounds.buffers import Epochs
-from hetero_tf.rounds.cut import Cut, coordinates, inverse, merged_rows, take
-from hetero_tf.rounds.engine import Engine
-from hetero_tf.rounds.local_training import LocalOptimizer, LocalResult, train_locally
-
-
-@dataclass(frozen=True)
-class RoundParts:
-    """What a round is made of.
-
-    Attributes:
-        models: Whole Keras models, one per sub-model of the mix.
-        engine: `engines.Engine`: how the clients of each sub-model are computed.
-        cut: Where the models' values lie in the global model.
-        keep, objective, couple, server: The functions of the recipe's plug-ins.
-        correct, remember: Those of its correction; None where there is none, or none that remembers.
-        optimizer: `local_training.LocalOptimizer`.
-        input: How examples become batches.
-        x, y: The stored training split.
-        labels: int32 [clients, kept], each client's labels with -1 behind them; None: all sub-models keep all labels.
-        present: bool [clients, classes or kept], which of the kept labels a client has.
-        counts: float [clients], what each client counts in the merge; None: one.
-        merged: For each variable and sub-model, after how many stages its clients count for the variable; 0: never.
-        all_rows: Whether the rows of labels that a client lacks are merged too.
-        personal: Positions of the variables that stay with the clients.
-        kinds: `batches.Batches.kinds`: (examples, positions) of every batch that can occur, or (None,).
-        epochs: `buffers.Epochs` of the clients.
-        parallel: Stacks in flight at once.
-    """
-
-    models: tuple
-    engine: Engine
-    cut: Cut
-    keep: Callable
-    objective: Callable
-    couple: Callable
-    correct: Callable | None
-    remember: Callable | None
-    optimizer: LocalOptimizer
-    server: Callable
-    input: Input
-    x: tf.Tensor
-    y: tf.Tensor | None
-    labels: tf.Tensor | None
-    present: tf.Tensor
-    counts: tf.Tensor | None
-    merged: tuple
-    all_rows: bool
-    personal: tuple
-    kinds: tuple
-    epochs: Epochs
-    parallel: int
+from hetero_tf.rounds.cut import Axis, coordinates, merged_coordinates, take
+from hetero_tf.rounds.labels import global_classes, label_axis_of, labels_of
+from hetero_tf.rounds.local_training import LocalResult, train_locally
+from hetero_tf.rounds.parts import RoundParts
 
 
 @dataclass(frozen=True)
@@ -67,7 +19,7 @@ class StackPlan:
     """What one stack of clients does in a round.
 
     Attributes:
-        clients: int32 [K]; -1 = empty place.
+        clients: int32 [K]; -1 = empty slot.
         members: int32 [K], which network of an ensemble each of them trains.
         ticks, rows, starts, stages: As in `packing.PackedRounds`, of this stack.
     """
@@ -79,125 +31,122 @@ class StackPlan:
     starts: tf.Tensor
     stages: tf.Tensor
 
+    @property
+    def rows_of_tables(self) -> tf.Tensor:
+        """int32 [K], the clients' rows in tables; an empty slot takes no step, but its tables are looked up."""
+        return tf.maximum(self.clients, 0)
+
 
 @dataclass(frozen=True)
 class StackUpdate:
-    """A stack's part of the merge.
+    """What the clients of a stack return.
 
     Attributes:
-        local: `clients.LocalResult`.
-        places: For each client the coordinates that it has.
-        rows: For each client the coordinates that are merged.
+        local: `LocalResult`.
+        coordinates: For each client the coordinates of its sub-model, `{Axis: int32}`.
+        merged: For each client those of them that are merged.
         memory: [K, values], what the clients' correction remembers, or None.
     """
 
-    local: object
-    places: list
-    rows: list
+    local: LocalResult
+    coordinates: list[dict[Axis, tf.Tensor]]
+    merged: list[dict[Axis, tf.Tensor]]
     memory: tf.Tensor | None
 
 
-def train_stack(parts, submodel, weights, tables, round, seed, work, learning_rate):
+def train_stack(
+    parts: RoundParts,
+    submodel: int,
+    weights: list[tf.Tensor],
+    tables: dict,
+    round: tf.Tensor,
+    seed: tf.Tensor,
+    plan: StackPlan,
+    learning_rate: tf.Tensor,
+) -> StackUpdate:
     """Cuts the sub-models of a stack's clients, trains them and says where their values belong.
 
     Args:
-        parts: `RoundParts`.
-        submodel: Position of the sub-model in the mix, a Python int.
-        weights: Global tensors.
-        tables: What clients keep between rounds, see `rounds.build_round`.
+        submodel: Position of the sub-model in the mix.
+        weights: Global values.
+        tables: What clients keep between rounds, see `round.new_state`.
         round, seed: Scalar int32.
-        work: `StackPlan`.
+        plan: What the stack's clients do.
         learning_rate: Scalar.
-
-    Returns:
-        `StackUpdate`.
     """
-    stack = parts.engine.stacks[submodel]
-    # An empty place does no step, but its tables are looked up.
-    clients = tf.unstack(tf.maximum(work.clients, 0), num=stack.clients)
-    members = tf.unstack(work.members, num=stack.clients)
-    own = [_own_labels(parts, client) for client in clients]
+    stack, examples, cut = parts.engine.stacks[submodel], parts.examples, parts.placement.cut
+    clients = tf.unstack(plan.rows_of_tables, num=stack.clients)
+    # Where each client's sub-model lies, and which labels of its label axis it has: bool [K, label axis].
+    labels = [labels_of(examples, client) for client in clients]
     where = [
-        coordinates(parts.cut, submodel, parts.keep, round, client, seed, labels, member)
-        for client, labels, member in zip(clients, own, members)
+        coordinates(cut, submodel, parts.algorithm.submodel, round, client, seed, own_labels, member)
+        for client, own_labels, member in zip(clients, labels, tf.unstack(plan.members, num=stack.clients))
     ]
-    present = tf.gather(parts.present, tf.stack(clients))
+    present = tf.gather(examples.present, tf.stack(clients))
     key = tf.stack([tf.stack([seed, round, client]) for client in clients])
-    axis = all_labels(parts.present.shape[1]) if parts.labels is None else _label_axis(parts, own)
+    label_axis = label_axis_of(examples, cut, labels)
 
-    def packed(values):
-        return stack.to_rows(
-            [take(parts.cut, submodel, values(client), places) for client, places in zip(clients, where)]
-        )
+    def rows_of(values_of):
+        """The clients' sub-models as rows [K, values]; `values_of(client)`: in global shapes."""
+        taken = [take(cut, submodel, values_of(client), place) for client, place in zip(clients, where)]
+        return stack.to_rows(taken)
 
-    start = packed(lambda client: own_values(weights, tables["personal"], client))
-    memory = [packed(lambda client: [table[client] for table in tables["memory"].values()])] if parts.remember else []
-
-    def train(start, memory, present, round, key, learning_rate, *steps):
-        correct, learned = None, start[:, : stack.parameters]
-        memory = memory[0][:, : stack.parameters] if memory else None
-        if parts.correct is not None:
-            correct = functools.partial(parts.correct, start=learned, memory=memory, slots=())
-        local = train_locally(
-            stack,
-            _objective(parts, axis, present, round),
-            correct,
-            parts.optimizer,
-            build_batches(parts, stack.clients, steps, axis),
-            start,
-            learning_rate,
-            key,
-        )
-        after = []
-        if memory is not None:
-            trained = local.weights[:, : stack.parameters]
-            after = [parts.remember(memory, trained, learned, (), local.steps, learning_rate)]
-        # Running statistics stand behind the trainable values of a row; nothing is remembered about them.
-        after = [tf.pad(value, [[0, 0], [0, start.shape[1] - stack.parameters]]) for value in after]
-        return local.weights, local.losses, local.gradient_norms, local.steps, after
-
+    start = rows_of(lambda client: own_values(weights, tables["personal"], client))
+    memory = None
+    if parts.algorithm.remember is not None:
+        memory = rows_of(lambda client: [table[client] for table in tables["memory"].values()])
+    # What is inside may be compiled by XLA; the cut before it is not.
+    train = functools.partial(_train_rows, parts, submodel, label_axis)
     if parts.engine.compiled:
         train = tf.function(train, jit_compile=True, autograph=False)
-    *local, after = train(
-        start, memory, present, round, key, learning_rate, work.ticks, work.rows, work.starts, work.stages
+    steps = (plan.ticks, plan.rows, plan.starts, plan.stages)
+    *local, memory = train(start, memory, present, round, key, learning_rate, *steps)
+    merged_labels = tf.ones_like(present) if parts.placement.merge_absent_labels else present
+    merged = [merged_coordinates(cut, place, merged_labels[slot]) for slot, place in enumerate(where)]
+    return StackUpdate(LocalResult(*local), where, merged, memory)
+
+
+def _train_rows(parts, submodel, label_axis, start, memory, present, round, key, learning_rate, *steps):
+    """Trains rows: the fields of a `LocalResult`, and the memory after it, [K, values] or None."""
+    stack, algorithm = parts.engine.stacks[submodel], parts.algorithm
+    start_trainable, correct = start[:, : stack.parameters], None
+    memory = None if memory is None else memory[:, : stack.parameters]
+    if algorithm.correct is not None:
+        correct = functools.partial(algorithm.correct, start=start_trainable, memory=memory, slots=())
+    local = train_locally(
+        stack,
+        _objective(parts, label_axis, present, round),
+        correct,
+        algorithm.optimizer,
+        build_batches(parts.examples, stack.clients, steps, label_axis),
+        start,
+        learning_rate,
+        key,
     )
-    rows = tf.ones_like(present) if parts.all_rows else present
-    merged = [merged_rows(parts.cut, places, rows[place]) for place, places in enumerate(where)]
-    return StackUpdate(LocalResult(*local), where, merged, after[0] if after else None)
+    if memory is not None:
+        memory = algorithm.remember(
+            memory, local.weights[:, : stack.parameters], start_trainable, (), local.steps, learning_rate
+        )
+        # Running statistics stand behind the trainable values of a row; nothing is remembered about them.
+        memory = tf.pad(memory, [[0, 0], [0, start.shape[1] - stack.parameters]])
+    return local.weights, local.losses, local.gradient_norms, local.steps, memory
 
 
-def own_values(weights, table, client):
+def own_values(weights: list[tf.Tensor], table: dict[int, tf.Tensor], client: tf.Tensor) -> list[tf.Tensor]:
     """The global values, but a client's own where it keeps some: `table` is `{position: [clients, ...]}`."""
-    return [table[place][client] if place in table else value for place, value in enumerate(weights)]
+    return [table[position][client] if position in table else value for position, value in enumerate(weights)]
 
 
-def _own_labels(parts, client):
-    """The labels of a client's label axis, -1 = padding."""
-    return tf.range(parts.present.shape[1]) if parts.labels is None else tf.gather(parts.labels, client)
-
-
-def _classes(parts):
-    """Length of the global label axis."""
-    return parts.present.shape[1] if parts.labels is None else next(a for a in parts.cut.distinct if a.label).size
-
-
-def _label_axis(parts, own):
-    """`Labels` of clients whose label axes are cut: label -> position among the client's own."""
-    count = own[0].shape[0]
-    # An idle client reads an example of somebody else, whose label it may not have.
-    places = tf.stack([tf.minimum(inverse(labels, _classes(parts)), count - 1) for labels in own])
-    return Labels(local=lambda targets: tf.gather(places, targets, batch_dims=1), count=count)
-
-
-def _objective(parts, axis, present, round):
+def _objective(parts: RoundParts, label_axis: Labels, present: tf.Tensor, round: tf.Tensor) -> Callable:
     """`(outputs, targets) -> [K]`, each client's mean."""
+    outside = global_classes(parts.examples, parts.placement.cut) - label_axis.count
 
     def loss(logits, targets):
         shape = [present.shape[0], *[1] * (logits.shape.rank - 2), present.shape[1]]
-        return parts.objective(logits, targets, tf.reshape(present, shape), _classes(parts) - axis.count)
+        return parts.algorithm.loss(logits, targets, tf.reshape(present, shape), outside)
 
     def objective(outputs, targets):
-        losses = parts.couple([loss(logits, targets) for logits in outputs], outputs, targets, round)
+        losses = parts.algorithm.couple([loss(logits, targets) for logits in outputs], outputs, targets, round)
         return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
 
     return objective

@@ -7,7 +7,7 @@ from hetero_tf import data
 from hetero_tf.base import metrics
 from hetero_tf.base.console import engine_lines, figures
 from hetero_tf.process import learning_process
-from hetero_tf.rounds import parts
+from hetero_tf.rounds.build import split
 from hetero_tf.run import resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
@@ -75,7 +75,7 @@ def build_process(recipe, settings, run=None):
 def _load(recipe, settings, run, before):
     """The data set and its partition."""
     dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
-    return dataset, resume.stored_partition(run, dataset, before, lambda: parts.split(recipe, dataset))
+    return dataset, resume.stored_partition(run, dataset, before, lambda: split(recipe, dataset))
 
 
 def _announce(process, console):

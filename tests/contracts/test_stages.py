@@ -45,7 +45,7 @@ def divided(case):
     for level in levels():
         if name == "blockwise" and level.depth != outline().last:
             continue  # refused by the recipe
-        yield level, module.divide(outline(), level, costs=lambda: COSTS, **options)
+        yield level, module.divide(outline(), level, shares=COSTS, **options)
 
 
 def units_of(route):
@@ -55,7 +55,7 @@ def units_of(route):
 
 def test_signature_constant_and_documented_options(case):
     module, options = registry.find("stages", case[0]), registry.options("stages", case[0])
-    assert list(inspect.signature(module.divide).parameters) == ["outline", "level", "costs", *options]
+    assert list(inspect.signature(module.divide).parameters) == ["outline", "level", "shares", *options]
     assert all(option.doc for option in options.values())
     assert type(module.DRAWN) is bool
 
@@ -122,24 +122,22 @@ def test_peers_take_the_same_way_as_the_network_that_is_returned(case):
 def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
     module = registry.find("stages", case[0])
     for width in (1.0, 0.25):
-        stages = module.divide(outline({}), Level("a", width, 1, None), costs=lambda: COSTS, **case[1])
+        stages = module.divide(outline({}), Level("a", width, 1, None), shares=COSTS, **case[1])
         assert all(stage.trained == frozenset(TRUNK) for stage in stages)
         assert stages[-1].routes[-1].units == TRUNK and stages[-1].routes[-1].width == width
 
 
-def test_no_division_asks_for_costs_that_it_does_not_need(case):
-    """Costs are counted by tracing the model."""
-    asked = []
-    registry.find("stages", case[0]).divide(
-        outline(), Level("a", 1.0, 4, None), costs=lambda: asked.append(case) or COSTS, **case[1]
-    )
-    assert asked == []
+def test_no_division_needs_shares_for_a_level_without_a_budget(case):
+    """They are counted only where some level has one."""
+    level = Level("a", 1.0, 4, None)
+    divide = registry.find("stages", case[0]).divide
+    assert divide(outline(), level, shares=None, **case[1]) == divide(outline(), level, shares=COSTS, **case[1])
 
 
 def test_stages_of_drawn_widths_count_from_the_narrowest():
     for distill, routes in ((False, 1), (True, 2)):
         stages = registry.find("stages", "nested").divide(
-            outline(), Level("a", 0.5, 4, None), costs=lambda: COSTS, distill=distill
+            outline(), Level("a", 0.5, 4, None), shares=COSTS, distill=distill
         )
         assert [stage.routes[0].width for stage in stages] == [0.25, 0.5]
         assert all(
@@ -161,7 +159,7 @@ def test_stages_of_drawn_widths_count_from_the_narrowest():
 def test_blocks_are_packed_under_the_budget(budget, expected):
     divide = registry.find("stages", "blockwise").divide
     for exit in ("link", "branch"):
-        stages = divide(outline(), Level("a", 1.0, 4, budget), costs=lambda: COSTS, exit=exit, tolerance=0.0)
+        stages = divide(outline(), Level("a", 1.0, 4, budget), shares=COSTS, exit=exit, tolerance=0.0)
         assert [tuple(unit for unit in "135" if unit in stage.trained) for stage in stages] == expected
         assert ["0" in stage.trained for stage in stages] == [True] + [False] * (len(stages) - 1)
         assert [stage.routes[0].frozen for stage in stages] == [0] + [
@@ -175,5 +173,5 @@ def test_blocks_are_packed_under_the_budget(budget, expected):
 def test_peers_are_as_many_as_whole_models_fit_the_budget():
     divide = registry.find("stages", "blockwise").divide
     for budget, copies in ((None, 1), (1, 1), (1.9, 1), (2, 2), (3, 3)):
-        (stage,) = divide(outline(), Level("a", 1.0, 4, budget), costs=lambda: COSTS, peers=True)
+        (stage,) = divide(outline(), Level("a", 1.0, 4, budget), shares=COSTS, peers=True)
         assert [route.copy for route in stage.routes] == list(range(copies))

@@ -12,7 +12,7 @@ from hetero_tf.methods.stages import blockwise
 DRAWN = False
 
 
-def divide(outline, level, *, costs, given: str, exit: str = "link", peers: bool = False):
+def divide(outline, level, *, shares, given: str, exit: str = "link", peers: bool = False):
     """The stages of `blockwise` under the level's budget; below 1 the given ones.
 
     Args:
@@ -22,11 +22,11 @@ def divide(outline, level, *, costs, given: str, exit: str = "link", peers: bool
         peers: as in blockwise
     """
     if level.budget >= 1:
-        return blockwise.divide(outline, level, costs=costs, exit=exit, peers=peers)
+        return blockwise.divide(outline, level, shares=shares, exit=exit, peers=peers)
     stages, body = json.loads(given)[level.name], outline.trunk[1:-1]
     # Every stage fills a budget of 1; a unit that stands in none exceeds it.
     shares = {**dict.fromkeys(outline.trunk, 0), **dict.fromkeys(body, 2)}
     for stage in stages:
         shares.update({body[unit - 1]: Fraction(1, len(stage)) for unit in stage})
     level = dataclasses.replace(level, budget=1 / Fraction(sum(shares.values())))
-    return blockwise.divide(outline, level, costs=lambda: shares, exit=exit, tolerance=0.0, peers=peers)
+    return blockwise.divide(outline, level, shares=shares, exit=exit, tolerance=0.0, peers=peers)

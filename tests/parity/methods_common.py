@@ -135,7 +135,7 @@ class Trainer:
     def __call__(self, state, plan, slot):
         """Trains the client in a slot of a plan from a `State`, alone in its stack: `Trained`."""
         submodel, steps = self.process.family.submodel_of[plan.levels[slot]], int(plan.steps[slot])
-        stack, held = self.process.parts.engine.stacks[submodel], self.process.parts.cut.held
+        stack, held = self.process.parts.engine.stacks[submodel], self.process.parts.placement.cut.contained
         empty = [(0, stack.clients - 1)]
         work = (
             np.pad(plan.clients[slot : slot + 1], empty, constant_values=-1),

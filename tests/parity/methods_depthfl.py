@@ -130,7 +130,7 @@ class Replay:
         dataset = dataclasses.replace(examples.dataset(self.meta["classes"], self.file.name), test=test)
         self.process = build_process(recipe_text(self.meta), dataset, [1] * self.meta["num_clients"])
         self.paths = variable_paths(self.process.paths, stems(self.deepest))
-        shapes = dict(zip(self.process.paths, self.process.parts.cut.shapes))
+        shapes = dict(zip(self.process.paths, self.process.parts.placement.cut.shapes))
         self.weights = functools.partial(self.file.weights, paths=self.paths, shapes=shapes)
         start = self.weights("global_init")
         if start.keys() != set(self.process.paths):

@@ -11,7 +11,8 @@ from methods_common import Entry, Examples, Trainer, build_process, merged, plan
 from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.base import registry
-from hetero_tf.rounds.round import merge_updates
+from hetero_tf.rounds.coverage import coverage
+from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.stack import Stack
 
 # Names of the budget groups 0..3 as levels.
@@ -308,8 +309,9 @@ def _compare_sum(replay, state, returned, after, gaps):
         for path in replay.process.paths
     ]
     counts = tf.constant([counted[client] for client in returned], tf.float64)
-    masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in parts.cut.distinct}
-    found, _ = merge_updates(parts, replay.process.in_order(state), total, masks, [counts] * len(total))
+    masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in parts.placement.cut.distinct}
+    covered = coverage(parts.placement.cut, masks, [counts] * len(total))
+    found, _ = merge_updates(parts, replay.process.in_order(state), total, covered)
     gaps.note("merge", dict(zip(replay.process.paths, found)), after)
 
 

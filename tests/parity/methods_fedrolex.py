@@ -65,7 +65,7 @@ def _plan(file, process, work):
 
 def _compare_clients(file, process, paths, work, gaps):
     """Each client's training, from the weights of the authors' run."""
-    shapes, trainer = dict(zip(process.paths, process.parts.cut.shapes)), common.Trainer(process)
+    shapes, trainer = dict(zip(process.paths, process.parts.placement.cut.shapes)), common.Trainer(process)
     before = file.weights("global_init", paths, shapes)
     for number, cohort in enumerate(file.meta["rounds"]):
         state, planned = common.state_of(process, before, cohort["t"]), _plan(file, process, work[number])
@@ -80,7 +80,7 @@ def _compare_clients(file, process, paths, work, gaps):
 
 def _compare_rounds(file, process, paths, work, gaps):
     """Every round, on the weights of the one before; the last `State`."""
-    shapes = dict(zip(process.paths, process.parts.cut.shapes))
+    shapes = dict(zip(process.paths, process.parts.placement.cut.shapes))
     before = file.weights("global_init", paths, shapes)
     state = common.state_of(process, before)
     for number, cohort in enumerate(file.meta["rounds"]):
@@ -130,7 +130,7 @@ def _compare_prediction(file, process, state, gaps):
 def _with_stored_coordinates(process, file, paths):
     """The process with an axis of its own for each convolution, whose coordinates stand in the file."""
     windows = _windows(paths)
-    cut, tables = process.parts.cut, _tables(file)
+    cut, tables = process.parts.placement.cut, _tables(file)
 
     def named(axis, conv):
         return axis if conv is None else dataclasses.replace(axis, size=Channels(axis.size, conv))
@@ -143,7 +143,9 @@ def _with_stored_coordinates(process, file, paths):
     def keep(size, kept, round, client, seed):
         return tf.gather_nd(tf.constant(tables[size.conv, kept]), [[round, client]])[0]
 
-    parts = dataclasses.replace(process.parts, cut=dataclasses.replace(cut, axes=axes), keep=keep)
+    placement = dataclasses.replace(process.parts.placement, cut=dataclasses.replace(cut, axes=axes))
+    algorithm = dataclasses.replace(process.parts.algorithm, submodel=keep)
+    parts = dataclasses.replace(process.parts, placement=placement, algorithm=algorithm)
     return dataclasses.replace(process, parts=parts)
 
 

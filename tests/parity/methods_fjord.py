@@ -17,7 +17,7 @@ def replay(path):
     process = common.build_process(
         _recipe(file), examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name), _sizes(file, work)
     )
-    paths, shapes = _paths(file, process), dict(zip(process.paths, process.parts.cut.shapes))
+    paths, shapes = _paths(file, process), dict(zip(process.paths, process.parts.placement.cut.shapes))
     before = file.weights("global_init", paths, shapes)
     state = common.state_of(process, before)
     trainer = common.Trainer(process)

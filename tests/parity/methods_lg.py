@@ -101,7 +101,7 @@ class Replay:
 
     def weights(self, place):
         """`{variable path: value}` of what the file has under a place."""
-        shapes = dict(zip(self.process.paths, self.process.parts.cut.shapes))
+        shapes = dict(zip(self.process.paths, self.process.parts.placement.cut.shapes))
         return self.file.weights(place, self.paths, shapes, FLATTENED[self.meta["net"]])
 
     def net(self, state, client):

@@ -32,8 +32,9 @@ from hetero_tf.partitions.partition import Partition  # noqa: E402
 from hetero_tf.partitions.shares import Shares  # noqa: E402
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process  # noqa: E402
-from hetero_tf.rounds.cut import axis_masks, coordinates, merged_rows, put, take  # noqa: E402
-from hetero_tf.rounds.round import merge_updates
+from hetero_tf.rounds.coverage import axis_masks, coverage  # noqa: E402
+from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take  # noqa: E402
+from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.stack_update import StackPlan, train_stack  # noqa: E402
 from recipes import recipe_text  # noqa: E402
 
@@ -85,7 +86,8 @@ class Replay:
         process = learning_process(self.recipe, self.dataset, self._partition())
         if vectors.text:
             source = _with_given_masks(vectors, self.plans)
-            parts = dataclasses.replace(process.parts, input=source)
+            examples = dataclasses.replace(process.parts.examples, input=source)
+            parts = dataclasses.replace(process.parts, examples=examples)
             process = dataclasses.replace(process, input=source, parts=parts)
         self.process = process
         self.shapes = [tuple(v.shape) for v in process.global_model.trainable_variables]
@@ -245,7 +247,7 @@ def compare_clients(replay, differences):
     """Cut and local training of every client of every round, from the weights of the authors' run."""
     vectors, parts = replay.vectors, replay.process.parts
     submodel_of = replay.process.family.submodel_of
-    training = [_training(replay, submodel) for submodel in range(len(parts.models))]
+    training = [_training(replay, submodel) for submodel in range(len(parts.engine.stacks))]
     weights = replay.start
     for number, plan in enumerate(replay.plans):
         total, masks = None, []
@@ -259,12 +261,13 @@ def compare_clients(replay, differences):
             # A shortened file may leave out the weights of wide clients; their part of the merge still tells.
             _note_all(differences, "client", trained if after else [], after or [])
             rows = _rows(parts, submodel, client, number)
-            added = put(parts.cut, submodel, trained, rows)
+            added = put(parts.placement.cut, submodel, trained, rows)
             total = added if total is None else [have + more for have, more in zip(total, added)]
-            masks.append(axis_masks(parts.cut, rows, vectors.precision))
-        stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.cut.distinct}
+            masks.append(axis_masks(parts.placement.cut, rows, vectors.precision))
+        stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.placement.cut.distinct}
         counting = [tf.ones(len(masks), vectors.precision)] * len(weights)
-        merged, _ = merge_updates(parts, {"weights": weights, "slots": []}, total, stacked, counting)
+        covered = coverage(parts.placement.cut, stacked, counting)
+        merged, _ = merge_updates(parts, {"weights": weights, "slots": []}, total, covered)
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
         _note_all(differences, "merge", merged, after)
         weights = [tf.constant(value, vectors.precision) for value in after]
@@ -303,18 +306,18 @@ def _note_cut(replay, submodel, weights, client, number, differences):
     """The sub-model that the server hands out, bit by bit; files have it in float32, global-level clients never."""
     vectors, parts, place = replay.vectors, replay.process.parts, f"round{number}/client{client}"
     if vectors.precision == "float32" and replay._has_cut(place, client):
-        shapes = [tuple(v.shape) for v in parts.models[submodel].trainable_variables]
+        shapes = parts.engine.stacks[submodel].own_shapes[: parts.placement.trainable]
         before = vectors.parameters(f"{place}/before", shapes, results=False)
         where = _where(parts, submodel, client, number)
-        _note_all(differences, "cut", take(parts.cut, submodel, weights, where), before)
+        _note_all(differences, "cut", take(parts.placement.cut, submodel, weights, where), before)
 
 
 def _where(parts, submodel, client, number):
-    classes = parts.present.shape[1]
+    classes = parts.examples.present.shape[1]
     return coordinates(
-        parts.cut,
+        parts.placement.cut,
         submodel,
-        parts.keep,
+        parts.algorithm.submodel,
         tf.constant(number),
         tf.constant(client),
         tf.constant(0),
@@ -324,7 +327,9 @@ def _where(parts, submodel, client, number):
 
 
 def _rows(parts, submodel, client, number):
-    return merged_rows(parts.cut, _where(parts, submodel, client, number), tf.gather(parts.present, client))
+    return merged_coordinates(
+        parts.placement.cut, _where(parts, submodel, client, number), tf.gather(parts.examples.present, client)
+    )
 
 
 def _note_all(differences, stage, found, expected):

@@ -1,8 +1,8 @@
-"""How a client's local steps go through its sub-model: `divide(outline, level, *, costs, options) -> tuple of Stage`.
+"""How a client's local steps go through its sub-model: `divide(outline, level, *, shares, options) -> tuple of Stage`.
 
 A stage is what a client runs and trains in some of its steps. Stages follow one another, each with all local epochs,
-or, where a module says `DRAWN = True`, every step draws one. `costs() -> {unit: share}` gives what each unit
-takes of the whole model, in the measure of the budgets, for those that divide by it.
+or, where a module says `DRAWN = True`, every step draws one. `shares`, `{unit: share}`, says what each unit
+takes of the whole model, in the measure of the budgets; None where no level has a budget.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ def divide(
     outline,
     level,
     *,
-    costs,
+    shares,
     exit: Literal["link", "branch"] = "link",
     tolerance: Share = 0.05,
     peers: bool = False,
@@ -47,7 +47,6 @@ def divide(
             ),
         )
     stem, *body, head = outline.trunk
-    shares = costs()
     limit = budgets.cap(level.budget, sum(shares.values()), tolerance)
     try:
         packing = budgets.pack([shares[unit] for unit in body], limit, body)

@@ -7,7 +7,7 @@ from hetero_tf.methods.stages import Stage, whole
 DRAWN = False
 
 
-def divide(outline, level, *, costs, exits: Literal["all", "last"] = "all"):
+def divide(outline, level, *, shares, exits: Literal["all", "last"] = "all"):
     """The whole sub-model in every step.
 
     Args:

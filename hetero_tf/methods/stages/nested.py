@@ -7,7 +7,7 @@ from hetero_tf.methods.stages import Stage, whole
 DRAWN = True
 
 
-def divide(outline, level, *, costs, distill: bool = False):
+def divide(outline, level, *, shares, distill: bool = False):
     """A stage for each width of the mix that the level can hold.
 
     Args:

@@ -1,0 +1,174 @@
+"""From a recipe and its data to the parts of a round."""
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import registry, seeds
+from hetero_tf.base.errors import BadInput
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.inputs import Input
+from hetero_tf.models.family import ModelFamily, build_family
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
+from hetero_tf.rounds import layout
+from hetero_tf.rounds.buffers import Epochs, check_buffers
+from hetero_tf.rounds.engine import Engine, choose_engine
+from hetero_tf.rounds.labels import label_table, may_cut_labels
+from hetero_tf.rounds.local_training import LocalOptimizer
+from hetero_tf.rounds.parts import Algorithm, Examples, Placement, RoundParts
+
+
+def build_input(recipe: Recipe) -> Input:
+    """Returns the recipe's `Input`."""
+    return registry.find("inputs", recipe.input.name).build(recipe.float_type, **recipe.input.options)
+
+
+def split(recipe: Recipe, dataset: Dataset) -> Partition:
+    """Deals a data set out to the clients, as the recipe says.
+
+    Raises:
+        BadInput: The data cannot be split so; where a stand-in took their place, that is said too.
+    """
+    splitter = registry.find("partitions", recipe.partition.name).split
+    rng = seeds.rng(recipe.seed, "partition")
+    owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
+    asked = inspect.signature(splitter).parameters
+    owners = {name: of_examples for name, of_examples in owners.items() if name in asked}
+    try:
+        return splitter(
+            dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options, **owners
+        )
+    except BadInput as problem:
+        if dataset.stand_in_for is None:
+            raise
+        raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
+
+
+def family_of(recipe: Recipe, source: Input, dataset: Dataset) -> ModelFamily:
+    """Returns the `ModelFamily` of a recipe on its data."""
+    return build_family(recipe, source.shape(dataset.train.x), example_shape(source, dataset.train.x), dataset.classes)
+
+
+def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:
+    """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
+    shape = source.shape(x)
+    # The second segment of a row of text starts where the first one ends.
+    return (*source.starts(x), x.shape[1])[1:2] if shape == (None,) else shape
+
+
+def build_parts(
+    recipe: Recipe,
+    dataset: Dataset,
+    partition: Partition,
+    family: ModelFamily,
+    source: Input,
+    parallel: int,
+    device: str,
+) -> RoundParts:
+    """Builds the parts of a round.
+
+    Args:
+        parallel: Stacks in flight at once.
+        device: "cpu" or "gpu", what the engine is chosen for.
+    """
+    labels = cut_labels(recipe, dataset, partition)
+    label_axis = dataset.classes if labels is None else labels.shape[1]
+    batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
+    example = example_shape(source, dataset.train.x)
+    engine = choose_engine(recipe, family, label_axis, example, batch, parallel, device)
+    for stack in engine.stacks:
+        check_buffers(source, dataset.train.x, stack)
+    return RoundParts(
+        _examples(recipe, dataset, partition, source, labels, engine),
+        _algorithm(recipe, len(partition.train)),
+        _placement(recipe, family, label_axis),
+        engine,
+    )
+
+
+def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:
+    """The table of labels that label axes are cut to; None where that is not exact or shortens nothing."""
+    if not may_cut_labels(recipe):
+        return None
+    table = label_table(partition.label_mask)
+    return table if table.shape[1] < dataset.classes else None
+
+
+def _examples(
+    recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
+) -> Examples:
+    sizes, y = partition.train.sizes, dataset.train.y
+    # Only XLA asks for all shapes beforehand.
+    shapes = batch_shapes(recipe, dataset, partition, source) if engine.compiled else (None,)
+    return Examples(
+        input=source,
+        x=tf.constant(dataset.train.x),
+        y=None if y is None else tf.constant(y),
+        labels=None if labels is None else tf.constant(labels),
+        present=tf.constant(partition.label_mask if labels is None else labels >= 0),
+        counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
+        batch_shapes=shapes,
+        epochs=Epochs.of(recipe.client.epochs, int(sizes.max()), recipe.client.batch_size),
+    )
+
+
+def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
+    client = recipe.client
+    correct, remember = _correction(client.correction)
+    return Algorithm(
+        submodel=_function("submodels", recipe.round.submodel),
+        loss=_function("losses", client.loss),
+        couple=_function("couplings", client.coupling),
+        correct=correct,
+        remember=remember,
+        optimizer=local_optimizer(recipe.optimizer),
+        server=functools.partial(_function("servers", recipe.round.server), registered=registered),
+    )
+
+
+def _placement(recipe: Recipe, family: ModelFamily, label_axis: int) -> Placement:
+    cut, personal = layout.build_cut(family, label_axis), layout.personal_positions(family)
+    return Placement(
+        cut=cut,
+        dtype=recipe.float_type,
+        trainable=layout.count_trainable(family),
+        merged_from=layout.merged_from(family, cut, personal),
+        merge_absent_labels=recipe.round.label_rows == "all",
+        personal=personal,
+    )
+
+
+def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
+    """Returns the local steps of a recipe's optimizer."""
+    slots = registry.find("optimizers", optimizer.method.name).SLOTS
+    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
+
+
+def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None]:
+    """The functions `correct` and `remember` of a correction, None where there is none."""
+    if plugin is None:
+        return None, None
+    module = registry.find("corrections", plugin.name)
+    remember = functools.partial(module.remember, **plugin.options) if module.REMEMBERS else None
+    return functools.partial(module.correct, **plugin.options), remember
+
+
+def _function(kind: str, plugin: Plugin | None) -> Callable | None:
+    """A plug-in's function with the options of the recipe; None without a plug-in."""
+    if plugin is None:
+        return None
+    return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)
+
+
+def batch_shapes(recipe: Recipe, dataset: Dataset, partition: Partition, source: Input) -> tuple[tuple[int, int], ...]:
+    """(examples, positions) of every batch that some client can read, the largest first."""
+    size, counts = recipe.client.batch_size, np.unique(partition.train.sizes)
+    examples = {size} if (counts >= size).any() else set()
+    examples |= set((counts % size).tolist()) - {0}
+    lengths = {int(source.length(dataset.train.x, start)) for start in source.starts(dataset.train.x)}
+    return tuple(sorted(itertools.product(examples, lengths), reverse=True))

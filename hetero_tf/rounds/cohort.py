@@ -1,0 +1,163 @@
+"""Trains the cohort of a round, stack by stack, and sums up what its clients return."""
+
+import functools
+
+import tensorflow as tf
+
+from hetero_tf.rounds.client_tables import rows_to_keep
+from hetero_tf.rounds.coverage import axis_masks, coverage
+from hetero_tf.rounds.cut import put
+from hetero_tf.rounds.parts import RoundParts
+from hetero_tf.rounds.stack_update import StackPlan, train_stack
+
+
+def record_types(dtype: str) -> dict:
+    """`{name: type}` of what is recorded about each client and told to the host."""
+    return {"loss": dtype, "gradient_norm": dtype, "finite": tf.bool}
+
+
+def train_cohort(
+    parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
+) -> tuple[list[tf.Tensor], list[tf.Tensor], dict]:
+    """Trains all clients of a round from the same global values.
+
+    Totals and coverage of two parts of a cohort may be added before `merge.merge_updates` gets them.
+
+    Args:
+        state: See `round.new_state`.
+        packed: The arrays of one round of a `packing.PackedRounds`; S = stacks, K = the largest stack.
+        learning_rate: Scalar.
+        round, seed: Scalar int32.
+
+    Returns:
+        total: For each global value the sum of weight * value over the clients that cover an entry.
+        coverage: For each global value the sum of their weights, broadcastable to its shape.
+        records: About each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for clients that do not
+            count; and under "tables" what it keeps, like the state's tables.
+    """
+    clients, members, submodels, ticks, rows, starts, stages = packed
+    cut, dtype, stacks = parts.placement.cut, parts.placement.dtype, parts.engine.stacks
+    count, largest = tf.shape(clients)[0], max(stack.clients for stack in stacks)
+
+    def train(submodel, index):
+        own = stacks[submodel].clients
+        plan = StackPlan(
+            clients[index, :own], members[index, :own], ticks[index], rows[index, :own], starts[index], stages[index]
+        )
+        return _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest)
+
+    def body(index, total, records):
+        branches = [functools.partial(train, submodel, index) for submodel in range(len(stacks))]
+        contribution, recorded = tf.switch_case(submodels[index], branches)
+        # The sum is chained in the order of the stacks: the result does not depend on how many are in flight.
+        total = [summed + value for summed, value in zip(total, contribution)]
+        records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
+        return index + 1, total, records
+
+    zeros = [tf.zeros(shape, dtype) for shape in cut.shapes]
+    _, total, records = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        (0, zeros, _empty_records(parts, state["tables"], count)),
+        parallel_iterations=parts.engine.parallel,
+    )
+    # [S, K, ...] -> [S * K, ...]
+    records = tf.nest.map_structure(lambda array: _flat(array.stack(), largest), records)
+    masks = {axis: records.pop(f"mask{place}") for place, axis in enumerate(cut.distinct)}
+    weights = _weights_in_merge(parts, records["weight"], tf.repeat(submodels, largest), rows, stages)
+    return total, coverage(cut, masks, weights), records
+
+
+def _empty_records(parts, tables, count):
+    """A `tf.TensorArray` over the stacks for everything that is recorded about their clients."""
+
+    def array(dtype):
+        return tf.TensorArray(dtype, size=count)
+
+    dtype = parts.placement.dtype
+    types = {f"mask{place}": dtype for place in range(len(parts.placement.cut.distinct))}
+    types |= record_types(dtype) | {"weight": dtype}
+    records = {name: array(kind) for name, kind in types.items()}
+    records["tables"] = {name: {position: array(dtype) for position in table} for name, table in tables.items()}
+    return records
+
+
+def _flat(values, largest):
+    return tf.reshape(values, [tf.shape(values)[0] * largest, *values.shape[2:]])
+
+
+def _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest):
+    """The clients' weighted values in global shapes, summed, and what is recorded about each, [largest, ...]."""
+    update = train_stack(parts, submodel, state["weights"], state["tables"], round, seed, plan, learning_rate)
+    local, clients, dtype = update.local, parts.engine.stacks[submodel].clients, parts.placement.dtype
+    steps = tf.math.count_nonzero(tf.reduce_any(plan.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
+    finite = tf.reduce_all(tf.math.is_finite(local.weights), axis=1)
+    counts = finite & (steps > 0)
+    weight = tf.cast(counts, dtype)
+    # Not a product with a mask: NaN * 0 is NaN.
+    values = tf.where(counts[:, None], local.weights, tf.zeros([], dtype))
+    if parts.examples.counts is not None:
+        weight *= tf.gather(parts.examples.counts, plan.rows_of_tables)
+        values *= weight[:, None]
+    # Summed step after step: zeros behind the last one, from a longer round of the same call, change no bit.
+    per_step = tf.cast(tf.maximum(steps, 1), dtype)
+    loss, gradient_norm = (tf.cumsum(each)[-1] / per_step for each in (local.losses, local.gradient_norms))
+    records = {"loss": loss, "gradient_norm": gradient_norm, "finite": finite, "weight": weight}
+    # Covered coordinates of every axis, [K, size].
+    masks = [axis_masks(parts.placement.cut, where, dtype) for where in update.merged]
+    for place, axis in enumerate(parts.placement.cut.distinct):
+        records[f"mask{place}"] = tf.stack([mask[axis] for mask in masks])
+    records["tables"] = rows_to_keep(parts, submodel, state["tables"], update, plan)
+    # A smaller stack fills up to the size of the largest one.
+    records = tf.nest.map_structure(
+        lambda value: tf.pad(value, [[0, largest - clients], *[[0, 0]] * (value.shape.rank - 1)]), records
+    )
+    return _summed(parts, submodel, values, update, plan), records
+
+
+def _summed(parts, submodel, values, update, plan):
+    """The sum over a stack's clients of weighted values [K, values], in global shapes; zeros where nothing counts."""
+    cut, stack = parts.placement.cut, parts.engine.stacks[submodel]
+    first_stages = [first[submodel] for first in parts.placement.merged_from]
+    total, zero = None, tf.zeros([], values.dtype)
+    for client, where in enumerate(update.merged):
+        placed = put(cut, submodel, stack.from_row(values[client]), where)
+        placed = [zero if value is None or not first else value for value, first in zip(placed, first_stages)]
+        if max(first_stages) > 1:
+            done = reached_stages(plan.rows, plan.stages)[client]
+            placed = [
+                value * tf.cast(done >= first, value.dtype) if first > 1 else value
+                for value, first in zip(placed, first_stages)
+            ]
+        total = placed if total is None else [summed + value for summed, value in zip(total, placed)]
+    return [tf.broadcast_to(value, shape) for value, shape in zip(total, cut.shapes)]
+
+
+def reached_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
+    """How many of their stages clients have come to.
+
+    Args:
+        rows: int32 [..., K, ticks, batch], -1 = padding.
+        stages: int32 [..., ticks].
+
+    Returns:
+        int32 [..., K].
+    """
+    return tf.reduce_max(tf.where(tf.reduce_any(rows >= 0, axis=-1), stages[..., None, :] + 1, 0), axis=-1)
+
+
+def _weights_in_merge(parts, weight, submodels, rows, stages):
+    """For each global value the weight of each client, [S * K]: 0 where its sub-model is not merged, or not yet."""
+
+    def weights(first_stages):
+        if set(first_stages) == {1}:
+            return weight
+        first = tf.gather(tf.constant(first_stages), submodels)
+        counts = first > 0
+        if max(first_stages) > 1:
+            counts &= tf.reshape(reached_stages(rows, stages), [-1]) >= first
+        return weight * tf.cast(counts, weight.dtype)
+
+    merged_from = parts.placement.merged_from
+    by_first_stages = {first_stages: weights(first_stages) for first_stages in dict.fromkeys(merged_from)}
+    return [by_first_stages[first_stages] for first_stages in merged_from]

@@ -1,0 +1,44 @@
+"""Training a cohort apart from its merge: what several devices compute may be added before it is merged."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.rounds.cohort import train_cohort
+from hetero_tf.rounds.merge import merge_updates
+
+
+def arrays(process, plan):
+    """One planned round as the compiled round takes it."""
+    packed = pack_rounds([plan], [stack.clients for stack in process.parts.engine.stacks], process.family.submodel_of)
+    return [tf.constant(array[0]) for array in packed.arrays()]
+
+
+@pytest.mark.parametrize("name", ["sequential", "stacked"])
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
+    overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
+    process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")
+    state, parts = process.initialize(), process.parts
+    before = process.in_order(state)
+
+    @tf.function(autograph=False)
+    def trained(packed):
+        rate = tf.constant(process.learning_rate(0), tf.float64)
+        return train_cohort(parts, before, packed, rate, tf.constant(0), process._seed)
+
+    halves = [trained(arrays(process, process.plan(0, cohort))) for cohort in ([0, 3], [1, 2])]
+    (total, covered, records), (more, also, _) = halves
+    summed, coverage = ([x + y for x, y in zip(*pair, strict=True)] for pair in ((total, more), (covered, also)))
+    weights, _ = merge_updates(parts, before, summed, coverage)
+    whole, rows = process.run(state, [process.plan(0, [0, 1, 2, 3])])
+    for found, path in zip(weights, whole.weights, strict=True):
+        np.testing.assert_allclose(found, whole.weights[path], rtol=1e-12, atol=1e-14)
+        assert np.abs(found - state.weights[path]).max() > 1e-4
+    # One half alone makes another round, and covers less.
+    alone, _ = merge_updates(parts, before, total, covered)
+    assert any(np.abs(one - other).max() > 1e-4 for one, other in zip(alone, weights, strict=True))
+    losses = [records["loss"], halves[1][2]["loss"]]
+    assert rows[0]["loss"] == pytest.approx(np.concatenate(losses)[np.concatenate(losses) > 0].mean())
