@@ -22,12 +22,12 @@ def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
     overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
     process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")
     state, parts = process.initialize(), process.parts
-    before = process.in_order(state)
+    before, seed = process.in_order(state), process._seed
 
     @tf.function(autograph=False)
     def trained(packed):
         rate = tf.constant(process.learning_rate(0), tf.float64)
-        return train_cohort(parts, before, packed, rate, tf.constant(0), process._seed)
+        return train_cohort(parts, before, packed, rate, tf.constant(0), seed)
 
     halves = [trained(arrays(process, process.plan(0, cohort))) for cohort in ([0, 3], [1, 2])]
     (total, covered, records), (more, also, _) = halves
