@@ -122,9 +122,9 @@ class Replay:
         # The label axes: rows of the words' vectors, and the outputs of the last layer.
         axes = {**({0: 0} if self.vectors.text else {}), len(found) - 2: -1, len(found) - 1: -1}
         for client, level in zip(plan.clients.tolist(), plan.levels.tolist()):
-            model = self.process.parts.models[self.process.family.submodel_of[level]]
-            for place, (mask, variable) in enumerate(zip(found, model.trainable_variables, strict=True)):
-                index = [np.arange(size) for size in variable.shape]
+            stack = self.process.parts.engine.stacks[self.process.family.submodel_of[level]]
+            for place, (mask, shape) in enumerate(zip(found, stack.own_shapes, strict=True)):
+                index = [np.arange(size) for size in shape]
                 if place in axes:
                     index[axes[place]] = np.asarray(self.vectors.meta["label_split"][client])
                 mask[np.ix_(*index)] = True
