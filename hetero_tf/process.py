@@ -117,7 +117,7 @@ class LearningProcess(Measured):
         )
         rows = [
             self._row(plan, rate, {name: values[index].numpy()[places] for name, values in found.items()})
-            for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.places))
+            for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.slots))
         ]
         return self._state(state.round + len(planned), after), rows
 

@@ -89,11 +89,11 @@ def test_every_client_stands_at_its_place_with_its_work():
             work = [np.resize(array, (5, *array.shape[1:])) for array in drawn(rng)]
             rounds.append(plan(rng.integers(0, 3, 5), work, rng.permutation(20)[:5]))
         packed = pack_rounds(rounds, sizes, range(3))
-        assert {array.dtype for array in (*packed.arrays(), *packed.places)} == {np.dtype(np.int32)}
+        assert {array.dtype for array in (*packed.arrays(), *packed.slots)} == {np.dtype(np.int32)}
         for number, planned in enumerate(rounds):
-            assert len(set(packed.places[number])) == 5
+            assert len(set(packed.slots[number])) == 5
             assert np.count_nonzero(packed.clients[number] >= 0) == 5
-            for slot, where in enumerate(packed.places[number]):
+            for slot, where in enumerate(packed.slots[number]):
                 stack, place = divmod(int(where), max(sizes))
                 own = packed.rows[number, stack, place]
                 assert packed.clients[number, stack, place] == planned.clients[slot]
@@ -112,7 +112,7 @@ def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
     assert packed.clients[1].tolist() == [[10, 11, 12, 13], [-1] * 4, [-1] * 4]
     assert packed.submodels.tolist() == [[0, 1, 2], [1, 1, 1]]
     assert packed.ticks.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert [own.tolist() for own in packed.places] == [[0, 4, 8, 9], [0, 1, 2, 3]]
+    assert [own.tolist() for own in packed.slots] == [[0, 4, 8, 9], [0, 1, 2, 3]]
 
 
 def test_levels_with_the_same_sub_model_share_their_stacks():
@@ -148,4 +148,4 @@ def test_rounds_of_one_call_may_have_cohorts_of_different_size():
     work = (np.ones(3, np.int32), np.zeros((3, 1, BATCH), np.int32), *np.zeros((2, 3, 1), np.int32))
     packed = pack_rounds([plan([0, 0, 0], work), plan([0], [array[:1] for array in work])], [2], range(1))
     assert packed.clients.tolist() == [[[10, 11], [12, -1]], [[10, -1], [-1, -1]]]
-    assert [own.tolist() for own in packed.places] == [[0, 1, 2], [0]]
+    assert [own.tolist() for own in packed.slots] == [[0, 1, 2], [0]]

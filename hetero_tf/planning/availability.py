@@ -4,11 +4,13 @@ Nothing is waited for: a client takes as many seconds as its steps would on a de
 function of (seed, round, client).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.base import seeds
+from hetero_tf.recipe.schema import Availability
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Outcome:
     partial: int
     round_seconds: float
 
-    def metrics(self):
-        """What a row of metrics says of it; "simulated_client_seconds" is the mean over clients that returned."""
+    def metrics(self) -> dict[str, int | float | None]:
+        """Returns the columns of a row of metrics; "simulated_client_seconds" is the mean over returning clients."""
         returned = self.seconds[self.steps > 0]
         return {
             "dropped": self.dropped,
@@ -43,11 +45,19 @@ class Outcome:
         }
 
 
-def limit(availability, seed, round, ids, levels, steps, pieces=1):
+def limit(
+    availability: Availability,
+    seed: int,
+    round: int,
+    ids: np.ndarray,
+    levels: Sequence[str],
+    steps: np.ndarray,
+    pieces: Sequence[int] | int = 1,
+) -> Outcome:
     """Decides who drops out, who is late, and how many steps each client returns.
 
     Args:
-        availability: `recipe.schema.Availability`.
+        availability: Of the recipe.
         seed, round: The run's seed and the round.
         ids: int [n], the clients.
         levels: [n], the name of each client's level.
@@ -65,17 +75,17 @@ def limit(availability, seed, round, ids, levels, steps, pieces=1):
     pace = _pace(availability, seed, round, ids, levels)
     finished = _finished(availability.deadline, pace, steps)
     late = ~gone & (finished < steps)
-    kept = finished - finished % pieces if availability.late == "partial" else np.zeros_like(steps)
-    allowed = np.where(gone, 0, np.where(late, kept, steps)).astype(np.int32)
+    in_time = finished - finished % pieces if availability.late == "partial" else np.zeros_like(steps)
+    returned = np.where(gone, 0, np.where(late, in_time, steps)).astype(np.int32)
     # Where nobody is late the deadline may be None.
     seconds = np.where(gone, 0.0, np.where(late, availability.deadline or 0.0, steps * pace))
     waits = availability.deadline is not None and (gone | late).any()
     return Outcome(
-        allowed,
+        returned,
         seconds,
         int(gone.sum()),
         int(late.sum()),
-        int((late & (allowed > 0)).sum()),
+        int((late & (returned > 0)).sum()),
         float(availability.deadline if waits else seconds.max(initial=0.0)),
     )
 
@@ -91,9 +101,9 @@ def _pace(availability, seed, round, ids, levels):
             f"Received: nothing for {', '.join(missing)}"
         )
     usual = np.asarray([availability.seconds_per_step[name] for name in levels], float)
-    one, other = (seeds.uniform(seed, "client pace", round, part, ids=ids) for part in range(2))
+    first, second = (seeds.uniform(seed, "client pace", round, part, ids=ids) for part in range(2))
     # Box and Muller: two uniform numbers make a normal one, for each client alone.
-    normal = np.sqrt(-2 * np.log1p(-one)) * np.cos(2 * np.pi * other)
+    normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
     return usual * np.exp(availability.spread * normal)
 
 

@@ -4,12 +4,16 @@ Everything is a pure function of (seed, round, client), so a resumed run plans t
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.planning import availability, levels
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.availability import limit
+from hetero_tf.planning.levels import assign
+from hetero_tf.recipe.schema import Levels, Recipe
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Plan:
         starts: [cohort, steps], first position within the examples (text), 0 for images.
         stages: [cohort, steps], position of each step's stage among those of the level.
         members: [cohort], which network of an ensemble is trained.
-        outcome: What metrics say of clients that are not there or late: `availability.Outcome.metrics`.
+        outcome: Metrics of clients that dropped out or were late, `availability.Outcome.metrics`.
     """
 
     clients: np.ndarray
@@ -37,8 +41,8 @@ class Plan:
     members: np.ndarray
     outcome: dict = field(default_factory=dict)
 
-    def arrays(self):
-        """The arrays in the order of the attributes."""
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Returns the arrays in the order of the attributes."""
         return tuple(getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "outcome")
 
 
@@ -50,13 +54,37 @@ class Division:
     drawn: bool
 
     @property
-    def passes(self):
+    def passes(self) -> tuple[int, ...]:
         """How often each level's clients go through all their local epochs."""
         return tuple(1 if self.drawn else count for count in self.stages)
 
 
-def local_batches(examples, starts, epochs, batch_size, rng=None):
-    """The batches of one client, short last ones kept.
+@dataclass(frozen=True)
+class ClientWork:
+    """The local steps of one client.
+
+    Attributes:
+        rows: int32 [steps, batch], examples of each step; -1 = padding.
+        starts: int32 [steps], first position within the examples.
+        stages: int32 [steps], position of each step's stage.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+    stages: np.ndarray
+
+    def __len__(self):
+        return len(self.starts)
+
+    def first(self, steps: int) -> "ClientWork":
+        """Returns the first steps of the work."""
+        return ClientWork(self.rows[:steps], self.starts[:steps], self.stages[:steps])
+
+
+def local_batches(
+    examples: np.ndarray, starts: Sequence[int], epochs: int, batch_size: int, rng: np.random.Generator | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Deals the examples of one client into batches; a short last batch stays short.
 
     Args:
         examples: int32 [n].
@@ -77,77 +105,96 @@ def local_batches(examples, starts, epochs, batch_size, rng=None):
     return np.repeat(rows, len(starts), axis=0), np.tile(np.asarray(starts, np.int32), epochs * batches)
 
 
-def able_clients(given, clients, seed, round):
-    """Who may take part: the number of registered clients, or the ids of those whose level is not idle.
+def able_clients(levels: Levels, clients: int, seed: int, round: int) -> int | np.ndarray:
+    """Returns who may take part: the number of registered clients, or the ids of those whose level is not idle.
 
     Args:
-        given: `recipe.schema.Levels`.
+        levels: Of the recipe.
         clients: Number of registered clients.
+        seed, round: The run's seed and the round.
     """
-    if not given.idle:
+    if not levels.idle:
         return clients
-    chosen = levels.assign(given, clients, seed, round, np.arange(clients))
-    return np.flatnonzero(~np.isin(chosen, [given.names.index(name) for name in given.idle]))
+    assigned = assign(levels, clients, seed, round, np.arange(clients))
+    return np.flatnonzero(~np.isin(assigned, [levels.names.index(name) for name in levels.idle]))
 
 
-def draw_cohort(clients, active, seed, round, attempt=0):
-    """The ids of a round's active clients, drawn without replacement; the cost does not grow with a number `clients`.
+def draw_cohort(clients: int | np.ndarray, active: int, seed: int, round: int, attempt: int = 0) -> np.ndarray:
+    """Draws the ids of a round's active clients without replacement; its cost does not grow with a number `clients`.
 
     Args:
         clients: As `able_clients` gives it.
+        active: How many to draw.
+        seed, round: The run's seed and the round.
+        attempt: Another number draws another cohort for the same round.
     """
     return seeds.rng(seed, "cohort", round, attempt).choice(clients, active, replace=False).astype(np.int32)
 
 
-def plan_round(recipe, partition, starts, shuffle, division, round, cohort=None, attempt=0):
+def plan_round(
+    recipe: Recipe,
+    partition: Partition,
+    starts: Sequence[int],
+    shuffle: bool,
+    division: Division,
+    round: int,
+    cohort: Sequence[int] | None = None,
+    attempt: int = 0,
+) -> Plan:
     """Plans one round.
 
     Args:
-        recipe: `recipe.schema.Recipe`.
-        partition: `partitions.partition.Partition`.
-        starts, shuffle: As the recipe's `inputs.Input` says.
-        division: `Division`.
+        recipe: The recipe.
+        partition: Its split of the data.
+        starts, shuffle: As the recipe's `Input` says.
+        division: The stages of its levels.
         round: From 0.
         cohort: Ids of the active clients; None draws them.
         attempt: Greater than 0 draws another cohort for the same round.
     """
-    seed, client = recipe.seed, recipe.client
+    clients, seed = len(partition.train), recipe.seed
     if cohort is None:
-        able = able_clients(recipe.levels, len(partition.train), seed, round)
+        able = able_clients(recipe.levels, clients, seed, round)
         cohort = draw_cohort(able, recipe.round.clients, seed, round, attempt)
-    chosen = levels.assign(recipe.levels, len(partition.train), seed, round, np.asarray(cohort))
-    work = []
-    for who, level in zip(cohort, chosen):
-        rng = seeds.rng(seed, "batches", round, who) if shuffle else None
-        epochs = client.epochs * division.passes[level]
-        rows, firsts = local_batches(partition.train[who], starts, epochs, client.batch_size, rng)
-        work.append((rows, firsts, _stages(division, level, len(rows), seed, round, who)))
-    work, outcome = _available(recipe, division, cohort, chosen, work, round)
-    widths = [recipe.levels.widths[name] for name in recipe.levels.names]
+    assigned = assign(recipe.levels, clients, seed, round, np.asarray(cohort))
+    work = [
+        _work(recipe, partition.train[client], starts, shuffle, division, round, client, level)
+        for client, level in zip(cohort, assigned)
+    ]
+    work, outcome = _available(recipe, division, cohort, assigned, work, round)
     # With fewer clients in flight than clients, the longest must start first or cores idle at the end.
-    order = sorted(range(len(cohort)), key=lambda k: (-widths[chosen[k]], -len(work[k][1]), cohort[k]))
-    members = deal_members(recipe.levels, [chosen[k] for k in order], [cohort[k] for k in order], seed, round)
-    order = [(k, member) for k, own in zip(order, members) for member in own]
+    widths = [recipe.levels.widths[name] for name in recipe.levels.names]
+    order = sorted(range(len(cohort)), key=lambda k: (-widths[assigned[k]], -len(work[k]), cohort[k]))
+    members = deal_members(recipe.levels, [assigned[k] for k in order], [cohort[k] for k in order], seed, round)
+    trained = [(k, member) for k, dealt in zip(order, members) for member in dealt]
     return _padded(
-        [cohort[k] for k, _ in order],
-        [chosen[k] for k, _ in order],
-        [work[k] for k, _ in order],
-        [member for _, member in order],
+        [cohort[k] for k, _ in trained],
+        [assigned[k] for k, _ in trained],
+        [work[k] for k, _ in trained],
+        [member for _, member in trained],
         outcome,
     )
 
 
-def _available(recipe, division, cohort, chosen, work, round):
+def _work(recipe, examples, starts, shuffle, division, round, client, level):
+    """All local steps of a client, through every stage of its level."""
+    rng = seeds.rng(recipe.seed, "batches", round, client) if shuffle else None
+    epochs = recipe.client.epochs * division.passes[level]
+    rows, firsts = local_batches(examples, starts, epochs, recipe.client.batch_size, rng)
+    return ClientWork(rows, firsts, _stages(division, level, len(rows), recipe.seed, round, client))
+
+
+def _available(recipe, division, cohort, assigned, work, round):
     """The work that reaches the server, and what metrics say of the rest; see `availability.limit`."""
     if not recipe.availability.is_limited:
         return work, {}
-    names = [recipe.levels.names[level] for level in chosen]
-    steps = [len(rows) for rows, _, _ in work]
+    names = [recipe.levels.names[level] for level in assigned]
+    steps = [len(of_client) for of_client in work]
     # A stage that is broken off would be merged as if it had been trained as long as the others.
-    passes = [division.passes[level] for level in chosen]
+    passes = [division.passes[level] for level in assigned]
     pieces = [max(count // several, 1) if several > 1 else 1 for count, several in zip(steps, passes)]
-    found = availability.limit(recipe.availability, recipe.seed, round, cohort, names, steps, pieces)
-    return [tuple(part[:steps] for part in own) for own, steps in zip(work, found.steps)], found.metrics()
+    outcome = limit(recipe.availability, recipe.seed, round, cohort, names, steps, pieces)
+    return [of_client.first(returned) for of_client, returned in zip(work, outcome.steps)], outcome.metrics()
 
 
 def _stages(division, level, steps, seed, round, client):
@@ -158,38 +205,42 @@ def _stages(division, level, steps, seed, round, client):
     return np.repeat(np.arange(count, dtype=np.int32), steps // count)
 
 
-def deal_members(given, chosen, cohort, seed, round):
-    """The networks of an ensemble that each client of a cohort trains; [0] where there is no ensemble.
+def deal_members(
+    levels: Levels, assigned: Sequence[int], cohort: Sequence[int], seed: int, round: int
+) -> list[list[int]]:
+    """Deals the networks of an ensemble to the clients of a cohort; [0] to each where there is no ensemble.
 
     A client's first network comes from a shuffled deck of all of them, dealt over the clients of all rounds and then
     shuffled anew, so that all are trained equally often; the others are drawn without replacement.
 
     Args:
-        given: `recipe.schema.Levels`.
-        chosen: Level of each client, positions in the mix.
+        levels: Of the recipe.
+        assigned: Level of each client, positions in the mix.
         cohort: Their ids.
+        seed, round: The run's seed and the round.
 
     Reference: SplitMix (Hong et al. 2022), as in its authors' code, whose deck is not tied to the round.
     """
-    if given.ensemble is None:
+    if levels.ensemble is None:
         return [[0]] * len(cohort)
     dealt = []
-    for place, (level, client) in enumerate(zip(chosen, cohort)):
-        deck, position = divmod(round * len(cohort) + place, given.ensemble)
-        first = int(seeds.rng(seed, "deck", deck).permutation(given.ensemble)[position])
-        rest = np.delete(np.arange(given.ensemble), first)
-        many = given.members[given.names[level]] - 1
-        dealt.append([first, *sorted(seeds.rng(seed, "members", round, client).permutation(rest)[:many].tolist())])
+    for slot, (level, client) in enumerate(zip(assigned, cohort)):
+        deck, card = divmod(round * len(cohort) + slot, levels.ensemble)
+        first = int(seeds.rng(seed, "deck", deck).permutation(levels.ensemble)[card])
+        others = np.delete(np.arange(levels.ensemble), first)
+        count = levels.members[levels.names[level]] - 1
+        dealt.append([first, *sorted(seeds.rng(seed, "members", round, client).permutation(others)[:count].tolist())])
     return dealt
 
 
-def _padded(clients, chosen, work, members, outcome):
+def _padded(clients, assigned, work, members, outcome):
     """A `Plan` whose clients all have room for the longest one's steps."""
-    steps = np.asarray([len(starts) for _, starts, _ in work], np.int32)
+    steps = np.asarray([len(of_client) for of_client in work], np.int32)
     size = (len(work), max(steps.max(initial=0), 1))
-    rows = np.full((*size, work[0][0].shape[1]), -1, np.int32)
-    firsts, stages = np.zeros(size, np.int32), np.zeros(size, np.int32)
-    for slot, (batches, starts, own) in enumerate(work):
-        rows[slot, : len(starts)], firsts[slot, : len(starts)], stages[slot, : len(starts)] = batches, starts, own
-    clients, chosen, members = (np.asarray(values, np.int32) for values in (clients, chosen, members))
-    return Plan(clients, chosen, steps, rows, firsts, stages, members, outcome)
+    rows = np.full((*size, work[0].rows.shape[1]), -1, np.int32)
+    starts, stages = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    for slot, of_client in enumerate(work):
+        done = len(of_client)
+        rows[slot, :done], starts[slot, :done], stages[slot, :done] = of_client.rows, of_client.starts, of_client.stages
+    clients, assigned, members = (np.asarray(values, np.int32) for values in (clients, assigned, members))
+    return Plan(clients, assigned, steps, rows, starts, stages, members, outcome)

@@ -119,10 +119,13 @@ def _summed(parts, submodel, values, update, plan):
     """The sum over a stack's clients of weighted values [K, values], in global shapes; zeros where nothing counts."""
     cut, stack = parts.placement.cut, parts.engine.stacks[submodel]
     first_stages = [first[submodel] for first in parts.placement.merged_from]
-    total, zero = None, tf.zeros([], values.dtype)
+    total = None
     for client, where in enumerate(update.merged):
         placed = put(cut, submodel, stack.from_row(values[client]), where)
-        placed = [zero if value is None or not first else value for value, first in zip(placed, first_stages)]
+        placed = [
+            tf.zeros([], values.dtype) if value is None or not first else value
+            for value, first in zip(placed, first_stages)
+        ]
         if max(first_stages) > 1:
             done = reached_stages(plan.rows, plan.stages)[client]
             placed = [
