@@ -12,7 +12,7 @@ from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.recipe.check import constraint_of, keys
+from hetero_tf.recipe.keys import constraint_of, keys
 from hetero_tf.recipe.schema import Data, Plugin, Recipe
 from hetero_tf.recipe.values import convert
 

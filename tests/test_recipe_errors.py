@@ -10,8 +10,8 @@ from bad_recipes import BASE, EDITS, OVERRIDES, TEXT, TEXT_EDITS
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe.check import keys
 from hetero_tf.recipe.files import shipped
+from hetero_tf.recipe.keys import keys
 from hetero_tf.recipe.schema import Checkpoint, Client, Evaluate, Optimizer, Recipe, Round
 
 FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}

@@ -1,20 +1,18 @@
 """Checks a read recipe against the dataclasses of the schema and builds them: keys, types, ranges, plug-ins."""
 
-import ast
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from hetero_tf.base import registry
-from hetero_tf.base.annotations import constraint
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
+from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys, plugin_beside
 from hetero_tf.recipe.layers import build_model, check_mapping
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
-from hetero_tf.recipe.schema import Levels, Plugin, Recipe, default_of, is_plugin, plugin_beside
+from hetero_tf.recipe.schema import Levels, Recipe
 from hetero_tf.recipe.values import convert
 
 _WIDTH = Constraint("float", above=0.0, high=1.0)
@@ -37,18 +35,6 @@ def build_recipe(value: dict, where: Callable[[tuple], str]) -> Recipe:
         Wrong: A key, a value or the name of a plug-in is not allowed.
     """
     return _section(Recipe, value, (), where)
-
-
-def keys(cls: type) -> dict[str, dataclasses.Field]:
-    """Returns the fields of a section that are keys of a recipe, by name."""
-    return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
-
-
-def constraint_of(field: dataclasses.Field) -> Constraint:
-    """Returns the `Constraint` of a field that holds one value."""
-    name = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-    stated = constraint(ast.parse(name, mode="eval").body, Path(__file__))
-    return dataclasses.replace(stated, **field.metadata["limits"])
 
 
 def _section(cls, value, path, where):

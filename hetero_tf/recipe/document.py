@@ -4,10 +4,10 @@ import dataclasses
 
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.check import constraint_of, keys
+from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys, plugin_beside
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import show
-from hetero_tf.recipe.schema import Plugin, Recipe, default_of, is_plugin, plugin_beside
+from hetero_tf.recipe.schema import Recipe
 
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
 _MODEL = (

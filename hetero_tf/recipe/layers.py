@@ -33,41 +33,13 @@ def build_model(value: dict, path: tuple, where: Callable[[tuple], str]) -> Mode
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
-    specs: list[LayerSpec] = []
     used: set[str] = set()
-    exits = 0
-    for index, item in enumerate(value["layers"]):
-        here, number = (*path, "layers", index), None
-        if isinstance(item, dict) and list(item) == ["Exit"]:
-            exits, item, here = exits + 1, _branch(item["Exit"], (*here, "Exit")), (*here, "Exit")
-            number = exits
-        for kind, args, unit, position, first, at in _units(item, str(index), here, settings, used):
-            name = f"{unit}_{position}_{snake_case(kind)}"
-            specs.append(
-                LayerSpec(
-                    kind=kind,
-                    args=args,
-                    name=name,
-                    unit=unit,
-                    exit=number,
-                    starts_as=first and f"{first}_0_{snake_case(kind)}",
-                    where=where(at),
-                )
-            )
-        if len(specs) > MOST_LAYERS:
-            raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
-    for name in settings:
-        if name not in used:
-            raise Wrong(
-                (*path, "settings", name),
-                f"no layer refers to it; use it as `!setting {name}` or leave it out",
-                at_key=True,
-            )
-    weights = convert(value.get("initial_weights"), _FILE, (*path, "initial_weights"))
+    specs = _specs(value["layers"], (*path, "layers"), settings, used, where)
+    _check_all_used(settings, used, (*path, "settings"))
     return Model(
-        layers=tuple(specs),
+        layers=specs,
         settings=settings,
-        initial_weights=weights,
+        initial_weights=convert(value.get("initial_weights"), _FILE, (*path, "initial_weights")),
         reinitialize=convert(value.get("reinitialize", []), _NAMES, (*path, "reinitialize")),
     )
 
@@ -80,6 +52,32 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
         if key not in known:
             hint = did_you_mean(key, known) if known else "; it takes none"
             raise Wrong((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
+
+
+def _specs(items, path, settings, used, where):
+    """Returns the LayerSpecs of all items, and adds the names of the settings that they refer to."""
+    specs, exits = [], 0
+    for index, item in enumerate(items):
+        here, exit = (*path, index), None
+        if isinstance(item, dict) and list(item) == ["Exit"]:
+            item, here = _branch(item["Exit"], (*here, "Exit")), (*here, "Exit")
+            exit = exits = exits + 1
+        for kind, args, unit, position, first, at in _units(item, str(index), here, settings, used):
+            name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
+            spec = LayerSpec(
+                kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, where=where(at)
+            )
+            specs.append(spec)
+        if len(specs) > MOST_LAYERS:
+            raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
+    return tuple(specs)
+
+
+def _check_all_used(settings, used, path):
+    for name in settings:
+        if name not in used:
+            text = f"no layer refers to it; use it as `!setting {name}` or leave it out"
+            raise Wrong((*path, name), text, at_key=True)
 
 
 def _settings(value, path):

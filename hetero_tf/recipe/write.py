@@ -5,10 +5,10 @@ import re
 
 import yaml
 
-from hetero_tf.recipe.check import keys
+from hetero_tf.recipe.keys import Plugin, keys, plugin_beside
 from hetero_tf.recipe.nodes import plain, show
 from hetero_tf.recipe.reader import parse
-from hetero_tf.recipe.schema import Plugin, Recipe, plugin_beside
+from hetero_tf.recipe.schema import Recipe
 
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
