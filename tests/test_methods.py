@@ -15,7 +15,14 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 # What is computed in another way one by one, or has small numbers under a root.
 TWICE = ("splitmix", "depthfl", "fedepth_link", "fedepth_peers", "adam")
 CASES = [(name, "stacked", "float64") for name in methods.METHODS] + [(name, "sequential", "float32") for name in TWICE]
+# One of each kind of method; the others are long.
+QUICK = ("fedprox", "fjord", "splitmix", "depthfl", "fedepth_link", "adam")
 EVERYONE = (0, 1, 2, 3)
+
+
+def told(case):
+    quick = case[0] in QUICK and case[1] == "stacked"
+    return pytest.param(case, id="-".join(case), marks=[] if quick else [pytest.mark.long])
 
 
 def planned(process, rounds=3):
@@ -64,7 +71,7 @@ def expect(state, rows, wanted, metrics, tolerance):
     np.testing.assert_allclose(told, metrics, rtol=10 * tolerance)
 
 
-@pytest.mark.parametrize("case", CASES, ids="-".join)
+@pytest.mark.parametrize("case", map(told, CASES))
 def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
     process, ways = methods.built(*case), methods.METHODS[case[0]].ways
     rounds = planned(process)

@@ -33,7 +33,7 @@ class Damaged(BadInput):
 
 def explain(path: Path | str, doing: str, error: OSError) -> str:
     """Says in one sentence which file it was, what was tried, what the system answered, and what helps."""
-    advice = ADVICE.get(error.errno, "check the path and the disk")
+    advice = ADVICE.get(error.errno or 0, "check the path and the disk")
     return f"{path}: could not {doing}: {error.strerror or error}; {advice}"
 
 

@@ -64,7 +64,7 @@ def check_memory(path: Path | str, size: int) -> None:
 
 def cores() -> int:
     """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prepare(threads: int) -> None:

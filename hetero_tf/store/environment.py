@@ -60,11 +60,11 @@ def processor(cpuinfo: Path) -> tuple[str, str | None]:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
         return platform.processor() or platform.machine(), None
-    facts = {}
+    facts: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
         facts.setdefault(name.strip(), value.strip())
-    listed = facts.get("flags", facts.get("Features", "")).split()
+    listed = (facts.get("flags") or facts.get("Features") or "").split()
     flags = " ".join(sorted(filter(VECTOR.match, listed)))
     return facts.get("model name", platform.machine()), hashlib.sha256(flags.encode()).hexdigest()[:16]
 

@@ -25,7 +25,7 @@ class Manifest:
     arrays: tuple[Spec, ...]
 
 
-def make(round_number: int, contents: dict[str, bytes], specs: Sequence[Spec]) -> bytes:
+def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequence[Spec]) -> bytes:
     """Returns the manifest as bytes.
 
     Args:

@@ -60,7 +60,7 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
             f"Received: keep={keep}, round_number={round_number}"
         )
     packed, specs = encode(arrays)
-    contents = {manifest.ARRAYS: packed, manifest.INFO: plain_json.dump(info, "`info`")}
+    contents: dict[str, bytes | memoryview] = {manifest.ARRAYS: packed, manifest.INFO: plain_json.dump(info, "`info`")}
     _make(folder)
     sweep(folder)
     target = _next_name(folder, round_number)
