@@ -48,6 +48,7 @@ def test_operations_of_a_step_add_up_to_about_its_time():
     assert 0 < sum(convolutions) <= 2
 
 
+@pytest.mark.long
 def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     # Three clients cannot have five active ones, so one combination of two is left.
     command = [

@@ -107,7 +107,7 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
         assert length([found - expected]) < share * max(length([expected]), whole), variable
 
 
-@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
 @pytest.mark.parametrize("base", BASES)
 def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
@@ -122,7 +122,7 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
         np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in others], rtol=1e-2)
 
 
-@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
 def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not(engine):
     for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
         found = nodes(built("images", engine, precision)._round)

@@ -19,10 +19,17 @@ SMALL = (
     "evaluate.statistics_batch=20",
     "rounds=1",
 )
+# One of each kind of method; the others are long.
+QUICK = ("depthfl", "fedepth", "fjord", "heterofl", "splitmix")
+
 MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 
-@pytest.mark.parametrize("name", METHODS)
+def marks(name):
+    return [] if name.removeprefix("methods/") in QUICK else [pytest.mark.long]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in METHODS])
 def test_a_round_of_the_recipe_moves_what_it_trains(name):
     given = recipe.load(name)
     mix = [] if given.levels.idle else [MIXES[len(given.levels.mix)]]
