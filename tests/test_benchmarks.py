@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hetero_tf import recipe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
