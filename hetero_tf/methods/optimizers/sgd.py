@@ -27,7 +27,9 @@ def step(
 
     Reference: Sutskever et al. 2013 for Nesterov's form, in PyTorch's reading.
     """
+    # TensorFlow's graph optimizer adds up in the order of these products, so swapping the lines changes last bits.
+    carried = momentum * slots[0]
     gradients = gradients + weight_decay * weights
-    velocity = momentum * slots[0] + gradients
+    velocity = carried + gradients
     change = gradients + momentum * velocity if nesterov else velocity
     return weights - rate * change, (velocity,)
