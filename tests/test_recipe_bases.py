@@ -152,6 +152,9 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
         f"{MOST_BASES - 1}.yaml:1:7: base: more than {MOST_BASES} bases in a row: r.yaml -> 0.yaml -> 1.yaml -> "
         "2.yaml -> 3.yaml -> 4.yaml"
     )
+    assert refusal(BASE + "round.server: sgd") == (
+        "r.yaml:21:1: the path 'round.server' needs a `base`; without one, nest its keys"
+    )
     assert refusal(BASE, "base=mnist") == "--set base=mnist: a base is named in a recipe file, not by --set"
 
 

@@ -29,6 +29,7 @@ def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, lis
     """
     root = parse(source.text, source.name)
     if not isinstance(root.value, dict) or "base" not in root.value:
+        _refuse_paths(root)
         return renew(root)
     below, notes = read_tree(_base_of(source, root.value["base"], above), (*above, source))
     for key, node in root.value.items():
@@ -37,6 +38,13 @@ def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, lis
             notes += of_key
     below, of_keys = renew(below)
     return Node(below.value, root.position), notes + of_keys
+
+
+def _refuse_paths(root):
+    """Refuses a path in place of a key where there is nothing that it could lead into."""
+    for key, node in root.value.items() if isinstance(root.value, dict) else ():
+        if len(steps_of(key)) > 1:
+            raise refusal(node.key_position, (), f"the path {show(key)} needs a `base`; without one, nest its keys")
 
 
 def _base_of(source, node, above):
