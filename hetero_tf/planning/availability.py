@@ -86,7 +86,7 @@ def limit(
         int(gone.sum()),
         int(late.sum()),
         int((late & (returned > 0)).sum()),
-        float(availability.deadline if waits else seconds.max(initial=0.0)),
+        float(availability.deadline or 0.0) if waits else float(seconds.max(initial=0.0)),
     )
 
 

@@ -153,22 +153,25 @@ def plan_round(
         attempt: Greater than 0 draws another cohort for the same round.
     """
     clients, seed = len(partition.train), recipe.seed
+    active: Sequence[int] | np.ndarray
     if cohort is None:
         able = able_clients(recipe.levels, clients, seed, round)
-        cohort = draw_cohort(able, recipe.round.clients, seed, round, attempt)
-    assigned = assign(recipe.levels, clients, seed, round, np.asarray(cohort))
+        active = draw_cohort(able, recipe.round.clients, seed, round, attempt)
+    else:
+        active = cohort
+    assigned = assign(recipe.levels, clients, seed, round, np.asarray(active))
     work = [
         _work(recipe, partition.train[client], starts, shuffle, division, round, client, level)
-        for client, level in zip(cohort, assigned)
+        for client, level in zip(active, assigned)
     ]
-    work, outcome = _available(recipe, division, cohort, assigned, work, round)
+    work, outcome = _available(recipe, division, active, assigned, work, round)
     # With fewer clients in flight than clients, the longest must start first or cores idle at the end.
     widths = [recipe.levels.widths[name] for name in recipe.levels.names]
-    order = sorted(range(len(cohort)), key=lambda k: (-widths[assigned[k]], -len(work[k]), cohort[k]))
-    members = deal_members(recipe.levels, [assigned[k] for k in order], [cohort[k] for k in order], seed, round)
+    order = sorted(range(len(active)), key=lambda k: (-widths[assigned[k]], -len(work[k]), active[k]))
+    members = deal_members(recipe.levels, [assigned[k] for k in order], [active[k] for k in order], seed, round)
     trained = [(k, member) for k, dealt in zip(order, members) for member in dealt]
     return _padded(
-        [cohort[k] for k, _ in trained],
+        [active[k] for k, _ in trained],
         [assigned[k] for k, _ in trained],
         [work[k] for k, _ in trained],
         [member for _, member in trained],
