@@ -8,24 +8,32 @@ model = process.model(state, level="e")
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf import data
-from hetero_tf.accounting import traffic
-from hetero_tf.accounting.levels import client_costs
+from hetero_tf.accounting.levels import Costs, client_costs
+from hetero_tf.accounting.traffic import ClientCost, round_cost
 from hetero_tf.base import hardware, registry, seeds
-from hetero_tf.evaluation.evaluator import Measured
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.evaluation.evaluator import Evaluator
+from hetero_tf.evaluation.round_metrics import round_metrics
+from hetero_tf.inputs import Input
+from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.initial_weights import read
+from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
-from hetero_tf.planning.plan import Division, plan_round
-from hetero_tf.rounds.build import build_input, build_parts, example_shape, family_of, split
-from hetero_tf.rounds.engine import report
-from hetero_tf.rounds.layout import initial_values
+from hetero_tf.planning.plan import Division, Plan, plan_round
+from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds import engine, layout, parts
 from hetero_tf.rounds.round import build_round, new_state
+from hetero_tf.rounds.stack_update import RoundParts
 
 
 @dataclass(frozen=True)
@@ -46,37 +54,69 @@ class State:
 
 
 @dataclass(frozen=True)
-class LearningProcess(Measured):
-    """The steps of a recipe's run. Make it with `learning_process`; attributes are those of `measured.Measured`."""
+class LearningProcess:
+    """The steps of a recipe's run. Make it with `learning_process`.
 
-    def initialize(self):
-        """The state before the first round; its values are those of the recipe's file, where it names one."""
-        return self._begin(self._given(initial_values(self.family)))
+    Attributes:
+        recipe: What is run.
+        dataset: Its examples.
+        partition: Which client has which of them.
+        input: How examples become batches.
+        family: The models of all levels.
+        parts: What a round is made of.
+        evaluator: Measures states.
+    """
 
-    def blank(self):
-        """A state of the right shapes, without a look into the recipe's file of initial weights."""
-        return self._begin(initial_values(self.family))
+    recipe: Recipe
+    dataset: Dataset
+    partition: Partition
+    input: Input
+    family: ModelFamily
+    parts: RoundParts
+    evaluator: Evaluator
 
-    def _given(self, weights):
-        """Initial values with those of the recipe's file in their places."""
-        model = self.recipe.model
-        if model.initial_weights is None:
-            return weights
-        wanted = [
-            SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
-            for path, value in weights.items()
-        ]
-        found = read(model.initial_weights, wanted, model.reinitialize)
-        return weights | {path: tf.constant(value) for path, value in found.items()}
+    def initialize(self) -> State:
+        """Returns the state before the first round; its values are those of the recipe's file, where it names one."""
+        weights, model = layout.initial(self.family), self.recipe.model
+        if model.initial_weights is not None:
+            variables = [
+                SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
+                for path, value in weights.items()
+            ]
+            arrays = read(model.initial_weights, variables, model.reinitialize)
+            weights |= {path: tf.constant(value) for path, value in arrays.items()}
+        return self._begin(weights)
+
+    def blank(self) -> State:
+        """Returns a state of the right shapes, without a look into the recipe's file of initial weights."""
+        return self._begin(layout.initial(self.family))
+
+    def evaluate(self, state: State) -> tuple[dict, dict]:
+        """Measures a state: metrics by name, and the statistics of static batch normalisation by variable path."""
+        return self.evaluator.evaluate(state)
+
+    def statistics(self, state: State, level: str | None = None) -> dict:
+        """Queries the statistics of static batch normalisation at a level, see `Evaluator.statistics`."""
+        return self.evaluator.statistics(state, level)
+
+    def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
+        """Returns the trained Keras model at any level, see `Evaluator.model`."""
+        return self.evaluator.model(state, level, statistics)
 
     def _begin(self, weights):
-        """The `State` of initial values."""
-        empty = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
-        for place, table in empty["tables"]["personal"].items():
-            empty["tables"]["personal"][place] = table + empty["weights"][place]
-        return self._state(0, empty)
+        values = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
+        personal = values["tables"]["personal"]
+        # Every client starts with the global values of the units that stay with it.
+        for position, zeros in personal.items():
+            personal[position] = zeros + values["weights"][position]
+        return self._state(0, values)
 
-    def next(self, state, cohort=None):
+    @functools.cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the global values, in order."""
+        return tuple(layout.shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
+
+    def next(self, state: State, cohort: Sequence[int] | None = None) -> tuple[State, dict]:
         """Runs one round.
 
         Args:
@@ -89,18 +129,24 @@ class LearningProcess(Measured):
         state, rows = self.run(state, [self.plan(state.round, cohort)])
         return state, rows[0]
 
-    def plan(self, round, cohort=None, attempt=0):
-        """The `plans.Plan` of a round."""
-        starts = self.input.starts(self.dataset.train.x)
-        return plan_round(
-            self.recipe, self.partition, starts, self.input.shuffle, self._division, round, cohort, attempt
-        )
+    def plan(self, round: int, cohort: Sequence[int] | None = None, attempt: int = 0) -> Plan:
+        """Plans a round.
 
-    def compile(self):
+        Args:
+            round: Counted from 0.
+            cohort: Ids of the active clients; None draws them as the recipe says.
+            attempt: Every attempt draws another cohort.
+        """
+        starts, shuffle = self.input.starts(self.dataset.train.x), self.input.shuffle
+        stages = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
+        division = Division(stages, self.family.drawn)
+        return plan_round(self.recipe, self.partition, starts, shuffle, division, round, cohort, attempt)
+
+    def compile(self) -> None:
         """Traces the compiled round, which the first call would do otherwise."""
         self._round.get_concrete_function()
 
-    def run(self, state, planned):
+    def run(self, state: State, planned: Sequence[Plan]) -> tuple[State, list[dict]]:
         """Runs the planned rounds, which must follow `state.round`, in one call.
 
         Returns:
@@ -108,25 +154,26 @@ class LearningProcess(Measured):
         """
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack_rounds(planned, [stack.clients for stack in self.parts.engine.stacks], self.family.submodel_of)
-        after, found = self._round(
+        after, records = self._round(
             self.in_order(state),
             [tf.constant(array) for array in packed.arrays()],
             tf.constant(rates, self.recipe.float_type),
             state.round,
             self._seed,
         )
+        # [rounds, places of the stacks] -> [cohort] of each round
         rows = [
-            self._row(plan, rate, {name: values[index].numpy()[places] for name, values in found.items()})
-            for index, (plan, rate, places) in enumerate(zip(planned, rates, packed.slots))
+            self._row(plan, rate, {name: values[index].numpy()[slots] for name, values in records.items()})
+            for index, (plan, rate, slots) in enumerate(zip(planned, rates, packed.slots))
         ]
         return self._state(state.round + len(planned), after), rows
 
-    def in_order(self, state):
-        """A `State` as the compiled round takes it."""
-        places = {path: place for place, path in enumerate(state.weights)}
+    def in_order(self, state: State) -> dict:
+        """A `State` as the compiled round takes it, see `rounds.round.new_state`."""
+        positions = {path: position for position, path in enumerate(state.weights)}
         # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
         tables = {
-            name: {places[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
+            name: {positions[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
             for name in ("personal", "memory")
         }
         slots = [list(slot.values()) for slot in state.server.values()]
@@ -134,12 +181,12 @@ class LearningProcess(Measured):
 
     def _state(self, round, values):
         """The `State` of what the compiled round gives."""
-        paths = self.paths
+        paths, tables = self.paths, values["tables"]
         return State(
             round,
             dict(zip(paths, values["weights"])),
             {name: dict(zip(paths, slot)) for name, slot in zip(self._slots, values["slots"])},
-            {name: {paths[place]: value for place, value in table.items()} for name, table in values["tables"].items()},
+            {name: {paths[position]: value for position, value in table.items()} for name, table in tables.items()},
         )
 
     @property
@@ -147,59 +194,41 @@ class LearningProcess(Measured):
         return registry.find("servers", self.recipe.round.server.name).SLOTS
 
     @property
-    def _division(self):
-        counts = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)
-        return Division(counts, self.family.drawn)
-
-    @property
-    def example_shape(self):
+    def example_shape(self) -> tuple[int, ...]:
         """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
         return example_shape(self.input, self.dataset.train.x)
 
-    def examples(self, plan):
+    def examples(self, plan: Plan) -> np.ndarray:
         """Images, or tokens of text, that each client of a plan trains on: int [cohort]."""
-        chosen = np.sum(plan.rows >= 0, axis=-1)
-        x = self.dataset.train.x
+        counts, x = np.sum(plan.rows >= 0, axis=-1), self.dataset.train.x
         if self.dataset.train.y is None:
             firsts = np.asarray(self.input.starts(x))
             lengths = np.diff(firsts, append=x.shape[1])
-            chosen = chosen * lengths[np.searchsorted(firsts, plan.starts)]
-        return chosen.sum(axis=-1)
+            counts = counts * lengths[np.searchsorted(firsts, plan.starts)]
+        return counts.sum(axis=-1)
 
-    def step_examples(self, plan):
-        """Examples that each step of a plan reads, a segment of text being one: int [cohort, steps]."""
-        return np.count_nonzero(plan.rows >= 0, axis=-1)
-
-    def engine_report(self):
+    def engine_report(self) -> dict:
         """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
-        return report(self.parts.engine, self.recipe, self.family.submodel_of)
+        return engine.report(self.parts.engine, self.recipe, self.family.submodel_of, self.parts.parallel)
 
     @functools.cached_property
-    def _client_costs(self):
-        return client_costs(self)
+    def client_costs(self) -> tuple[ClientCost, ...]:
+        """What a client of each level of the mix costs in a round."""
+        costs = Costs(self.family, self.example_shape, self.parts.present.shape[1])
+        return client_costs(costs, self.parts.cut, self.partition.label_mask.sum(axis=1))
 
-    def learning_rate(self, round):
+    def learning_rate(self, round: int) -> float:
         """The local learning rate of a round, counted from 0."""
         schedule = self.recipe.schedule
         multiplier = registry.find("schedules", schedule.name).multiplier
         return self.recipe.optimizer.learning_rate * multiplier(round, **schedule.options)
 
-    def _row(self, plan, rate, found):
-        names, finite = self.recipe.levels.names, found["finite"]
-        kept = {name: found[name][finite & (plan.steps > 0)] for name in ("loss", "gradient_norm")}
-        means = {name: float(values.mean()) if values.size else None for name, values in kept.items()}
-        # A client of an ensemble stands in the plan once for each network that it trains.
-        _, once = np.unique(plan.clients, return_index=True)
-        mix = {name: int(np.sum(plan.levels[once] == place)) for place, name in enumerate(names)}
-        cost = traffic.round_cost(self._client_costs, plan.levels, plan.steps, self.step_examples(plan), plan.stages)
-        return {
-            **means,
-            "non_finite": len(np.unique(plan.clients[~finite])),
-            "levels": mix,
-            "learning_rate": rate,
-            **cost.metrics(),
-            **plan.outcome,
-        }
+    def _row(self, plan, rate, records):
+        """The metrics of a round; records: as `round_metrics` takes them."""
+        examples = np.count_nonzero(plan.rows >= 0, axis=-1)
+        cost = round_cost(self.client_costs, plan.levels, plan.steps, examples, plan.stages)
+        metrics = round_metrics(plan, records, self.recipe.levels.names)
+        return {**metrics, "learning_rate": rate, **cost.metrics(), **plan.outcome}
 
     @functools.cached_property
     def _seed(self):
@@ -210,13 +239,20 @@ class LearningProcess(Measured):
         return build_round(self.parts, len(self._slots), len(self.partition.train))
 
 
-def learning_process(recipe, dataset=None, partition=None, data_dir=None, parallel=None, device=None):
+def learning_process(
+    recipe: Recipe,
+    dataset: Dataset | None = None,
+    partition: Partition | None = None,
+    data_dir: Path | str | None = None,
+    parallel: int | None = None,
+    device: str | None = None,
+) -> LearningProcess:
     """Builds the learning process of a recipe.
 
     Args:
-        recipe: `recipe.schema.Recipe`.
-        dataset: `data.dataset.Dataset`; None loads the recipe's.
-        partition: `partitions.partition.Partition`; None splits as the recipe says.
+        recipe: What to run.
+        dataset: The examples; None loads the recipe's.
+        partition: Which client has which of them; None splits them as the recipe says.
         data_dir: Folder of the data, see README.
         parallel: Stacks of clients in flight at once; None: as many as there are cores.
         device: "cpu" or "gpu", what the engine is chosen for; None: what TensorFlow sees.
@@ -228,9 +264,10 @@ def learning_process(recipe, dataset=None, partition=None, data_dir=None, parall
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:
-        partition = split(recipe, dataset)
-    source = build_input(recipe)
-    family = family_of(recipe, source, dataset)
+        partition = parts.split(recipe, dataset)
+    source = parts.build_input(recipe)
+    family = parts.family_of(recipe, source, dataset)
     device = hardware.devices() if device is None else device
-    parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
-    return LearningProcess(recipe, dataset, partition, source, family, parts, parallel)
+    round_parts = parts.round_parts(recipe, dataset, partition, family, source, parallel, device)
+    evaluator = Evaluator(recipe, dataset, partition, family, round_parts, parallel)
+    return LearningProcess(recipe, dataset, partition, source, family, round_parts, evaluator)

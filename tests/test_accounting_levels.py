@@ -124,8 +124,8 @@ def test_nested_widths_cost_what_each_width_costs():
 def test_works_are_those_of_the_description_and_the_models_can_still_be_trained():
     process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
     found = accounting.describe(process).levels
-    costs_of_levels = client_costs(process)
-    assert [(work.bytes_down, work.bytes_up) for work in costs_of_levels] == [
+    client_costs = process.client_costs
+    assert [(work.bytes_down, work.bytes_up) for work in client_costs] == [
         (found[name].bytes_down, found[name].bytes_up) for name in "abc"
     ]
     state, row = process.next(process.initialize(), [0, 1, 3])
@@ -134,7 +134,7 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
 
 def test_an_ensembles_work_is_that_of_one_network():
     process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
-    found, costs_of_levels = accounting.describe(process), client_costs(process)
+    found, client_costs = accounting.describe(process), process.client_costs
     # Means over clients are rounded to whole bytes.
     assert [4 * costs_of_levels[0].bytes_down, 2 * costs_of_levels[1].bytes_up] == pytest.approx(
         [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2

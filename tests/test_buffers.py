@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.accounting.levels import Costs, client_costs
+from hetero_tf.accounting.levels import Costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.describe import describe
 from hetero_tf.rounds import buffers
@@ -76,7 +76,7 @@ def test_only_stages_with_frozen_units_have_buffers():
 
 
 def test_frozen_units_are_counted_once_instead_of_in_every_epoch():
-    kept, plain = (client_costs(process(on)) for on in (True, False))
+    kept, plain = (process(on).client_costs for on in (True, False))
     assert kept[0] == plain[0] and kept[1].train_flops[0] == plain[1].train_flops[0]
     family = process(True).family
     products = {unit: cost for unit, cost in _products(family).items() if unit in ("0", "1")}

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.base import seeds
-from hetero_tf.evaluation import calibration
-from hetero_tf.evaluation import global_test as evaluation
+from hetero_tf.evaluation import calibration, global_metrics
+from hetero_tf.evaluation.fairness import accuracies, client_tests
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
 from hetero_tf.partitions.partition import Partition
@@ -37,7 +37,7 @@ def images(*overrides):
 
 
 def assigned(process, state, values=()):
-    model = process.build(process.recipe.levels.global_level)
+    model = process.family.predictor(process.recipe.levels.global_level)
     for variable in model.variables:
         found = {**state.weights, **dict(values)}.get(variable.path)
         if found is not None:
@@ -86,7 +86,7 @@ def test_the_first_norm_sees_unbiased_batch_variances_of_plain_numpy():
     full, short = calibration.statistics_batches(
         [np.arange(sum(SIZES), dtype=np.int32)], 2, seeds.rng(0, "statistics", state.round)
     )
-    conv = process.build("a").layers[1]
+    conv = process.family.predictor("a").layers[1]
     conv.kernel.assign(state.weights[conv.kernel.path])
     conv.bias.assign(state.weights[conv.bias.path])
     batches = [conv(oracle.batch(process, rows, 0, [0])[0]).numpy().reshape(-1, 8) for rows in [*full, *short]]
@@ -99,8 +99,8 @@ def test_many_batches_in_one_call_equal_few():
     process, state = images("evaluate.statistics=pooled")
     batches = np.random.default_rng(0).integers(0, sum(SIZES), (calibration.GROUPS + 7, 2)).astype(np.int32)
     weights = list(state.weights.values())
-    parts = [process._calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
-    whole = process._calibrate(weights, batches, [], 0)
+    parts = [process.evaluator._calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
+    whole = process.evaluator._calibrate(weights, batches, [], 0)
     for value, first, second in zip(whole, *parts):
         np.testing.assert_allclose(value, (20 * first + (len(batches) - 20) * second) / len(batches), rtol=1e-11)
 
@@ -130,14 +130,13 @@ def test_image_metrics_equal_a_loop_over_examples_and_clients():
     assert metrics["local_accuracy"] == pytest.approx(100 * np.mean(hits))
     assert metrics["local_loss"] != pytest.approx(metrics["global_loss"])
     own = np.split(np.asarray(hits, float), np.cumsum(process.partition.test.sizes)[:-1])
-    accuracies = [100 * each.mean() for each in own]
-    assert len(set(accuracies)) > 1
-    assert metrics["local_mean"] == pytest.approx(np.mean(accuracies))
-    assert metrics["local_worst_decile"] == pytest.approx(min(accuracies))
-    assert metrics["local_std"] == pytest.approx(np.std(accuracies))
-    found = process._test(list(state.weights.values()), list(statistics.values()))
-    np.testing.assert_allclose(found["client_accuracy"], accuracies)
-    assert "client_accuracy" not in metrics
+    shares = [100 * each.mean() for each in own]
+    assert len(set(shares)) > 1
+    assert metrics["local_mean"] == pytest.approx(np.mean(shares))
+    assert metrics["local_worst_decile"] == pytest.approx(min(shares))
+    assert metrics["local_std"] == pytest.approx(np.std(shares))
+    tests = process.evaluator.tests
+    np.testing.assert_allclose(accuracies(tf.constant(np.asarray(hits, float)), tests), shares)
 
 
 def test_local_metrics_of_an_unmasked_loss_see_all_logits():
@@ -149,7 +148,7 @@ def test_local_metrics_of_an_unmasked_loss_see_all_logits():
 
 def test_every_client_is_tested_on_its_own_examples_under_its_own_labels():
     _, partition = tiny.images(test=3)
-    found = evaluation.local_test(partition)
+    found = client_tests(partition)
     assert partition.test.sizes.tolist() == [1, 1, 1, 0]  # the last client has no test example
     assert found.examples.tolist() == [0, 1, 2]
     assert (found.present == partition.label_mask[[0, 1, 2]]).all()
@@ -170,7 +169,7 @@ def test_local_tests_are_found_without_a_loop_over_the_clients():
     test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
     with pytest.raises(AssertionError, match="client 0 was visited alone"):
         list(test)
-    found = evaluation.local_test(Partition(Shares.empty(3), test, mask))
+    found = client_tests(Partition(Shares.empty(3), test, mask))
     assert found.examples.tolist() == [5, 6, 7]
     assert found.present.tolist() == [[True, True], [True, False], [True, False]]
 
@@ -201,10 +200,10 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
 def test_perplexity_does_not_depend_on_how_many_logits_exist_at_once(monkeypatch, logits, last):
     # Only a last Dense is taken out of the model. A Scaler does nothing in a test.
     base = tiny.TEXT if last == "Dense" else tiny.TEXT.replace("partition:", "    - Scaler\npartition:")
-    monkeypatch.setattr(evaluation, "LOGITS", logits)
+    monkeypatch.setattr(global_metrics, "LOGITS", logits)
     process = tiny.process(base, "precision=float64", data=tiny.text())
     found = process.evaluate(process.initialize())[0]
-    assert process.global_model.layers[-1].__class__.__name__ == last
+    assert process.evaluator.global_model.layers[-1].__class__.__name__ == last
     monkeypatch.undo()
     assert found == pytest.approx(whole_text(), rel=1e-13)
 

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.base import seeds
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers, values
 
@@ -33,7 +32,7 @@ def built(*overrides, base=BASE, test=11):
 
 def own_model(process, state, client, level):
     """The client's own Keras model; static batch normalisation by a loop over the batches of its training examples."""
-    model, kept = process.build(level), state.clients["personal"]
+    model, kept = process.family.predictor(level), state.clients["personal"]
     for variable in values(model):
         value = np.asarray(kept[variable.path][client] if variable.path in kept else state.weights[variable.path])
         variable.assign(value[tuple(map(slice, variable.shape))])
@@ -93,18 +92,10 @@ def test_every_client_is_tested_with_its_own_model_at_its_own_level(kind):
     process, state = built(base=base)
     found = compared(process, state, "aabb")
     assert {"local_accuracy_a", "local_accuracy_b"} <= set(found)
-    pooled = process._test(process._weights(state, process.global_model), fixed(process, state))
+    evaluator = process.evaluator
+    pooled = evaluator.measure_global(*evaluator.global_values(state, process.statistics(state)))
     assert found["local_loss"] != pytest.approx(float(pooled["local_loss"]), rel=1e-3)
     assert found["global_loss"] == float(pooled["global_loss"])
-
-
-def fixed(process, state):
-    """The non-trainable values of the global model, made of the clients' mean."""
-    statistics = process.statistics(state)
-    return [
-        statistics[v.path] if v.path in statistics else process._value(state, v)
-        for v in process.global_model.non_trainable_variables
-    ]
 
 
 def test_who_draws_its_level_is_tested_at_that_of_the_global_model():
@@ -116,10 +107,8 @@ def test_a_client_without_test_examples_is_left_out():
     process, state = built(test=3)
     assert process.partition.test.sizes.tolist() == [1, 1, 1, 0]
     compared(process, state, "aabb")
-    key, given = seeds.seed32(0, "statistics noise", 2), process.in_order(state)
-    found = process._test_personal(given["weights"], given["tables"]["personal"], tf.constant(key))
-    assert found["client_accuracy"].shape == (3,)
-    assert found["local_logits"].shape == (3, tiny.CLASSES)
+    evaluator = process.evaluator
+    assert evaluator.client_logits(*evaluator.client_values(state)).shape == (3, tiny.CLASSES)
 
 
 def test_all_units_may_stay_with_the_clients_and_training_reaches_their_models():
@@ -140,4 +129,4 @@ def test_nothing_changes_where_nothing_is_kept():
     process = tiny.process(BASE, "precision=float64")
     assert process.parts.placement.personal == ()
     process.evaluate(process.initialize())
-    assert "_test_personal" not in vars(process)
+    assert "measure_clients" not in vars(process.evaluator)

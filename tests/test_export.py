@@ -129,7 +129,8 @@ def direct(process, ids):
 def test_pixels_give_the_logits_of_the_evaluation(answers, image_process):
     state = moved(image_process)
     statistics = image_process.statistics(state)
-    expected = image_process._test(list(state.weights.values()), list(statistics.values()))["logits"][:7]
+    evaluator = image_process.evaluator
+    expected = evaluator.global_logits(*evaluator.global_values(state, statistics))[:7]
     np.testing.assert_allclose(answers["float/logits"], expected, atol=1e-5)
     np.testing.assert_allclose(answers["float/probabilities"], tf.nn.softmax(expected), atol=1e-5)
     np.testing.assert_array_equal(answers["float/class"], np.argmax(expected, 1))

@@ -6,32 +6,39 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.evaluation import fairness
-from hetero_tf.evaluation.global_test import local_test
+from hetero_tf.evaluation.fairness import accuracies, client_tests, fairness
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
 
 
+def shared_out(sizes, levels=None, names=()):
+    """The `ClientTests` of clients with so many test examples, of two classes."""
+    sizes = np.asarray(sizes)
+    test = Shares.from_sizes(np.arange(sizes.sum(), dtype=np.int32), sizes)
+    return client_tests(Partition(Shares.empty(len(sizes)), test, np.ones((len(sizes), 2), bool)), levels, names)
+
+
 def measured(shares, sizes, levels=None, names=(), dtype=np.float64):
-    """`measure` of clients of which so many examples are hit."""
+    """`fairness` of clients of which so many examples are hit, with "accuracies"."""
     hits = np.concatenate([np.arange(size) < share for share, size in zip(shares, sizes)]).astype(dtype)
-    found = fairness.measure(tf.constant(hits), fairness.tested(np.asarray(sizes), levels, names))
+    hits, tests = tf.constant(hits), shared_out(sizes, levels, names)
+    found = {"accuracies": accuracies(hits, tests)} | fairness(hits, tests)
     return {name: value.numpy() for name, value in found.items()}
 
 
 def test_clients_without_test_examples_are_nobody():
-    found = fairness.tested(np.array([2, 0, 3, 0]))
-    assert (found.ids.tolist(), found.counts.tolist(), found.levels) == ([0, 2], [2, 3], {})
+    found = shared_out([2, 0, 3, 0])
+    assert (found.clients.tolist(), found.counts.tolist(), found.levels) == ([0, 2], [2, 3], {})
     assert found.owners.tolist() == [0, 0, 1, 1, 1]
-    assert {found.ids.dtype, found.counts.dtype, found.owners.dtype} == {np.dtype(np.int32)}
+    assert {found.clients.dtype, found.counts.dtype, found.owners.dtype} == {np.dtype(np.int32)}
 
 
 def test_every_client_counts_once_however_many_examples_it_has():
     found = measured([1, 0, 6], [2, 0, 8])
-    assert found["client_accuracy"].tolist() == [50, 75]
+    assert found["accuracies"].tolist() == [50, 75]
     assert found["local_mean"] == 62.5  # pooled over examples it would be 70
     assert found["local_std"] == 12.5
-    assert {value.shape for name, value in found.items() if name != "client_accuracy"} == {()}
+    assert {value.shape for name, value in found.items() if name != "accuracies"} == {()}
 
 
 @pytest.mark.parametrize(("clients", "worst"), [(1, 1), (10, 1), (11, 2), (30, 3)])
@@ -83,15 +90,13 @@ def test_levels_are_means_over_their_clients():
 
 def test_nobody_is_no_error():
     found = measured([0, 0], [0, 0], np.array([0, 0]), ("a",))
-    assert found.pop("client_accuracy").shape == (0,)
+    assert found.pop("accuracies").shape == (0,)
     assert sorted(found) == ["local_mean", "local_std", "local_std_noise", "local_worst_decile"]
     assert all(np.isnan(value) for value in found.values())
 
 
-def test_a_local_test_knows_its_clients_and_their_levels():
-    test = Shares.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
-    partition = Partition(Shares.empty(3), test, np.ones((3, 2), bool))
-    found = local_test(partition, np.array([1, 1, 0]), ("a", "b"))
-    assert found.clients.owners.tolist() == [0, 1, 1]
-    assert {name: places.tolist() for name, places in found.clients.levels.items()} == {"a": [1], "b": [0]}
-    assert local_test(partition).clients.levels == {}
+def test_the_tests_know_their_clients_and_levels():
+    found = shared_out([1, 0, 2], np.array([1, 1, 0]), ("a", "b"))
+    assert found.owners.tolist() == [0, 1, 1]
+    assert {name: positions.tolist() for name, positions in found.levels.items()} == {"a": [1], "b": [0]}
+    assert shared_out([1, 0, 2]).levels == {}

@@ -8,7 +8,6 @@ import pytest
 import tiny
 
 from hetero_tf import recipe
-from hetero_tf.accounting.levels import client_costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.process import learning_process
 from hetero_tf.rounds.build import split
@@ -23,8 +22,10 @@ def dense(*overrides):
 def test_the_first_state_holds_the_initial_values_of_the_global_model():
     state = dense().initialize()
     assert state.round == 0
-    assert list(state.weights) == [v.path for v in dense().global_model.trainable_variables]
-    assert tiny.same(tiny.arrays(state), {v.path: v.numpy() for v in dense().global_model.trainable_variables})
+    assert list(state.weights) == [v.path for v in dense().evaluator.global_model.trainable_variables]
+    assert tiny.same(
+        tiny.arrays(state), {v.path: v.numpy() for v in dense().evaluator.global_model.trainable_variables}
+    )
     again, other = tiny.process(tiny.DENSE), tiny.process(tiny.DENSE, "seed=1")
     assert tiny.same(tiny.arrays(again.initialize()), tiny.arrays(state))
     assert not tiny.same(tiny.arrays(other.initialize()), tiny.arrays(state))
@@ -99,7 +100,7 @@ def test_a_level_has_the_first_channels_of_the_global_weights():
         for variable in model.trainable_variables:
             part = np.asarray(state.weights[variable.path])[tuple(slice(size) for size in variable.shape)]
             assert variable.numpy().tobytes() == part.tobytes()
-    assert process.model(state, statistics={}).count_params() == process.global_model.count_params()
+    assert process.model(state, statistics={}).count_params() == process.evaluator.global_model.count_params()
     assert process.model(state, "b")(process.dataset.test.x / 255).shape == (11, tiny.CLASSES)
 
 
@@ -145,9 +146,8 @@ def test_bytes_and_operations_of_a_round_are_counted():
     process = dense()
     _, row = process.next(process.initialize(), [0, 1, 3])
     plan = process.plan(0, [0, 1, 3])
-    per_level = client_costs(process)
+    per_level = process.client_costs
     assert row["bytes_down"] == row["bytes_up"] == sum(per_level[level].bytes_up for level in plan.levels)
-    assert process.step_examples(plan).sum(axis=1).tolist() == process.examples(plan).tolist()
     assert row["train_flops"] == sum(
         per_level[level].train_flops[0] * count for level, count in zip(plan.levels, process.examples(plan))
     )
@@ -160,7 +160,7 @@ def test_clients_that_drop_out_cost_the_way_down_and_no_more():
         if 0 < plan.outcome["dropped"] < 4:
             break
     _, (row,) = process.run(process.initialize(), [plan])
-    each = client_costs(process)
+    each = process.client_costs
     assert row["bytes_down"] == sum(each[level].bytes_down for level in plan.levels)
     assert row["bytes_up"] == sum(each[level].bytes_up for level, steps in zip(plan.levels, plan.steps) if steps)
     assert {name: row[name] for name in plan.outcome} == plan.outcome and sum(row["levels"].values()) == 4

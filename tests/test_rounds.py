@@ -121,7 +121,7 @@ def test_what_no_client_covers_keeps_every_bit_and_the_rest_moves(base):
     client, old = 2, tiny.arrays(process.initialize())
     plan = dataclasses.replace(process.plan(0, [client]), levels=np.asarray([1], np.int32))
     new = run(process, [plan])[0]
-    level = process.build(process.recipe.levels.names[1])
+    level = process.family.predictor(process.recipe.levels.names[1])
     for variable in level.trainable_variables:
         before, after = old[variable.path], new[variable.path]
         index = [oracle.coordinates(process, size, kept, 0, client) for size, kept in zip(before.shape, variable.shape)]

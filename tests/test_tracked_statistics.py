@@ -86,5 +86,5 @@ def test_untrained_copies_of_an_exit_count_only_where_the_recipe_says_so():
 
 def test_the_mean_of_exits_keeps_the_float_type():
     process = tiny.process(BASE, *PLAIN, "evaluate.exits=mean")
-    assert process.global_model.outputs[0].dtype == "float64"
+    assert process.evaluator.global_model.outputs[0].dtype == "float64"
     assert np.isfinite(process.evaluate(process.initialize())[0]["global_loss"])

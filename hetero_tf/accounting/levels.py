@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.accounting import traffic
+from hetero_tf.accounting.traffic import ClientCost, stage_flops
+from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage, whole
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.unit_costs import unit_costs
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.labels import may_cut_labels
+from hetero_tf.rounds.cut import Cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class Costs:
         def products(width):
             return {unit: cost.multiply_adds for unit, cost in self.units(level, width).items()}
 
-        return tuple(traffic.stage_flops(stage, products, exits, epochs) for stage in self.stages(level))
+        return tuple(stage_flops(stage, products, exits, epochs) for stage in self.stages(level))
 
     @functools.cached_property
     def _traced(self):
@@ -108,22 +109,25 @@ def _size(shape, behind, labels, extra):
     return math.prod(labels + extra * behind[place] if place in behind else size for place, size in enumerate(shape))
 
 
-def client_costs(process):
-    """The `traffic.ClientCost` of each level of the mix: of a client, or in an ensemble of one network that it trains.
+def client_costs(costs: Costs, cut: Cut, labels: np.ndarray) -> tuple[ClientCost, ...]:
+    """The cost of each level of the mix: of a client, or in an ensemble of one network that it trains.
 
     Args:
-        process: `process.LearningProcess`.
+        costs: Counts on the models that clients train.
+        cut: Which axes of the global values are label axes.
+        labels: int [clients], how many labels each client has.
     """
-    recipe, family, cut = process.recipe, process.family, process.parts.placement.cut
-    kept, classes = process.parts.examples.present.shape[1], process.dataset.classes
-    costs = Costs(family, process.example_shape, kept)
+    family, recipe = costs.family, costs.family.recipe
+    paths = layout.shapes(family, recipe.levels.global_level, family.classes)
     label_axes = {
-        path: {place: axis.extra for place, axis in enumerate(axes) if axis is not None and axis.label}
-        for path, axes in zip(process.paths, cut.axes)
+        path: {dimension: axis.extra for dimension, axis in enumerate(axes) if axis is not None and axis.label}
+        for path, axes in zip(paths, cut.axes)
     }
-    labels, found = process.partition.label_mask.sum(axis=1), []
-    for level in recipe.levels.names:
-        values = travelling(costs, level, layout.shapes(family, level, kept), label_axes, classes, labels)
-        down, up = (round(count * np.dtype(recipe.float_type).itemsize) for count in values)
-        found.append(traffic.ClientCost(down, up, costs.train_flops(level)))
-    return tuple(found)
+    size = np.dtype(recipe.float_type).itemsize
+
+    def of_level(level):
+        shapes = layout.shapes(family, level, costs.classes)
+        down, up = travelling(costs, level, shapes, label_axes, family.classes, labels)
+        return ClientCost(round(down * size), round(up * size), costs.train_flops(level))
+
+    return tuple(map(of_level, recipe.levels.names))

@@ -83,7 +83,7 @@ def _check_level(levels, level):
 
 def _check_statistics(process, level, statistics):
     """Refuses statistics that are missing or another level's."""
-    model = process.build(level)
+    model = process.family.predictor(level)
     paths = calibration.statistics_paths(model)
     for variable in model.non_trainable_variables:
         found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"

@@ -28,8 +28,8 @@ def open_newest(folder, process):
     Statistics are empty where the round was not evaluated.
     """
     wanted = process.blank()
-    paths = calibration.statistics_paths(process.global_model)
-    measured = {v.path: v for v in process.global_model.non_trainable_variables if v.path in paths}
+    paths = calibration.statistics_paths(process.evaluator.global_model)
+    measured = {v.path: v for v in process.evaluator.global_model.non_trainable_variables if v.path in paths}
     specs = {
         name: (tuple(value.shape), getattr(value.dtype, "name", value.dtype))
         for name, value in _named(wanted, measured).items()

@@ -12,6 +12,7 @@ from methods_common import Entry, Examples, Trainer, build_process, merged, plan
 from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.data.dataset import Split
+from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.methods.losses import softmax_twice
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.models.variables import values
@@ -89,7 +90,7 @@ class Replay:
         self.process = dataclasses.replace(process, partition=dataclasses.replace(process.partition, test=rows))
         self.paths = variable_paths(self.process.paths, STEMS[self.meta["net"]])
         self.start = state_of(self.process, self.weights("global_init"))
-        self.model = self.process.build("a")
+        self.model = self.process.family.predictor("a")
 
     def _batches(self, examples, client):
         images, labels = self.file.input(f"client{client}/img"), self.file.input(f"client{client}/label")
@@ -128,13 +129,15 @@ class Replay:
 
     def local(self, state):
         """What production measures of the clients' own models: accuracy [clients], and their losses as reported."""
-        given = self.process.in_order(state)
-        found = self.process._test_personal(given["weights"], given["tables"]["personal"], tf.constant(0))
+        evaluator = self.process.evaluator
+        weights, personal, _ = evaluator.client_values(state)
+        logits = tf.function(evaluator.client_logits)(weights, personal, tf.constant(0))
+        hits = tf.cast(tf.argmax(logits, -1) == self.labels[evaluator.tests.examples], logits.dtype)
         ends = np.cumsum(self.process.partition.test.sizes)[:-1]
         targets = tf.constant(self.labels[self.process.partition.test.ids])
         loss = softmax_twice.loss if self.meta["net"] == "mlp" else (lambda z, y, *_: softmax_cross_entropy(z, y))
-        losses = np.split(loss(found["local_logits"], targets, None, 0).numpy(), ends)
-        return found["client_accuracy"].numpy(), [own.mean() for own in losses]
+        losses = np.split(loss(logits, targets, None, 0).numpy(), ends)
+        return accuracies(hits, evaluator.tests).numpy(), [own.mean() for own in losses]
 
 
 def compare_rounds(replay, gaps):

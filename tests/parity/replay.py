@@ -25,9 +25,11 @@ import tensorflow as tf  # noqa: E402
 from vectors import Vectors  # noqa: E402
 
 from hetero_tf import recipe
+from hetero_tf.base import registry  # noqa: E402
 from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
 from hetero_tf.evaluation import calibration
 from hetero_tf.inputs import masked_text  # noqa: E402
+from hetero_tf.methods.losses.masked_cross_entropy import masked  # noqa: E402
 from hetero_tf.partitions.partition import Partition  # noqa: E402
 from hetero_tf.partitions.shares import Shares  # noqa: E402
 from hetero_tf.planning.plan import Plan
@@ -90,7 +92,7 @@ class Replay:
             parts = dataclasses.replace(process.parts, examples=examples)
             process = dataclasses.replace(process, input=source, parts=parts)
         self.process = process
-        self.shapes = [tuple(v.shape) for v in process.global_model.trainable_variables]
+        self.shapes = [tuple(v.shape) for v in process.evaluator.global_model.trainable_variables]
         self.start = [
             tf.constant(value, vectors.precision)
             for value in vectors.parameters("global_init", self.shapes, results=False)
@@ -344,7 +346,7 @@ def compare_rounds(replay, covered, differences):
         covered: For each round the masks of `Replay.covered`.
     """
     vectors, process = replay.vectors, replay.process
-    names = [v.path for v in process.global_model.trainable_variables]
+    names = [v.path for v in process.evaluator.global_model.trainable_variables]
     state = State(0, dict(zip(names, replay.start)))
     process = dataclasses.replace(process)
     object.__setattr__(process, "learning_rate", lambda round: vectors.meta["lr"])
@@ -382,19 +384,20 @@ def compare_evaluation(replay, state, differences):
         )
         for mine, theirs in zip(statistics, expected, strict=True):
             differences.note("sbn", mine, theirs)
-    elif calibration.statistics_paths(process.global_model):
+    elif calibration.statistics_paths(process.evaluator.global_model):
         raise SystemExit(f"{vectors.name}: the model has statistics but the file has none")
-    found = process._test(weights, statistics)
+    found = process.evaluator.measure_global(weights, statistics)
     if vectors.text:
-        paths = calibration.statistics_paths(process.global_model)
+        paths = calibration.statistics_paths(process.evaluator.global_model)
         model = process.model(state, statistics=dict(zip(paths, statistics)))
         hidden = vectors.input("eval/mask") == 1
         logits = model(np.where(hidden, vectors.meta["num_tokens"], vectors.input("eval/tokens")), training=False)
         differences.note("global", np.transpose(logits, (0, 2, 1)), vectors.result("eval/global/logits"))
         differences.note("global", found["global_perplexity"], vectors.result("eval/global/perplexity"), relative=True)
     else:
-        differences.note("global", found["logits"], vectors.result("eval/global/logits"))
-        _compare_local(replay, found["local_logits"].numpy(), differences)
+        logits = tf.function(process.evaluator.global_logits)(weights, statistics)
+        differences.note("global", logits, vectors.result("eval/global/logits"))
+        _compare_local(replay, logits, differences)
     differences.note("global", found["global_loss"], vectors.result("eval/global/loss"))
 
 
@@ -403,8 +406,8 @@ def _statistics(replay, weights):
     images = tf.constant(vectors.input("sbn/img"))
     top = process.recipe.levels.global_level
     calibrate = calibration.build_calibrate(
-        process.global_model,
-        process.build(top),
+        process.evaluator.global_model,
+        process.family.predictor(top),
         process.input,
         images,
         tf.constant(vectors.input("sbn/label")),
@@ -416,7 +419,10 @@ def _statistics(replay, weights):
 
 
 def _compare_local(replay, logits, differences):
-    first = 0
+    tests, first = replay.process.evaluator.tests, 0
+    logits = tf.gather(logits, tests.examples)
+    if registry.find("losses", replay.process.recipe.client.loss.name).MASKS_LABELS:
+        logits = masked(logits, tests.present)
     for client, ids in enumerate(replay.process.partition.test):
         if len(ids):
             own = logits[first : first + len(ids)]

@@ -1,0 +1,146 @@
+"""Measures the global model on the test set: Global metrics, and Local ones under each client's labels."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import seeds
+from hetero_tf.evaluation.fairness import ClientTests, fairness
+from hetero_tf.inputs import Input, all_labels
+from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
+from hetero_tf.methods.losses.masked_cross_entropy import masked
+
+# Logits of text that exist at once: from a core's caches they are reduced to losses several times as fast.
+LOGITS = 2**19
+
+
+def build_image_logits(model: keras.Model, source: Input, x: np.ndarray, batch_size: int, parallel: int) -> Callable:
+    """Returns `(weights, state) -> logits` [test examples, classes] of the global model, for the graph.
+
+    Args:
+        model: Keras model at the global level; weights and state are its trainable and other values, in its order.
+        source: How examples become batches.
+        x: The stored images of the test split.
+        batch_size: Images of a batch.
+        parallel: Batches in flight at once.
+    """
+    count, axis = x.shape[0], all_labels(0)
+    batches = -(-count // batch_size)
+    x, y = tf.constant(x), tf.zeros([count], tf.int32)
+
+    def logits(weights, state):
+        def body(batch, record):
+            rows = tf.range(batch * batch_size, tf.minimum((batch + 1) * batch_size, count))
+            inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
+            outputs, _ = model.stateless_call(weights, state, inputs, training=False)
+            return batch + 1, record.write(batch, outputs)
+
+        record = tf.TensorArray(weights[0].dtype, size=batches, infer_shape=False)
+        _, record = tf.while_loop(lambda batch, _: batch < batches, body, (0, record), parallel_iterations=parallel)
+        return record.concat()
+
+    return logits
+
+
+def global_metrics(logits: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What the logits [test examples, classes] of all test images say."""
+    return {
+        "global_loss": _cross_entropy(logits, targets),
+        "global_accuracy": 100 * tf.reduce_mean(_hits(logits, targets)),
+    }
+
+
+def local_metrics(
+    logits: tf.Tensor, targets: tf.Tensor, tests: ClientTests, masks_labels: bool
+) -> dict[str, tf.Tensor]:
+    """What the logits of all clients' test examples say, pooled and spread over the clients.
+
+    Args:
+        logits: [pairs, classes], one client after the other.
+        targets: Integers [pairs].
+        tests: Whose examples these are.
+        masks_labels: Whether the logits of labels that a client lacks are set to zero.
+    """
+    logits = masked(logits, tests.present) if masks_labels else logits
+    hits = _hits(logits, targets)
+    return {
+        "local_loss": _cross_entropy(logits, targets),
+        "local_accuracy": 100 * tf.reduce_mean(hits),
+        **fairness(hits, tests),
+    }
+
+
+def _cross_entropy(logits, targets):
+    return tf.reduce_mean(softmax_cross_entropy(logits, targets))
+
+
+def _hits(logits, targets):
+    return tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), tf.cast(targets, tf.int32)), logits.dtype)
+
+
+def build_text_metrics(
+    model: keras.Model, source: Input, x: np.ndarray, classes: int, batch_size: int, seed: int, parallel: int
+) -> Callable:
+    """Returns `(weights, state) -> {"global_loss", "global_perplexity"}` of masked text, for the graph.
+
+    Perplexity is the mean over batches, weighted by rows, of exp(mean cross-entropy over all positions); masks are the
+    same at every call. Arguments as those of `build_image_logits`.
+
+    Reference: HeteroFL authors' code: a mean of exponentials, in which a short last segment counts fully.
+    """
+    rows, starts, axis = x.shape[0], source.starts(x), all_labels(classes)
+    firsts = [(row, start) for row in range(0, rows, batch_size) for start in starts]
+    key = seeds.seed32(seed, "test masks")
+    mean_loss, x = _text_loss(model, classes), tf.constant(x)
+
+    def metrics(weights, state):
+        grid = tf.constant(firsts)
+
+        def body(index, record):
+            chosen = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + batch_size, rows))
+            noise_key = tf.concat([[key], grid[index]], 0)
+            inputs, targets = source.batch(x, None, chosen, grid[index, 1], noise_key, axis, training=False)
+            loss = mean_loss(weights, state, inputs, targets)
+            count = tf.cast(tf.shape(chosen)[0], loss.dtype)
+            return index + 1, record.write(index, tf.stack([loss, tf.exp(loss), tf.ones_like(loss)]) * count)
+
+        record = tf.TensorArray(weights[0].dtype, size=len(firsts))
+        _, record = tf.while_loop(lambda index, _: index < len(firsts), body, (0, record), parallel_iterations=parallel)
+        loss, perplexity, count = tf.unstack(tf.reduce_sum(record.stack(), 0))
+        return {"global_loss": loss / count, "global_perplexity": perplexity / count}
+
+    return metrics
+
+
+def _text_loss(model, classes):
+    """`(weights, state, inputs, targets) -> mean cross-entropy over all positions`, with few logits at once.
+
+    A last layer that is a `Dense` reads each position alone, so its logits need not all exist at the same time.
+    """
+    body, last = model, model.layers[-1]
+    size = max(LOGITS // classes, 1)
+    if type(last) is keras.layers.Dense:
+        body = keras.Model(model.inputs, last.input)
+        # Each piece reads the whole kernel: a few positions only would spend most of the time on that.
+        size = max(size, last.input.shape[-1] // 4)
+    split = len(body.trainable_variables)
+
+    def mean_loss(weights, state, inputs, targets):
+        hidden, _ = body.stateless_call(weights[:split], state, inputs, training=False)
+        # [rows, segment, channels] -> [positions, channels]
+        hidden, targets = tf.reshape(hidden, [-1, hidden.shape[-1]]), tf.reshape(targets, [-1])
+
+        def piece(first, total):
+            logits = hidden[first : first + size]
+            if body is not model:
+                logits, _ = last.stateless_call(weights[split:], [], logits)
+            return first + size, total + tf.reduce_sum(softmax_cross_entropy(logits, targets[first : first + size]))
+
+        count = tf.size(targets)
+        start = (0, tf.zeros([], hidden.dtype))
+        total = tf.while_loop(lambda first, _: first < count, piece, start, parallel_iterations=1)[1]
+        return total / tf.cast(count, total.dtype)
+
+    return mean_loss
