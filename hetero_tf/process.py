@@ -31,9 +31,11 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds import engine, layout, parts
+from hetero_tf.rounds.build import build_input, build_parts, example_shape, family_of, split
+from hetero_tf.rounds.engine import report
+from hetero_tf.rounds.layout import initial_values, shapes
+from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.round import build_round, new_state
-from hetero_tf.rounds.stack_update import RoundParts
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class LearningProcess:
 
     def initialize(self) -> State:
         """Returns the state before the first round; its values are those of the recipe's file, where it names one."""
-        weights, model = layout.initial(self.family), self.recipe.model
+        weights, model = initial_values(self.family), self.recipe.model
         if model.initial_weights is not None:
             variables = [
                 SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
@@ -89,7 +91,7 @@ class LearningProcess:
 
     def blank(self) -> State:
         """Returns a state of the right shapes, without a look into the recipe's file of initial weights."""
-        return self._begin(layout.initial(self.family))
+        return self._begin(initial_values(self.family))
 
     def evaluate(self, state: State) -> tuple[dict, dict]:
         """Measures a state: metrics by name, and the statistics of static batch normalisation by variable path."""
@@ -114,7 +116,7 @@ class LearningProcess:
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
         """Paths of the global values, in order."""
-        return tuple(layout.shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
+        return tuple(shapes(self.family, self.recipe.levels.global_level, self.dataset.classes))
 
     def next(self, state: State, cohort: Sequence[int] | None = None) -> tuple[State, dict]:
         """Runs one round.
@@ -209,13 +211,13 @@ class LearningProcess:
 
     def engine_report(self) -> dict:
         """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
-        return engine.report(self.parts.engine, self.recipe, self.family.submodel_of, self.parts.parallel)
+        return report(self.parts.engine, self.recipe, self.family.submodel_of)
 
     @functools.cached_property
     def client_costs(self) -> tuple[ClientCost, ...]:
         """What a client of each level of the mix costs in a round."""
-        costs = Costs(self.family, self.example_shape, self.parts.present.shape[1])
-        return client_costs(costs, self.parts.cut, self.partition.label_mask.sum(axis=1))
+        costs = Costs(self.family, self.example_shape, self.parts.examples.present.shape[1])
+        return client_costs(costs, self.parts.placement.cut, self.partition.label_mask.sum(axis=1))
 
     def learning_rate(self, round: int) -> float:
         """The local learning rate of a round, counted from 0."""
@@ -264,10 +266,10 @@ def learning_process(
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
     if partition is None:
-        partition = parts.split(recipe, dataset)
-    source = parts.build_input(recipe)
-    family = parts.family_of(recipe, source, dataset)
+        partition = split(recipe, dataset)
+    source = build_input(recipe)
+    family = family_of(recipe, source, dataset)
     device = hardware.devices() if device is None else device
-    round_parts = parts.round_parts(recipe, dataset, partition, family, source, parallel, device)
-    evaluator = Evaluator(recipe, dataset, partition, family, round_parts, parallel)
-    return LearningProcess(recipe, dataset, partition, source, family, round_parts, evaluator)
+    parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
+    evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, parallel)
+    return LearningProcess(recipe, dataset, partition, source, family, parts, evaluator)

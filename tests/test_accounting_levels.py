@@ -12,7 +12,6 @@ import tiny
 from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
-from hetero_tf.accounting.levels import client_costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.family import build_family
 
@@ -134,7 +133,7 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
 
 def test_an_ensembles_work_is_that_of_one_network():
     process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
-    found, client_costs = accounting.describe(process), process.client_costs
+    found, costs_of_levels = accounting.describe(process), process.client_costs
     # Means over clients are rounded to whole bytes.
     assert [4 * costs_of_levels[0].bytes_down, 2 * costs_of_levels[1].bytes_up] == pytest.approx(
         [found.levels["a"].bytes_down, found.levels["b"].bytes_up], abs=2

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.accounting.traffic import ClientCost, stage_flops
-from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage, whole
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.unit_costs import unit_costs
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import Cut
+from hetero_tf.rounds.labels import may_cut_labels
 
 
 @dataclass(frozen=True, eq=False)

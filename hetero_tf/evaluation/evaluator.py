@@ -18,7 +18,7 @@ from hetero_tf.models.variables import is_seed, values
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import levels
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.stack_update import RoundParts
+from hetero_tf.rounds.parts import Examples
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Evaluator:
     dataset: Dataset
     partition: Partition
     family: ModelFamily
-    examples: RoundParts
+    examples: Examples
     parallel: int
 
     @functools.cached_property
