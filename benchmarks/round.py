@@ -145,7 +145,7 @@ def median(repeats, work, warm=False):
 
 def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
-    from hetero_tf.describe import forward
+    from hetero_tf.models.counting import forward
 
     example, label_axis = process.example_shape, process.parts.examples.present.shape[1]
     models = [process.family.trained(level, label_axis) for level in process.family.submodels]

@@ -8,11 +8,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from descriptions import describe_recipe
 
 import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import BadInput
-from hetero_tf.describe import describe, describe_recipe, tables, to_json, to_text
+from hetero_tf.describe import describe, to_json, to_text
 from hetero_tf.models import counting
 from hetero_tf.models.build import build_model
 from hetero_tf.recipe import layer_table, load, loads
@@ -318,5 +319,5 @@ def test_text_says_where_means_hide_differences_and_data_are_not_real():
 
 def test_levels_outside_the_mix_have_no_share():
     found = describe_recipe(small(mix="a"), (4, 4, 1), 10)
-    row = next(line for line in tables.to_text(found).splitlines() if line.startswith("b "))
+    row = next(line for line in to_text(found).splitlines() if line.startswith("b "))
     assert row.split()[:3] == ["b", "0.5", "-"]

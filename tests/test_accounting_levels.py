@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from descriptions import describe_recipe
 
 from hetero_tf import describe as accounting
 from hetero_tf import recipe
@@ -47,7 +48,7 @@ def family_of(given, shape, classes):
 
 
 def described(*overrides, base=DEEP, **about):
-    return accounting.describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
+    return describe_recipe(recipe.loads(base, "tiny", overrides), (5, 5, 2), 9, **about)
 
 
 def test_values_of_a_depth_are_those_up_to_its_exit():

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from hetero_tf.describe import loads
-from hetero_tf.describe.loads import LevelLoad, Loads, Part
+from hetero_tf.describe.load_tables import to_json, to_text
+from hetero_tf.describe.loads import LevelLoad, Loads, Part, round_totals
 
 MB = 2**20
 STAGED = LevelLoad(
@@ -51,7 +51,7 @@ def test_the_largest_part_is_compared_with_the_budget():
 def test_more_than_the_tolerance_is_over(memory, over):
     load = dataclasses.replace(STAGED, parts=(Part(("1",), memory * MB, 0),))
     assert described(load).is_over(load) is over
-    assert ("OVER" in loads.to_text(described(load))) is over
+    assert ("OVER" in to_text(described(load))) is over
 
 
 def test_a_level_without_a_budget_is_never_over():
@@ -59,7 +59,7 @@ def test_a_level_without_a_budget_is_never_over():
 
 
 def test_totals_of_a_round_are_expected_over_the_mix():
-    assert loads.round_totals(described(STAGED, JOINT)) == {
+    assert round_totals(described(STAGED, JOINT)) == {
         "clients": 2.0,
         "bytes_down": 250.0,
         "bytes_up": 235.0,
@@ -68,7 +68,7 @@ def test_totals_of_a_round_are_expected_over_the_mix():
 
 
 def test_json_is_plain_and_complete():
-    found = loads.to_json(described(STAGED, FREE))
+    found = to_json(described(STAGED, FREE))
     assert json.loads(json.dumps(found)) == found
     assert found["levels"]["e"] == {
         "budget": "1/4",
@@ -90,11 +90,11 @@ def test_json_is_plain_and_complete():
         "measure": "memory",
         "tolerance": 0.05,
     }
-    assert found["round"] == loads.round_totals(described(STAGED, FREE))
+    assert found["round"] == round_totals(described(STAGED, FREE))
 
 
 def test_text_shows_levels_stages_and_totals():
-    levels, stages, notes = loads.to_text(described(STAGED, JOINT, FREE)).split("\n\n")
+    levels, stages, notes = to_text(described(STAGED, JOINT, FREE)).split("\n\n")
     assert levels.splitlines() == [
         "level  budget  budget MB     trains  left out  estimate MB  of budget",
         "e         1/4       3.00   2 stages         0         3.00    100.0 %",
@@ -115,7 +115,7 @@ def test_text_shows_levels_stages_and_totals():
 
 def test_text_shows_buffers_where_there_are_some():
     load = dataclasses.replace(STAGED, parts=(STAGED.parts[0], Part(("3",), 2.5 * MB, 1.5 * MB)))
-    stages = loads.to_text(described(load)).split("\n\n")[1]
+    stages = to_text(described(load)).split("\n\n")[1]
     assert stages.splitlines() == [
         "level  stage   units    MB  buffer MB",
         "e          1  1 to 2  3.00          -",
@@ -124,10 +124,10 @@ def test_text_shows_buffers_where_there_are_some():
 
 
 def test_without_stages_there_is_no_table_of_them():
-    assert loads.to_text(described(JOINT)).count("\n\n") == 1
+    assert to_text(described(JOINT)).count("\n\n") == 1
 
 
 def test_text_says_what_is_held():
-    text = loads.to_text(dataclasses.replace(described(JOINT), measure="multiply_adds"))
+    text = to_text(dataclasses.replace(described(JOINT), measure="multiply_adds"))
     assert "budget million multiply-adds" in text.splitlines()[0]
     assert "full model: 12.58 million multiply-adds for one example, forward. Budgets are shares of it;" in text

@@ -9,11 +9,11 @@ import pytest
 import runs
 import tensorflow as tf
 import tiny
+from descriptions import describe_recipe
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
-from hetero_tf.describe import describe_recipe
 from hetero_tf.layers.stacked import MIXED
 from hetero_tf.models.build import build_model, layer_class
 from hetero_tf.models.variables import all_layers

@@ -1,12 +1,17 @@
-"""Who trains what under which budget, and what a round costs in all: for programs (JSON) and for people (tables).
+"""Which client trains what under which budget, and what a round of all of them costs."""
 
-Plain data go in, so that any way of training a part of a model can be described.
-"""
-
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hetero_tf.base.console import table
+import numpy as np
+
+from hetero_tf.accounting.levels import Costs
+from hetero_tf.describe.costs import LevelCost
+from hetero_tf.models.unit_costs import TABLE_BATCH
+
+# The recipe allows fractions of so large numbers.
+DENOMINATORS = 9999
 
 
 @dataclass(frozen=True)
@@ -92,102 +97,106 @@ def round_totals(loads):
     return {"clients": sum(load.clients for load in loads.levels), **each}
 
 
-def to_json(loads):
-    """Plain dict, ready for JSON: {"whole", "batch", "measure", "tolerance", "levels": {level: {"budget" (text or
-    None), "trains", "skipped", "parts", "estimate", "of_budget", "over", "clients", "bytes_down", "bytes_up",
-    "train_flops"}}, "round": as `round_totals`}."""
-    levels = {
-        load.level: {
-            "budget": None if load.budget is None else str(load.budget),
-            "trains": load.trains,
-            "skipped": list(load.skipped),
-            "parts": [{"units": list(part.units), "held": part.held, "buffer": part.buffer} for part in load.parts],
-            "estimate": load.estimate,
-            "of_budget": loads.of_budget(load),
-            "over": loads.is_over(load),
-            "clients": load.clients,
-            "bytes_down": load.bytes_down,
-            "bytes_up": load.bytes_up,
-            "train_flops": load.train_flops,
-        }
-        for load in loads.levels
-    }
-    return {
-        "whole": loads.whole,
-        "batch": loads.batch,
-        "measure": loads.measure,
-        "tolerance": loads.tolerance,
-        "levels": levels,
-        "round": round_totals(loads),
-    }
-
-
-def to_text(loads):
-    """The estimate of every level against its budget, the stages where there are any, and the totals of a round."""
-    parts = [_levels(loads), _stages(loads), _notes(loads)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _levels(loads):
-    measure, unit = loads.measure, _UNITS[loads.measure][0]
-    rows = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
-    for load in loads.levels:
-        share = loads.of_budget(load)
-        limit = ("-", "-")
-        if share is not None:
-            limit = str(load.budget), _amount(measure, load.budget * Fraction(loads.whole))
-        told = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
-        rows.append((load.level, *limit, load.trains, _span(load.skipped), _amount(measure, load.estimate), told))
-    return table(rows)
-
-
-def _stages(loads):
-    """One row for each stage of the levels that have several."""
-    rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MB")]
-    for load in loads.levels:
-        if len(load.parts) > 1:
-            rows += [
-                (
-                    load.level,
-                    str(number),
-                    _span(part.units),
-                    _amount(loads.measure, part.held),
-                    _amount("memory", part.buffer) if part.buffer else "-",
-                )
-                for number, part in enumerate(load.parts, 1)
-            ]
-    kept = any(part.buffer for load in loads.levels for part in load.parts)
-    return table(rows if kept else [row[:-1] for row in rows]) if len(rows) > 1 else ""
-
-
-def _notes(loads):
-    totals = round_totals(loads)
-    return "\n".join(
-        (
-            f"full model: {_amount(loads.measure, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
-            f"{100 * loads.tolerance:g} % more is allowed.",
-            f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
-            f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected.",
-        )
+def is_divided(family):
+    """Whether the levels of a recipe differ in more than their widths, so that there is something to tell."""
+    levels = family.recipe.levels
+    return bool(levels.budgets or levels.depths or levels.members) or (
+        not family.drawn and any(len(stages) > 1 for stages in family.stages.values())
     )
 
 
-# How an amount is written, and how many of the measure make one.
-_UNITS = {"memory": ("MB", 2**20), "multiply_adds": ("million multiply-adds", 1e6)}
+def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) -> Loads:
+    """The `Loads` of the levels of the mix.
+
+    Args:
+        costs: `levels.Costs`, with all classes.
+        described: `{level: LevelCost}`.
+        examples: Examples (segments of text) that a client goes through in one local epoch, mean over all clients.
+    """
+    recipe, family = costs.family.recipe, costs.family
+    top = recipe.levels.global_level
+    whole = _held(costs, costs.units(top, recipe.levels.widths[top]), recipe.model.trunk)
+    many = recipe.levels.divided(recipe.round.clients)
+    tolerance = recipe.client.stages.options.get("tolerance", 0.0)
+    levels = []
+    for name in recipe.levels.names:
+        flops = costs.train_flops(name)
+        once = sum(flops) / len(flops) if family.drawn else sum(flops)
+        budget, cost = recipe.levels.budgets.get(name), described[name]
+        levels.append(
+            LevelLoad(
+                name,
+                None if budget is None else Fraction(budget).limit_denominator(DENOMINATORS),
+                _trains(costs, name),
+                _skipped(costs, name),
+                _parts(costs, name, examples),
+                many[name],
+                cost.bytes_down,
+                cost.bytes_up,
+                once * examples * recipe.client.epochs * recipe.levels.members.get(name, 1),
+            )
+        )
+    return Loads(whole, TABLE_BATCH, recipe.levels.measure, tolerance, tuple(levels))
 
 
-def _whole(loads):
-    if loads.measure == "memory":
-        return f"MB of training memory (FeDepth's convention, batches of {loads.batch})"
-    return "million multiply-adds for one example, forward"
+def _trains(costs, level):
+    """What the clients of a level train, for a person."""
+    recipe, family = costs.family.recipe, costs.family
+    levels, stages, exits = recipe.levels, family.stages[level], len(recipe.model.exits) + 1
+    if levels.members:
+        return _counted(levels.members[level], "member")
+    if len(stages) > 1 and not family.drawn:
+        return f"{len(stages)} stages"
+    copies = 1 + max(route.copy for route in stages[0].routes)
+    if copies > 1:
+        return f"{copies} models"
+    if levels.depths:
+        return f"{levels.depths.get(level, exits)} of {exits} exits"
+    return "all" if levels.widths[level] == levels.widths[levels.global_level] else f"width {levels.widths[level]:g}"
 
 
-def _amount(measure, held):
-    return f"{float(held) / _UNITS[measure][1]:,.2f}"
+def _counted(count, what):
+    return f"{count} {what}{'s' * (count > 1)}"
 
 
-def _span(units):
-    """Names of consecutive units: the first and the last of them, "-" if there are none."""
-    if len(units) < 2:
-        return "".join(units) or "-"
-    return f"{units[0]} to {units[-1]}"
+def _skipped(costs, level):
+    """Units of the trunk that no stage of a level trains."""
+    trained = frozenset().union(*(stage.trained for stage in costs.stages(level)))
+    return tuple(unit for unit in costs.family.recipe.model.trunk if unit not in trained)
+
+
+def _parts(costs, level, examples):
+    """What a client of a level holds at a time; `examples`: how many it has.
+
+    The ends of the trunk and the branches stand in no stage's estimate, as in the paper: every stage has some.
+    """
+    family, stages, model = costs.family, costs.stages(level), costs.family.recipe.model
+    if len(stages) == 1 or family.drawn:
+        return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
+    found = costs.units(level, family.recipe.levels.widths[level])
+    bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in stage.trained) for stage in stages]
+    return tuple(
+        Part(body, _held(costs, found, body), examples * _buffered(family, stage))
+        for body, stage in zip(bodies, stages)
+    )
+
+
+def _buffered(family, stage):
+    """Bytes that a stage's buffer takes for one example."""
+    if stage.before is None:
+        return 0
+    kept = family.alone(stage.before, family.classes).outputs[0].shape[1:]
+    return math.prod(kept) * np.dtype(family.recipe.float_type).itemsize
+
+
+def _whole(costs, level, stage):
+    """The `Part` of a stage that holds all it runs: the units of its routes, which add up."""
+    exits, total = costs.family.recipe.model.exits, 0
+    for route in stage.routes:
+        units = (*route.units, *(exits[number][1] for number in route.exits if number in exits))
+        total += _held(costs, costs.units(level, route.width), units)
+    return Part(units, total, 0)
+
+
+def _held(costs, found, units):
+    return sum(found[unit].by(costs.family.recipe.levels.measure) for unit in units)

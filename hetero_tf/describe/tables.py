@@ -2,7 +2,8 @@
 
 from hetero_tf.base import console
 from hetero_tf.base.console import table
-from hetero_tf.describe import loads as loading
+from hetero_tf.describe import load_tables
+from hetero_tf.store.plain_json import finite
 
 MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
@@ -15,22 +16,22 @@ def to_json(description):
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes"}}, "mix": {"shares", means of the levels by
         share, "ratio"}, "split", "data", "stand_in_for", "engine", "loads"}; ratio = mean parameters by those of the
-        global model; loads: as `loads.to_json`, or None.
+        global model; loads: as `load_tables.to_json`, or None.
     """
-    names = ("width", *MEANS, "training_bytes")
-    levels = {level: {name: getattr(cost, name) for name in names} for level, cost in description.levels.items()}
-    return {
-        "recipe": description.recipe,
-        "example": list(description.example),
-        "classes": description.classes,
-        "levels": levels,
-        "mix": _mix(description),
-        "split": description.split,
-        "data": description.source,
-        "stand_in_for": description.stand_in_for,
-        "engine": description.engine,
-        "loads": None if description.loads is None else loading.to_json(description.loads),
-    }
+    costs = {level: {**vars(cost)} for level, cost in description.levels.items()}
+    for cost in costs.values():
+        del cost["shapes"]
+    about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
+    return finite(
+        {
+            **about,
+            "levels": costs,
+            "mix": _mix(description),
+            "data": description.source,
+            "engine": description.engine,
+            "loads": None if description.loads is None else load_tables.to_json(description.loads),
+        }
+    )
 
 
 def _mix(description):
@@ -46,7 +47,7 @@ def to_text(description, variables=True):
     """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
     parts = [_heading(description), _levels(description), _notes(description)]
     if description.loads is not None:
-        parts.append(loading.to_text(description.loads))
+        parts.append(load_tables.to_text(description.loads))
     if description.split is not None:
         parts.append(_split(description.split))
     if variables:

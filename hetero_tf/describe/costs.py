@@ -1,0 +1,102 @@
+"""What a model costs at every level: parameters, operations, traffic and memory.
+
+Two counts of operations stand side by side: `paper_flops` in the convention of the HeteroFL paper's tables, so that the
+numbers can be compared, and `multiply_adds`, the products that really run.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.accounting.levels import Costs, travelling
+from hetero_tf.base import registry
+from hetero_tf.models.counting import forward
+from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.variables import values
+from hetero_tf.rounds import layout
+from hetero_tf.rounds.cut import find_label_axes
+
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class LevelCost:
+    """One level of the recipe: its sub-model with its exits, in an ensemble all networks that its clients train.
+
+    Attributes:
+        width: Share of channels.
+        parameters: Trainable values, with all labels.
+        paper_flops, multiply_adds: Of one forward pass of one example, see `counting.Forward`.
+        megabytes: Of the parameters, 2**20 bytes each.
+        bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
+            clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
+            only. What stays with the clients does not travel.
+        training_bytes: Estimate of what local training of the whole sub-model (one network of an ensemble) holds:
+            weights, gradient, what the optimizer keeps and activations.
+        shapes: `{variable path: shape}` of one network, with all labels.
+    """
+
+    width: float
+    parameters: int
+    paper_flops: int
+    multiply_adds: int
+    megabytes: float
+    bytes_down: int
+    bytes_up: int
+    training_bytes: int
+    shapes: dict
+
+
+def level_costs(family: ModelFamily, example: tuple, labels: np.ndarray, batch: int) -> dict[str, LevelCost]:
+    """Counts what each level of a recipe costs, those outside of the mix too.
+
+    Args:
+        family: The models of all levels.
+        example: Shape of one input: (height, width, channels), or (positions,) for text.
+        labels: int [clients], how many labels each client has.
+        batch: Most examples of a local step.
+    """
+    recipe, classes = family.recipe, family.classes
+    narrowest = min(recipe.levels.widths.values())
+    deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
+    label_axes = find_label_axes(*(_shapes(family.fresh(deepest, few, narrowest)) for few in (2, 3)))
+    costs, described = Costs(family, example, classes), {}
+    for name in recipe.levels.widths:
+        model = family.fresh(name, classes)
+        shapes = _shapes(model) | _tracked(family, name)
+        learned = sum(math.prod(value.shape) for value in model.trainable_variables)
+        moved = travelling(costs, name, shapes, label_axes, classes, labels)
+        described[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
+    return described
+
+
+def _shapes(model):
+    return {variable.path: tuple(variable.shape) for variable in values(model)}
+
+
+def _tracked(family, level):
+    """What a level of the mix has besides: the running statistics of its narrower routes."""
+    if level not in family.stages:
+        return {}
+    axes = family.recipe.levels.ensemble is not None
+    return {path: shape[axes:] for path, shape in layout.shapes(family, level, family.classes).items()}
+
+
+def _cost(recipe, level, parameters, shapes, found, moved, batch):
+    """The `LevelCost` of one network's values, its `counting.Forward`, and the values that go down and up."""
+    size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
+    down, up = (round(members * count * size) for count in moved)
+    copies = 2 + len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
+    training = (copies * parameters + batch * found.activations) * size
+    return LevelCost(
+        recipe.levels.widths[level],
+        members * parameters,
+        members * found.paper_flops,
+        members * found.multiply_adds,
+        members * parameters * size / MEGABYTE,
+        down,
+        up,
+        training,
+        shapes,
+    )

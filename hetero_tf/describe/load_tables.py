@@ -1,0 +1,98 @@
+"""The `Loads` of a recipe for programs (JSON) and for people (tables)."""
+
+import dataclasses
+from fractions import Fraction
+
+from hetero_tf.base.console import table
+from hetero_tf.describe.loads import Loads, round_totals
+from hetero_tf.store.plain_json import finite
+
+
+def to_json(loads: Loads) -> dict:
+    """Plain dict, ready for JSON.
+
+    Returns:
+        {"whole", "batch", "measure", "tolerance", "levels": {level: the attributes of `LevelLoad`, "estimate",
+        "of_budget", "over"}, "round": as `round_totals`}; budgets are text, such as "1/4".
+    """
+    levels = {}
+    for load in loads.levels:
+        levels[load.level] = dataclasses.asdict(load) | {
+            "budget": None if load.budget is None else str(load.budget),
+            "estimate": load.estimate,
+            "of_budget": loads.of_budget(load),
+            "over": loads.is_over(load),
+        }
+        del levels[load.level]["level"]
+    return finite({**vars(loads), "levels": levels, "round": round_totals(loads)})
+
+
+def to_text(loads):
+    """The estimate of every level against its budget, the stages where there are any, and the totals of a round."""
+    parts = [_levels(loads), _stages(loads), _notes(loads)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _levels(loads):
+    measure, unit = loads.measure, _UNITS[loads.measure][0]
+    rows = [("level", "budget", f"budget {unit}", "trains", "left out", f"estimate {unit}", "of budget")]
+    for load in loads.levels:
+        share = loads.of_budget(load)
+        limit = ("-", "-")
+        if share is not None:
+            limit = str(load.budget), _amount(measure, load.budget * Fraction(loads.whole))
+        told = "-" if share is None else f"{100 * share:.1f} %" + " OVER" * loads.is_over(load)
+        rows.append((load.level, *limit, load.trains, _span(load.skipped), _amount(measure, load.estimate), told))
+    return table(rows)
+
+
+def _stages(loads):
+    """One row for each stage of the levels that have several."""
+    rows = [("level", "stage", "units", _UNITS[loads.measure][0], "buffer MB")]
+    for load in loads.levels:
+        if len(load.parts) > 1:
+            rows += [
+                (
+                    load.level,
+                    str(number),
+                    _span(part.units),
+                    _amount(loads.measure, part.held),
+                    _amount("memory", part.buffer) if part.buffer else "-",
+                )
+                for number, part in enumerate(load.parts, 1)
+            ]
+    kept = any(part.buffer for load in loads.levels for part in load.parts)
+    return table(rows if kept else [row[:-1] for row in rows]) if len(rows) > 1 else ""
+
+
+def _notes(loads):
+    totals = round_totals(loads)
+    return "\n".join(
+        (
+            f"full model: {_amount(loads.measure, loads.whole)} {_whole(loads)}. Budgets are shares of it; "
+            f"{100 * loads.tolerance:g} % more is allowed.",
+            f"a round of {totals['clients']:,.10g} clients: {totals['bytes_down']:,.0f} bytes down, "
+            f"{totals['bytes_up']:,.0f} bytes up, {totals['train_flops']:.4g} FLOPs of training, expected.",
+        )
+    )
+
+
+# How an amount is written, and how many of the measure make one.
+_UNITS = {"memory": ("MB", 2**20), "multiply_adds": ("million multiply-adds", 1e6)}
+
+
+def _whole(loads):
+    if loads.measure == "memory":
+        return f"MB of training memory (FeDepth's convention, batches of {loads.batch})"
+    return "million multiply-adds for one example, forward"
+
+
+def _amount(measure, held):
+    return f"{float(held) / _UNITS[measure][1]:,.2f}"
+
+
+def _span(units):
+    """Names of consecutive units: the first and the last of them, "-" if there are none."""
+    if len(units) < 2:
+        return "".join(units) or "-"
+    return f"{units[0]} to {units[-1]}"

@@ -1,0 +1,20 @@
+"""Descriptions of recipes whose data are not there."""
+
+import numpy as np
+
+from hetero_tf.describe import Description
+from hetero_tf.describe.costs import level_costs
+from hetero_tf.models.family import build_family
+
+
+def describe_recipe(recipe, example, classes, labels=None, examples=1000):
+    """The `Description` of a recipe.
+
+    Args:
+        labels: int [clients], how many labels each client has; None: one client with all of them.
+        examples: Most training examples of a client.
+    """
+    family = build_family(recipe, (None,) if len(example) == 1 else example, example, classes)
+    labels = np.asarray([classes] if labels is None else labels)
+    levels = level_costs(family, example, labels, min(recipe.client.batch_size, examples))
+    return Description(recipe.name, example, classes, levels, recipe.levels.divided(1), labels)
