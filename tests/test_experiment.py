@@ -162,12 +162,12 @@ def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_
 
 def test_a_new_folder_in_which_no_run_came_about_is_taken_away(tmp_path):
     run = RunFolder(tmp_path / "deep" / "er" / "run")
-    with pytest.raises(BadInput, match="refused"), resume.held(run):
+    with pytest.raises(BadInput, match="refused"), resume.locked(run):
         (run.path / "environment.json").write_text("{}")
         raise BadInput("refused")
     assert list(tmp_path.iterdir()) == []
     run.path.mkdir(parents=True)
-    with pytest.raises(BadInput, match="refused"), resume.held(run):
+    with pytest.raises(BadInput, match="refused"), resume.locked(run):
         raise BadInput("refused")
     assert run.path.is_dir(), "a folder that was there stays"
 

@@ -1,5 +1,6 @@
 """What a round costs its clients: bytes in both directions, operations of training; and what a run has cost so far."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,10 +99,7 @@ def round_cost(client_costs, levels, steps, examples, stages):
     )
 
 
-def accumulated(rows, spent):
-    """The rows of the next rounds with "bytes", all that the run has cost up to each; `spent`: before the first."""
-    found = []
-    for row in rows:
-        spent += row["bytes_down"] + row["bytes_up"]
-        found.append({**row, "bytes": spent})
-    return found
+def accumulated(rows: list[dict], spent: int) -> list[dict]:
+    """Adds "bytes" to the rows of metrics: all that the run has cost up to each, `spent` before the first."""
+    costs = itertools.accumulate((row["bytes_down"] + row["bytes_up"] for row in rows), initial=spent)
+    return [{**row, "bytes": cost} for row, cost in zip(rows, itertools.islice(costs, 1, None))]

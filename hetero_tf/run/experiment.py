@@ -1,12 +1,13 @@
-"""A run from start to end in its folder: begins or resumes, builds, trains, and tells."""
+"""Runs a recipe in its folder from start to end: begins or resumes, builds, trains, and reports."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf import data
 from hetero_tf.base import metrics
-from hetero_tf.base.console import engine_lines, figures
-from hetero_tf.process import learning_process
+from hetero_tf.base.console import Console, engine_lines, figures
+from hetero_tf.process import LearningProcess, learning_process
+from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import split
 from hetero_tf.run import resume
 from hetero_tf.run.checkpoint import open_newest
@@ -22,7 +23,7 @@ class Settings:
     Attributes:
         run_dir: Folder of the run.
         data_dir: Folder of the data, or None.
-        threads: Clients in flight.
+        threads: Stacks of clients in flight at once.
         allow_other_machine: Resume although the bits may differ from the run so far.
     """
 
@@ -32,11 +33,11 @@ class Settings:
     allow_other_machine: bool
 
 
-def train(recipe, settings, console):
-    """Runs a recipe to its last round, from wherever the run folder stands.
+def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
+    """Trains a recipe to its last round; a run folder that holds some rounds is continued.
 
     Returns:
-        The summary as a dict, ready for JSON.
+        The summary, ready for JSON.
 
     Raises:
         BadInput: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
@@ -44,8 +45,8 @@ def train(recipe, settings, console):
     """
     console.lap("start")
     run = RunFolder(settings.run_dir)
-    with resume.held(run):
-        before = resume.known(run)
+    with resume.locked(run):
+        before = resume.sealed_facts(run)
         resume.check_recipe(run, recipe, before)
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
@@ -62,13 +63,13 @@ def train(recipe, settings, console):
         return _finish(run, process, train_rounds(run, process, progress, facts, console), facts, console)
 
 
-def build_process(recipe, settings, run=None):
-    """The learning process; with the data and the partition of `run` where it has begun.
+def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
+    """Builds the learning process of a recipe, with the data and the partition of `run` where that has begun.
 
     Raises:
         BadInput: The data are not those of the run.
     """
-    loaded = _load(recipe, settings, run, None if run is None else resume.known(run))
+    loaded = _load(recipe, settings, run, None if run is None else resume.sealed_facts(run))
     return learning_process(recipe, *loaded, parallel=settings.threads)
 
 
@@ -79,7 +80,7 @@ def _load(recipe, settings, run, before):
 
 
 def _announce(process, console):
-    """Says what is trained on what and how, and says it loudly if a stand-in took the data's place."""
+    """Says which data, clients and engine are used, and says it loudly if a stand-in took the place of the data."""
     dataset, partition = process.dataset, process.partition
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
@@ -105,21 +106,22 @@ def _facts(process, settings):
 
 
 def _restore(run, process, console):
-    found = open_newest(run.checkpoints, process)
-    if found is None:
+    """The progress of the newest sealed state, or that of a run that begins."""
+    newest = open_newest(run.checkpoints, process)
+    if newest is None:
         return Progress(process.initialize(), {}, {}, 0)
-    state, _, info, skipped = found
+    state, _, info, skipped = newest
     for sentence in skipped:
         console.say(f"skipped: {sentence}")
     console.say(f"resumed {run.path} after round {state.round}")
     if state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; --set rounds=N trains more")
-    best = resume.best_there(run, info["best"], console.say)
+    best = resume.best_so_far(run, info["best"], console.say)
     return Progress(state, info["last"], best, info["spent"])
 
 
 def _finish(run, process, progress, facts, console):
-    """Says how it ended; the summary of the run, ready for JSON."""
+    """Says how the run ended and returns its summary, ready for JSON."""
     dataset = process.dataset
     summary = {
         "run_dir": str(run.path),

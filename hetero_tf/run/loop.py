@@ -1,16 +1,19 @@
-"""The training of a run: calls of the compiled round, planned while the one before runs, measured and sealed."""
+"""Trains a run: plans each call of the compiled round while the one before runs, then measures and seals."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from hetero_tf.accounting import traffic
-from hetero_tf.base.console import duration, figures
+from hetero_tf.accounting.traffic import accumulated
+from hetero_tf.base.console import Console, duration, figures
 from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.metrics import is_better, shown
-from hetero_tf.run import resume
-from hetero_tf.run.checkpoint import packed
+from hetero_tf.planning.plan import Plan
+from hetero_tf.process import LearningProcess, State
+from hetero_tf.run.checkpoint import arrays_of
+from hetero_tf.run.resume import facts_to_seal
 from hetero_tf.store import metrics, plain_json, sealed
+from hetero_tf.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -18,29 +21,31 @@ class Progress:
     """Where a run stands.
 
     Attributes:
-        state: `process.State`.
+        state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
-        spent: Bytes that all rounds have sent, in both directions.
+        spent: Bytes of weights that all rounds have cost, in both directions.
     """
 
-    state: object
+    state: State
     last: dict
     best: dict
     spent: int
 
 
-def train_rounds(run, process, progress, facts, console):
-    """The loop over calls of the compiled round; every call ends where something is measured or sealed.
+def train_rounds(
+    run: RunFolder, process: LearningProcess, progress: Progress, facts: dict, console: Console
+) -> Progress:
+    """Calls the compiled round until all rounds are done; every call ends where something is measured or sealed.
 
     Args:
-        run: `RunFolder`, held.
-        process: `process.LearningProcess`.
+        run: The folder of the run, which this process has locked.
+        process: The steps.
         progress: Where to begin.
-        facts: The environment, for what is sealed.
-        console: `Console`; its laps end with those of the first call.
+        facts: The environment, as sealed states name it.
+        console: Its laps end with those of the first call.
 
     Returns:
-        `Progress` after the last round.
+        The progress after the last round.
 
     Raises:
         NotFinite: Too many clients of a round diverged, also with a second cohort; the state before it is sealed.
@@ -61,11 +66,11 @@ def train_rounds(run, process, progress, facts, console):
                 raise
             seconds = max(clock() - started, 1e-6)
             if len(rows) < len(planned):
-                # The call ended before a bad round: the next one begins with it.
+                # The call ended before a round that failed: the next one begins with it.
                 ahead = planner.submit(plan_call, process, state.round)
             if progress.state.round == first:
                 _say_first(console, len(rows))
-            rows = traffic.accumulated(rows, progress.spent)
+            rows = accumulated(rows, progress.spent)
             progress = _measure_and_seal(run, process, progress, state, rows, facts)
             left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
             console.progress(_line(process, rows[-1], examples / seconds, left))
@@ -73,7 +78,7 @@ def train_rounds(run, process, progress, facts, console):
 
 
 def _trace(process, progress, console):
-    """Makes the graph of the round, if there is one to run."""
+    """Traces the compiled round if there is a round to run."""
     if progress.state.round < process.recipe.rounds:
         console.lap("build")
         process.compile()
@@ -89,7 +94,7 @@ def _say_first(console, rounds):
 
 
 def _measure_and_seal(run, process, progress, state, rows, facts):
-    """Measures if it is time to, writes the rows of metrics and what is to be sealed; gives the new `Progress`."""
+    """Measures the state if it is time to, writes the rows of metrics, seals; returns the new `Progress`."""
     recipe, statistics = process.recipe, {}
     if state.round == recipe.rounds or state.round % recipe.evaluate.every == 0:
         measured, statistics = process.evaluate(state)
@@ -101,8 +106,8 @@ def _measure_and_seal(run, process, progress, state, rows, facts):
     return _seal(run, recipe, progress, statistics, facts)
 
 
-def plan_call(process, first):
-    """The plans of one call, whose first round is `first`; none behind the last round."""
+def plan_call(process: LearningProcess, first: int) -> list[Plan]:
+    """Plans the rounds of one call, the first of which is `first`; there are none behind the last round."""
     return [process.plan(round) for round in range(first, _next_stop(process.recipe, first))]
 
 
@@ -112,19 +117,19 @@ def _next_stop(recipe, done):
     return min(*stops, recipe.rounds)
 
 
-def advance(process, state, planned):
+def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], int]:
     """Trains the planned rounds, or those before the first one in which too many clients diverged.
 
     If that is the first round of all, it is repeated once with another cohort.
 
     Returns:
-        State, one row of metrics per round, and the number of examples (tokens) that were trained on.
+        The new state, one row of metrics for each round, and the number of examples (tokens) that were trained on.
     """
     after, rows = process.run(state, planned)
-    bad = [index for index, row in enumerate(rows) if _too_many_diverged(process, row)]
-    if bad and bad[0] > 0:
-        return advance(process, state, planned[: bad[0]])
-    if bad:
+    failed = [index for index, row in enumerate(rows) if _too_many_diverged(process, row)]
+    if failed and failed[0] > 0:
+        return advance(process, state, planned[: failed[0]])
+    if failed:
         planned = [process.plan(state.round, attempt=1)]
         after, rows = process.run(state, planned)
         if _too_many_diverged(process, rows[0]):
@@ -133,8 +138,8 @@ def advance(process, state, planned):
                 "NaN or infinite weights, also with a second cohort; the state before this round is kept. Lower "
                 f"optimizer.learning_rate. Received: learning_rate={rows[0]['learning_rate']:g}"
             )
-    names = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
-    return after, names, sum(int(process.examples(plan).sum()) for plan in planned)
+    rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
+    return after, rows, sum(int(process.examples(plan).sum()) for plan in planned)
 
 
 def _too_many_diverged(process, row):
@@ -142,15 +147,15 @@ def _too_many_diverged(process, row):
 
 
 def _seal(run, recipe, progress, statistics, facts, always=False):
-    """Writes the state if one is due, and the best one if this evaluation is the best so far."""
+    """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     metric = recipe.evaluate.best
     improved = last.get("round") == state.round and is_better(metric, last[metric], progress.best.get(metric))
     due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
     if not (improved or due):
         return progress
-    about = {"last": last, "spent": progress.spent, **resume.seal(run, recipe, facts)}
-    values = packed(state, statistics)
+    about = {"last": last, "spent": progress.spent, **facts_to_seal(run, recipe, facts)}
+    values = arrays_of(state, statistics)
     if improved:
         progress = dataclasses.replace(progress, best=last)
         sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
@@ -160,7 +165,7 @@ def _seal(run, recipe, progress, statistics, facts, always=False):
 
 
 def _line(process, row, speed, left):
-    """One line of progress."""
+    """The line that says how far the run is."""
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"
