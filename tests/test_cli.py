@@ -352,6 +352,12 @@ def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
     assert found == ["auto", "sequential", "stacked", "sequential"]
 
 
+def test_old_spellings_are_said_before_anything_begins(place, monkeypatch, capfd):
+    monkeypatch.setattr(commands, "_describe", lambda recipe, flags, console: console.say(recipe.engine))
+    assert commands.main(["hetero_tf", "describe", R, "--set=engine=cohort"]) == 0
+    assert capfd.readouterr().out == "note: --set engine=cohort: engine: cohort is now called stacked\nstacked\n"
+
+
 def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):
     text = programs.RECIPE + "schedule: {name: steps, at: [2], factor: 1.0e+9}\n"
     path = programs.recipe_file(tmp_path, text.replace("epochs: 1", "epochs: 20"))
