@@ -38,7 +38,7 @@ class ModelFamily:
     @functools.cached_property
     def submodels(self) -> tuple[str, ...]:
         """One level of the mix for each distinct sub-model: levels whose clients train alike are computed as one."""
-        first_level = {}
+        first_level: dict = {}
         for level in self.recipe.levels.names:
             first_level.setdefault(self._training_of(level), level)
         return tuple(first_level.values())

@@ -77,8 +77,9 @@ def limit(
     late = ~gone & (finished < steps)
     in_time = finished - finished % pieces if availability.late == "partial" else np.zeros_like(steps)
     returned = np.where(gone, 0, np.where(late, in_time, steps)).astype(np.int32)
-    # Where nobody is late the deadline may be None.
-    seconds = np.where(gone, 0.0, np.where(late, availability.deadline or 0.0, steps * pace))
+    # Without a deadline nobody is late.
+    deadline = availability.deadline or 0.0
+    seconds = np.where(gone, 0.0, np.where(late, deadline, steps * pace))
     waits = availability.deadline is not None and (gone | late).any()
     return Outcome(
         returned,
@@ -86,7 +87,7 @@ def limit(
         int(gone.sum()),
         int(late.sum()),
         int((late & (returned > 0)).sum()),
-        float(availability.deadline or 0.0) if waits else float(seconds.max(initial=0.0)),
+        float(deadline if waits else seconds.max(initial=0.0)),
     )
 
 

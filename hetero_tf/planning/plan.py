@@ -138,7 +138,7 @@ def plan_round(
     shuffle: bool,
     division: Division,
     round: int,
-    cohort: Sequence[int] | None = None,
+    cohort: Sequence[int] | np.ndarray | None = None,
     attempt: int = 0,
 ) -> Plan:
     """Plans one round.

@@ -4,6 +4,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -158,7 +159,7 @@ def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None
     return functools.partial(module.correct, **plugin.options), remember
 
 
-def _function(kind: str, plugin: Plugin | None) -> Callable | None:
+def _function(kind: str, plugin: Plugin | None) -> Any:
     """A plug-in's function with the options of the recipe; None without a plug-in."""
     if plugin is None:
         return None

@@ -203,9 +203,9 @@ def put(cut: Cut, submodel: int, values: list[tf.Tensor], where: dict[Axis, tf.T
     Rows at -1 are dropped. Args as for `take`, with `merged_coordinates` where only what is merged is wanted.
     """
     positions = {axis: inverse(index, axis.size + axis.extra) for axis, index in where.items()}
-    values = iter(values)
+    remaining = iter(values)
     return [
-        _put(next(values), shape, axes, where, positions) if contained[submodel] else None
+        _put(next(remaining), shape, axes, where, positions) if contained[submodel] else None
         for shape, axes, contained in zip(cut.shapes, cut.axes, cut.contained)
     ]
 

@@ -110,7 +110,7 @@ def _batches_of(stack, batches, stages, weights):
     before = stack.stages[stages[0]].before
     if before is None:
         return batches
-    forward, shape = functools.partial(stack.run_frozen, weights, stage=stages[0]), before.model.outputs[0].shape[1:]
+    forward, shape = functools.partial(stack.run_frozen, before, weights), before.model.outputs[0].shape[1:]
     return dataclasses.replace(batches, read=batches.buffered(stages[0], forward, shape, weights.dtype))
 
 

@@ -18,7 +18,8 @@ def merge_updates(
     Returns:
         (weights, slots) as in `round.new_state`.
     """
-    weights, slots = [], [[] for _ in state["slots"]]
+    weights: list[tf.Tensor] = []
+    slots: list[list[tf.Tensor]] = [[] for _ in state["slots"]]
     for old, summed, covered, *kept in zip(state["weights"], total, coverage, *state["slots"]):
         new = masked_mean(old, summed, covered)
         # Running statistics behind the trainable values are measured, not learned: the server takes their mean.

@@ -83,10 +83,10 @@ class Stack:
         trainable, running = self.learned // self.copies, (len(values) - self.learned) // self.copies
         return [*values[:trainable], *values[self.learned : self.learned + running]]
 
-    def run_frozen(self, matrix: tf.Tensor, inputs: tf.Tensor, stage: int) -> tf.Tensor:
+    def run_frozen(self, before: RoutedModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         """Runs the frozen units before a stage: inputs [K, batch, ...] to what they hand on, [K, batch, ...]."""
         parts, key = tf.split(matrix, self.sizes, axis=1), tf.zeros([self.clients, 1], tf.int32)
-        (outputs,), _ = self.stages[stage].before.call(parts, self.shapes, key, inputs)
+        (outputs,), _ = before.call(parts, self.shapes, key, inputs)
         return outputs
 
     def call(
