@@ -139,8 +139,10 @@ def test_bases_that_cannot_be(tmp_path, monkeypatch):
         "r.yaml:1:7: base: no shipped recipe is called 'mnits' (a path ends in .yaml); did you mean 'mnist'?"
     )
     assert refusal("base: gone.yaml") == (
-        "r.yaml:1:7: base: there is no file gone.yaml; a path is looked for beside the recipe that says it"
+        "r.yaml:1:7: base: there is no file 'gone.yaml'; a path is looked for beside the recipe that says it"
     )
+    for odd in ("x" * 5000, "a\\0b", "gone/" * 100):
+        assert refusal(f'base: "{odd}.yaml"').startswith("r.yaml:1:7: base: there is no file '")
     assert refusal("base: self.yaml") == (
         "self.yaml:1:7: base: leads back to self.yaml; a recipe cannot build on itself"
     )

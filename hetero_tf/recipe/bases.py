@@ -63,8 +63,8 @@ def _base_of(source, node, above):
         path, label = shipped()[name], f"recipes/{name}.yaml"
     else:
         raise refused(f"no shipped recipe is called {show(name)} (a path ends in .yaml){did_you_mean(name, shipped())}")
-    if not path.exists():
-        raise refused(f"there is no file {label}; a path is looked for beside the recipe that says it")
+    if not os.path.exists(path):
+        raise refused(f"there is no file {show(label)}; a path is looked for beside the recipe that says it")
     if path.resolve() in [one.path.resolve() for one in chain]:
         raise refused(f"leads back to {label}; a recipe cannot build on itself")
     if len(chain) > MOST_BASES:
