@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(*command, **options):
-    options = {"capture_output": True, "text": True, "timeout": 1200, **options}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    options = {"capture_output": True, "text": True, "timeout": 1200, "env": environment, **options}
     done = subprocess.run([str(word) for word in command], **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -30,7 +32,12 @@ def pip():
 
 @pytest.mark.long
 def test_the_wheel_trains_a_shipped_recipe_outside_of_the_checkout(tmp_path):
-    run(*pip(), "wheel", "--no-deps", "-q", "-w", tmp_path / "wheels", ROOT)
+    # A copy, since the build leaves folders where it works.
+    for name in ("hetero_tf", "recipes"):
+        shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, tmp_path / "source")
+    run(*pip(), "wheel", "--no-deps", "-q", "-w", tmp_path / "wheels", tmp_path / "source")
     (wheel,) = (tmp_path / "wheels").glob("hetero_tf-*.whl")
     venv.create(tmp_path / "fresh", with_pip=False)
     python = tmp_path / "fresh" / "bin" / "python"
@@ -38,10 +45,10 @@ def test_the_wheel_trains_a_shipped_recipe_outside_of_the_checkout(tmp_path):
     # Its dependencies, which take minutes to download, are those of this environment.
     (site,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    elsewhere = {"cwd": tmp_path, "env": environment}
-    where = run(python, "-c", "import hetero_tf; print(hetero_tf.__file__)", **elsewhere)
+    where = run(python, "-c", "import hetero_tf; print(hetero_tf.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(tmp_path / "fresh")
-    run(tmp_path / "fresh" / "bin" / "hetero_tf", "--recipe", "tiny/digits", "--run_dir", tmp_path / "run", **elsewhere)
+    run(
+        tmp_path / "fresh" / "bin" / "hetero_tf", "--recipe", "tiny/digits", "--run_dir", tmp_path / "run", cwd=tmp_path
+    )
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2]
