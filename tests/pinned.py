@@ -7,14 +7,13 @@ PYTHONPATH=. python tests/pinned.py methods/mine 32,32,3 10
 import functools
 import json
 import sys
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 from hetero_tf import recipe
 from hetero_tf.models.family import build_family
-from hetero_tf.rounds.layout import initial
+from hetero_tf.rounds import layout
 
 FOLDER = Path(__file__).parent / "golden"
 SEEDS = ("0", "1")
@@ -49,10 +48,8 @@ class _Keyed:
 
 @functools.lru_cache(maxsize=4)
 def _numbers_of_model(keyed, shape, classes):
-    # What units cost only decides who trains them.
-    units = (*keyed.loaded.model.trunk, *keyed.loaded.model.exits)
-    family = build_family(keyed.loaded, shape, classes, lambda: dict.fromkeys(units, Fraction(1, 100)))
-    return {path: numbers(value) for path, value in initial(family).items()}
+    family = build_family(keyed.loaded, shape, tuple(size or 8 for size in shape), classes)
+    return {path: numbers(value) for path, value in layout.initial_values(family).items()}
 
 
 def numbers(value):
