@@ -12,8 +12,8 @@ from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.recipe.keys import constraint_of, keys
-from hetero_tf.recipe.schema import Data, Plugin, Recipe
+from hetero_tf.recipe.keys import constraint_of, is_plugin, keys
+from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.values import convert
 
 BASE = {
@@ -28,7 +28,9 @@ BASE = {
     "optimizer": {"learning_rate": 0.1},
     "rounds": 2,
 }
-PATHS = {kind: path for path, kind in PLUGINS.items()}
+PATHS = {field.metadata["kind"]: path for path, field in PLUGINS.items()}
+# Keys of a section that must stand beside the options of its plug-in.
+BESIDE = {"optimizers": BASE["optimizer"]}
 
 
 def flow(value):
@@ -131,7 +133,7 @@ def test_options_of_plugins(kind, name):
         check_all(
             option.constraint,
             path,
-            lambda value: text(PATHS[kind], {"name": name, **required, option.name: value}),  # noqa: B023
+            lambda value: text(PATHS[kind], {**BESIDE.get(kind, {}), "name": name, **required, option.name: value}),  # noqa: B023
         )
 
 
@@ -151,11 +153,9 @@ def test_arguments_of_layers(name):
 def single_keys(cls=Recipe, path=()):
     """`(path, field)` of every key that holds one value."""
     for name, field in keys(cls).items():
-        if field.type is Data:
-            yield (*path, name, "fallback"), keys(Data)["fallback"]
-        elif dataclasses.is_dataclass(field.type) and field.type is not Plugin and name != "model":
+        if dataclasses.is_dataclass(field.type) and not is_plugin(field) and name != "model":
             yield from single_keys(field.type, (*path, name))
-        elif field.type not in (Plugin, dict, tuple) and name not in ("model", "personal"):
+        elif not is_plugin(field) and field.type not in (dict, tuple) and name not in ("model", "personal"):
             yield (*path, name), field
 
 
