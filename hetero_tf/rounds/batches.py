@@ -1,5 +1,6 @@
 """What the clients of a stack read in each tick of their training, inside the graph of a round."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,17 +49,16 @@ def build_batches(examples: Examples, clients: int, steps: tuple[tf.Tensor, ...]
         label_axis: Of the clients.
     """
     ticks, rows, starts, stages = steps
-    source, shapes = examples.input, examples.batch_shapes
-
-    def counts(tick):
-        return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
+    shape_at = functools.partial(_shape_at, examples, rows, starts)
 
     def load(chosen, start, key, length):
-        return source.batch(examples.x, examples.y, chosen, start, key, label_axis, training=True, length=length)
+        return examples.input.batch(
+            examples.x, examples.y, chosen, start, key, label_axis, training=True, length=length
+        )
 
     def rows_at(tick, shape):
         """int32 [K, batch] without padding; a client that idles reads the first row."""
-        count = tf.reduce_max(counts(tick)) if shape is None else shape[0]
+        count = tf.reduce_max(_counts(rows, tick)) if shape is None else shape[0]
         return tf.maximum(rows[:, tick, :count], 0)
 
     def read(tick, key, shape):
@@ -81,11 +81,29 @@ def build_batches(examples: Examples, clients: int, steps: tuple[tf.Tensor, ...]
     def end(stage):
         return tf.math.count_nonzero(stages[:ticks] <= stage, dtype=tf.int32)
 
-    def shape_at(tick):
-        if len(shapes) == 1:
-            return 0
-        shape = tf.stack([tf.reduce_max(counts(tick)), source.length(examples.x, starts[tick])])
-        return tf.argmax(tf.reduce_all(shape == tf.constant(shapes), axis=1), output_type=tf.int32)
+    active = (lambda tick: _counts(rows, tick) > 0) if clients > 1 else None
+    return Batches(
+        read,
+        buffered,
+        active,
+        examples.batch_shapes,
+        shape_at,
+        lambda tick: stages[tick],
+        end,
+        ticks,
+        tf.shape(rows)[1],
+    )
 
-    active = (lambda tick: counts(tick) > 0) if clients > 1 else None
-    return Batches(read, buffered, active, shapes, shape_at, lambda tick: stages[tick], end, ticks, tf.shape(rows)[1])
+
+def _counts(rows, tick):
+    """int32 [K], how many examples each client reads in a tick; 0 where it idles."""
+    return tf.math.count_nonzero(rows[:, tick] >= 0, axis=1, dtype=tf.int32)
+
+
+def _shape_at(examples, rows, starts, tick):
+    """The position among the known shapes of the batch of a tick."""
+    shapes = examples.batch_shapes
+    if len(shapes) == 1:
+        return 0
+    shape = tf.stack([tf.reduce_max(_counts(rows, tick)), examples.input.length(examples.x, starts[tick])])
+    return tf.argmax(tf.reduce_all(shape == tf.constant(shapes), axis=1), output_type=tf.int32)
