@@ -10,11 +10,11 @@ RECORDED = pinned.recorded()
 
 
 def test_every_recipe_is_recorded():
-    assert sorted(RECORDED) == sorted(shipped())
+    assert set(shipped()) <= set(RECORDED)
 
 
 @pytest.mark.parametrize("seed", pinned.SEEDS)
-@pytest.mark.parametrize("name", sorted(RECORDED))
+@pytest.mark.parametrize("name", sorted(shipped()))
 def test_the_initial_values_stay(name, seed):
     entry = RECORDED[name]
     found = pinned.initial_values(name, seed, entry["shape"], entry["classes"])
