@@ -107,6 +107,9 @@ def server(name, **options):
     return "round.server={" + ", ".join([f"name: {name}", *(f"{k}: {v}" for k, v in options.items())]) + "}"
 
 
+STEPS = "{learning_rate: 0.05, clip_norm: 1.0, name: "
+PLAIN_SGD = "optimizer={learning_rate: 0.1, momentum: 0, weight_decay: 0.01, clip_norm: null}"
+FIARSE = ("levels.mix=a1-c1", EVEN, "levels.entries={c: 1/4}")
 PAIR, ENDS = "levels.mix=a-b", "levels.mix=a-c"
 METHODS = {
     "fedavg": Method(DENSE, ("levels.mix=b1", "round.weighting=samples", *PLAIN), joint),
@@ -162,6 +165,28 @@ METHODS = {
         (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),
         peers,
     ),
+    "scaffold": Method(
+        DENSE,
+        (ENDS, PLAIN_SGD, "client.correction=scaffold", server("scaffold", learning_rate=0.8), "client.loss=cross_entropy"),
+        joint,
+    ),
+    "scaffold_tracked": Method(
+        TRACKED,
+        (PAIR, *DEPTHS, *PLAIN, PLAIN_SGD, "client.correction=scaffold", "round.server=scaffold"),
+        by_depth,
+    ),
+    "fiarse": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse"), joint),
+    "fiarse_public": Method(
+        TRACKED,
+        (*FIARSE, "levels.depths={a: 3, c: 1}", "round.mask={name: fiarse, surrogate: false}", "round.weighting=samples"),
+        by_depth,
+    ),
+    "clip": Method(DENSE, (ENDS, "client.update={name: clip, norm: 0.05}", 'round.personal=["0"]'), joint),
+    "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
+    "local_adam": Method(
+        TEXT, ("levels.depths={a: 2, c: 1}", f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), of_text
+    ),
+    "local_adamw": Method(DEEP, (*blockwise(), f"optimizer={STEPS}adamw, epsilon: 0.001}}"), blocks),
     **{
         name: Method(DENSE, (ENDS, server(name, **options)), joint)
         for name, options in {

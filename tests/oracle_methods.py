@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import oracle
+import oracle_seams
 import oracle_steps
 import tensorflow as tf
 from oracle_terms import couple, examples, serve, spring
@@ -36,6 +37,7 @@ def start(process):
     return {
         "weights": weights,
         "server": {},
+        "control": {path: np.zeros_like(value) for path, value in weights.items()},
         "memory": {path: np.zeros((clients, *v.shape)) for path, v in weights.items()},
         "personal": {path: np.stack([v] * clients) for path, v in weights.items() if stays(process, path)},
     }
@@ -57,7 +59,7 @@ def play(process, ways, state, planned, first_round=0):
 def play_round(process, ways, models, state, plan, number):
     """One round. Clients without a step, or with a result that is not finite, are left out."""
     rule, weights, metrics = process.recipe.round, state["weights"], []
-    total, count = ({path: np.zeros(v.shape, v.dtype) for path, v in weights.items()} for _ in range(2))
+    total, count, changes = ({path: np.zeros(v.shape, v.dtype) for path, v in weights.items()} for _ in range(3))
     tables = {name: {path: table.copy() for path, table in state[name].items()} for name in ("personal", "memory")}
     for slot, client in enumerate(plan.clients.tolist()):
         if not plan.steps[slot]:
@@ -70,28 +72,39 @@ def play_round(process, ways, models, state, plan, number):
         }
         given = {path: kept[path][np.ix_(*index)] for path, index in places.items()}
         memory = {path: tables["memory"][path][client][np.ix_(*index)] for path, index in places.items()}
-        trained, found = train(process, ways, models, level, given, memory, plan, slot, number)
+        control = {path: state["control"][path][np.ix_(*index)] for path, index in places.items()}
+        trained, found = train(process, ways, models, level, given, (memory, control), plan, slot, number)
+        sent = oracle_seams.updated(process, given, trained)
         if not all(np.isfinite(value).all() for value in trained.values()):
             continue
         metrics.append(found)
         counts = len(process.partition.train[client]) if rule.weighting == "samples" else 1
         for path, index in places.items():
-            if is_dynamic(process) and "moving_" not in path:
-                tables["memory"][path][client][np.ix_(*index)] -= spring(process) * (trained[path] - given[path])
+            if "moving_" not in path:
+                change = oracle_seams.remembered(
+                    process, trained[path] - given[path], control[path], plan.steps[slot], process.learning_rate(number)
+                )
+                tables["memory"][path][client][np.ix_(*index)] += change
             if path in tables["personal"]:
                 tables["personal"][path][client][np.ix_(*index)] = trained[path]
             elif moves(process, ways, level, path):
                 own = [merged(process, axis, client) for axis in index]
-                value = trained[path][np.ix_(*[np.isin(i, j) for i, j in zip(index, own)])]
-                total[path][np.ix_(*own)] += counts * value
-                count[path][np.ix_(*own)] += counts
-    new, server = {}, {}
+                inside = np.ix_(*[np.isin(i, j) for i, j in zip(index, own)])
+                weight = counts * oracle_seams.merged(process, given[path], trained[path])[inside]
+                total[path][np.ix_(*own)] += weight * sent[path][inside]
+                count[path][np.ix_(*own)] += weight
+                if "moving_" not in path:
+                    changes[path][np.ix_(*own)] += change[inside]
+    new, server, control_after = {}, {}, dict(state["control"])
     for path, old in weights.items():
         mean = np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), old)
         before = state["server"].get(path, (np.zeros_like(old),) * 2)
         after = serve(process, old, mean, count[path], before) if "moving_" not in path else (mean, *before)
+        if process.recipe.round.server.name == "scaffold" and "moving_" not in path:
+            after = (after[0], before[0] + changes[path] / len(process.partition.train), before[1])
+            control_after[path] = np.where(count[path] > 0, after[1], before[0])
         new[path], *server[path] = (np.where(count[path] > 0, a, b) for a, b in zip(after, (old, *before)))
-    return {"weights": new, "server": server, **tables}, metrics
+    return {"weights": new, "server": server, "control": control_after, **tables}, metrics
 
 
 def coordinates(process, models, weights, level, member, number, client):
@@ -111,12 +124,6 @@ def merged(process, index, client):
     if len(index) - process.dataset.classes in (0, 1) and process.recipe.round.label_rows == "all":
         return index[: process.dataset.classes]
     return oracle.merged(process, index, client)
-
-
-def is_dynamic(process):
-    """Whether clients remember what FedDyn's do."""
-    correction = process.recipe.client.correction
-    return correction is not None and correction.name == "dynamic"
 
 
 def unit(process, path):
@@ -150,45 +157,53 @@ def values(process, model):
     return [v for v in model.variables if v.path in learned or "moving_" in v.path]
 
 
-def train(process, ways, models, level, given, memory, plan, slot, number):
+def train(process, ways, models, level, given, kept_before, plan, slot, number):
     """Local SGD; returns the client's values, and the means of loss and gradient norm."""
     settings, client, found = process.recipe.optimizer, int(plan.clients[slot]), []
     lead = () if process.recipe.levels.ensemble is None else (0,)
     first = {path: value[lead] for path, value in given.items()}
+    memory, control = kept_before
+    thresholds = oracle_seams.thresholds(process, level, first)
     own, kept = {(0, path): value for path, value in first.items()}, {}  # by (copy, path)
     for step in range(plan.steps[slot]):
         key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
         inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
         used, units = ways(level, plan.stages[slot, step])
         own = {(way.copy, path): value for way in used for path, value in first.items()} | own
-        loss, gradients = slope(process, models, used, own, inputs, targets, client, key, number)
+        inside = {place: oracle_seams.inside(own[place], thresholds[place[1]]) for place in own}
+        loss, gradients = slope(process, models, used, own, inside, inputs, targets, client, key, number)
         for copy, path in gradients:
+            gradients[copy, path] *= oracle_seams.factor(process, own[copy, path], thresholds[path])
             gradients[copy, path] += spring(process) * (own[copy, path] - first[path]) - memory[path][lead]
+            gradients[copy, path] = (gradients[copy, path] + control[path][lead]) * inside[copy, path]
         moving = [place for place in gradients if units is None or unit(process, place[1]) in units]
         norm = np.sqrt(sum(np.sum(gradients[place] ** 2) for place in moving))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
         for place in moving:
-            own[place], kept[place] = oracle_steps.moved(
-                settings.method,
-                own[place],
-                gradients[place] * factor,
-                kept.get(place, (0, 0)),
-                process.learning_rate(number),
-                step,
+            before = (own[place], *kept.get(place, (np.zeros_like(own[place]),) * 2))
+            rate = process.learning_rate(number)
+            value, slots = oracle_steps.moved(
+                settings.method, before[0], gradients[place] * factor, before[1:], rate, step
             )
+            own[place], *kept[place] = (np.where(inside[place], new, old) for new, old in zip((value, *slots), before))
         found.append((loss, norm))
     trained = {path: own[0, path].reshape(value.shape) for path, value in given.items()}
     return trained, np.mean(found, axis=0)
 
 
-def slope(process, models, used, own, inputs, targets, client, key, number):
-    """The loss of a step, and its gradients by (copy, path); running averages in `own` are moved."""
+def slope(process, models, used, own, inside, inputs, targets, client, key, number):
+    """The loss of a step, and its gradients by (copy, path); running averages in `own` are moved.
+
+    Args:
+        inside: `{(copy, path): bool array}`; other entries are 0 in the forward pass.
+    """
     outputs, passed = [], []
     with tf.GradientTape() as tape:
         for way in used:
             model = model_of(process, models, way.level, way.copy)
             for variable in values(process, model):
-                variable.assign(own[way.copy, variable.path][tuple(map(slice, variable.shape))])
+                masked = own[way.copy, variable.path] * inside[way.copy, variable.path]
+                variable.assign(masked[tuple(map(slice, variable.shape))])
             oracle.seed_dropout(model, key)
             outputs += logits(process, model, way, tf.constant(inputs))
             for variable in values(process, model):

@@ -75,6 +75,8 @@ def serve(process, old, mean, count, kept):
     if name == "dynamic":
         kept = (kept[0] - options["alpha"] * count / len(process.partition.train) * change, kept[1])
         return mean - kept[0] / options["alpha"], *kept
+    if name == "scaffold":
+        return old + rate * change, *kept
     first, square = options["beta1"] * kept[0] + (1 - options["beta1"]) * change, change**2
     if name == "adagrad":
         second = kept[1] + square
