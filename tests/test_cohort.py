@@ -30,7 +30,7 @@ def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
         return train_cohort(parts, before, packed, rate, tf.constant(0), seed)
 
     halves = [trained(arrays(process, process.plan(0, cohort))) for cohort in ([0, 3], [1, 2])]
-    (total, covered, records), (more, also, _) = halves
+    (total, covered, _, records), (more, also, _, _) = halves
     summed, coverage = ([x + y for x, y in zip(*pair, strict=True)] for pair in ((total, more), (covered, also)))
     weights, _ = merge_updates(parts, before, summed, coverage)
     whole, rows = process.run(state, [process.plan(0, [0, 1, 2, 3])])
@@ -40,5 +40,5 @@ def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
     # One half alone makes another round, and covers less.
     alone, _ = merge_updates(parts, before, total, covered)
     assert any(np.abs(one - other).max() > 1e-4 for one, other in zip(alone, weights, strict=True))
-    losses = [records["loss"], halves[1][2]["loss"]]
+    losses = [records["loss"], halves[1][3]["loss"]]
     assert rows[0]["loss"] == pytest.approx(np.concatenate(losses)[np.concatenate(losses) > 0].mean())

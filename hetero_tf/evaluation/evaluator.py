@@ -14,10 +14,11 @@ from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.fairness import ClientTests, client_tests
 from hetero_tf.evaluation.global_metrics import build_image_logits, build_text_metrics, global_metrics, local_metrics
 from hetero_tf.models.family import ModelFamily, predicted
-from hetero_tf.models.variables import is_seed, values
+from hetero_tf.models.variables import is_seed, tracked
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import levels
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds.entry_mask import build_entry_mask, masked_values
 from hetero_tf.rounds.parts import Examples
 
 
@@ -76,7 +77,7 @@ class Evaluator:
         rng = seeds.rng(seed, "statistics", state.round)
         full, short = calibration.statistics_batches(rows, settings.statistics_batch, rng)
         calibrate = self._calibrate if level == top else self._build_calibrate(model, level)
-        averages = calibrate(self._trainable(state, model), full, short, self._noise_seed(state))
+        averages = calibrate(self._trainable(state, model, level), full, short, self._noise_seed(state))
         return dict(zip(paths, averages))
 
     def model(self, state, level: str | None = None, statistics: dict | None = None) -> keras.Model:
@@ -90,7 +91,9 @@ class Evaluator:
         level = self.recipe.levels.global_level if level is None else level
         statistics = self.statistics(state, level) if statistics is None else statistics
         model = self.family.predictor(level)
-        for variable in values(model):
+        for variable, value in zip(model.trainable_variables, self._trainable(state, model, level), strict=True):
+            variable.assign(value)
+        for variable in tracked(model):
             variable.assign(_value(state, variable))
         for variable in model.non_trainable_variables:
             if variable.path in statistics:
@@ -106,7 +109,7 @@ class Evaluator:
             else:
                 queried = statistics.get(variable.path)
                 others.append(_value(state, variable) if queried is None else queried)
-        return self._trainable(state, model), others
+        return self._trainable(state, model, self.recipe.levels.global_level), others
 
     def client_values(self, state) -> tuple[dict, dict, tf.Tensor]:
         """What `client_logits` takes of a state: global values, what stays with the clients, and a seed."""
@@ -114,8 +117,12 @@ class Evaluator:
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
         return weights, personal, tf.constant(self._noise_seed(state))
 
-    def _trainable(self, state, model):
-        return [_value(state, variable) for variable in model.trainable_variables]
+    def _trainable(self, state, model, level):
+        """The trainable values by which a level predicts; 0 outside its mask, which the global level has not."""
+        weights = [_value(state, variable) for variable in model.trainable_variables]
+        if self.recipe.round.mask is None or level == self.recipe.levels.global_level:
+            return weights
+        return masked_values(build_entry_mask(self.recipe, level, model.trainable_variables), weights)
 
     def _noise_seed(self, state):
         return seeds.seed32(self.recipe.seed, "statistics noise", state.round)

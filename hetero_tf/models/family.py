@@ -60,7 +60,7 @@ class ModelFamily:
 
     def _training_of(self, level):
         """All that tells the training of a level's clients from that of others."""
-        return self.route(level), self.stages[level]
+        return self.route(level), self.stages[level], self.recipe.levels.entries.get(level, 1.0)
 
     def route(self, level: str) -> Route:
         """Returns the route through a level's whole sub-model."""

@@ -196,6 +196,9 @@ def _mask(recipe):
             "must be 1 for the first level of the mix, which is the global model's. "
             f"Received: {levels.entries[levels.global_level]:g}",
         )
+    for path, given in ((("round", "personal"), recipe.round.personal), (("levels", "members"), levels.members)):
+        if given:
+            raise Wrong(path, f"does not go with round.mask, which looks at one whole network. Received: {show(given)}")
     if recipe.round.server.name == "scaffold":
         raise Wrong(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
 

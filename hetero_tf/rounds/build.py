@@ -19,6 +19,7 @@ from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.buffers import Epochs, check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
+from hetero_tf.rounds.entry_mask import EntryMask
 from hetero_tf.rounds.labels import label_table, may_cut_labels
 from hetero_tf.rounds.local_training import LocalOptimizer
 from hetero_tf.rounds.parts import Algorithm, Examples, Placement, RoundParts
@@ -86,7 +87,7 @@ def build_parts(
         check_buffers(source, dataset.train.x, stack)
     return RoundParts(
         _examples(recipe, dataset, partition, source, labels, engine),
-        _algorithm(recipe, len(partition.train)),
+        _algorithm(recipe, len(partition.train), layout.entry_masks(family, label_axis)),
         _placement(recipe, family, label_axis),
         engine,
     )
@@ -118,17 +119,21 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, registered: int) -> Algorithm:
-    client = recipe.client
-    correct, remember = _correction(client.correction)
+def _algorithm(recipe: Recipe, registered: int, masks: tuple[EntryMask, ...] | None) -> Algorithm:
+    client, server = recipe.client, registry.find("servers", recipe.round.server.name)
+    correct, remember, reads = _correction(client.correction)
     return Algorithm(
         submodel=_function("submodels", recipe.round.submodel),
         loss=_function("losses", client.loss),
         couple=_function("couplings", client.coupling),
+        masks=masks,
         correct=correct,
         remember=remember,
+        read_slots=tuple(server.SLOTS.index(name) for name in reads),
+        update=_function("updates", client.update),
         optimizer=local_optimizer(recipe.optimizer),
         server=functools.partial(_function("servers", recipe.round.server), registered=registered),
+        sums_memory="memory_change" in inspect.signature(server.apply).parameters,
     )
 
 
@@ -150,13 +155,13 @@ def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
     return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
 
 
-def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None]:
-    """The functions `correct` and `remember` of a correction, None where there is none."""
+def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
+    """The functions `correct` and `remember` of a correction, None where there is none, and the slots it reads."""
     if plugin is None:
-        return None, None
+        return None, None, ()
     module = registry.find("corrections", plugin.name)
     remember = functools.partial(module.remember, **plugin.options) if module.REMEMBERS else None
-    return functools.partial(module.correct, **plugin.options), remember
+    return functools.partial(module.correct, **plugin.options), remember, module.READS
 
 
 def _function(kind: str, plugin: Plugin | None) -> Any:

@@ -18,10 +18,10 @@ def record_types(dtype: str) -> dict:
 
 def train_cohort(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
-) -> tuple[list[tf.Tensor], list[tf.Tensor], dict]:
+) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor] | None, dict]:
     """Trains all clients of a round from the same global values.
 
-    Totals and coverage of two parts of a cohort may be added before `merge.merge_updates` gets them.
+    The sums of two parts of a cohort may be added before `merge.merge_updates` gets them.
 
     Args:
         state: See `round.new_state`.
@@ -32,6 +32,8 @@ def train_cohort(
     Returns:
         total: For each global value the sum of weight * value over the clients that cover an entry.
         coverage: For each global value the sum of their weights, broadcastable to its shape.
+        memory_change: For each global value the sum of what these clients' memories have changed by; None where the
+            server does not take it.
         records: About each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for clients that do not
             count; and under "tables" what it keeps, like the state's tables.
     """
@@ -46,16 +48,16 @@ def train_cohort(
         )
         return _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest)
 
-    def body(index, total, records):
+    def body(index, sums, records):
         branches = [functools.partial(train, submodel, index) for submodel in range(len(stacks))]
         contribution, recorded = tf.switch_case(submodels[index], branches)
         # The sum is chained in the order of the stacks: the result does not depend on how many are in flight.
-        total = [summed + value for summed, value in zip(total, contribution)]
+        sums = {name: [have + value for have, value in zip(sums[name], contribution[name])] for name in sums}
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
-        return index + 1, total, records
+        return index + 1, sums, records
 
-    zeros = [tf.zeros(shape, dtype) for shape in cut.shapes]
-    _, total, records = tf.while_loop(
+    zeros = {name: [tf.zeros(shape, dtype) for shape in cut.shapes] for name in _sum_names(parts)}
+    _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
         (0, zeros, _empty_records(parts, state["tables"], count)),
@@ -64,8 +66,16 @@ def train_cohort(
     # [S, K, ...] -> [S * K, ...]
     records = tf.nest.map_structure(lambda array: _flat(array.stack(), largest), records)
     masks = {axis: records.pop(f"mask{place}") for place, axis in enumerate(cut.distinct)}
-    weights = _weights_in_merge(parts, records["weight"], tf.repeat(submodels, largest), rows, stages)
-    return total, coverage(cut, masks, weights), records
+    if "coverage" not in sums:
+        weights = _weights_in_merge(parts, records["weight"], tf.repeat(submodels, largest), rows, stages)
+        sums["coverage"] = coverage(cut, masks, weights)
+    return sums["values"], sums["coverage"], sums.get("memory_change"), records
+
+
+def _sum_names(parts):
+    """What is summed over the clients entry by entry; coverage only where single entries are masked."""
+    names = {"values": True, "coverage": parts.algorithm.masks, "memory_change": parts.algorithm.sums_memory}
+    return [name for name, needed in names.items() if needed]
 
 
 def _empty_records(parts, tables, count):
@@ -87,15 +97,16 @@ def _flat(values, largest):
 
 
 def _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest):
-    """The clients' weighted values in global shapes, summed, and what is recorded about each, [largest, ...]."""
-    update = train_stack(parts, submodel, state["weights"], state["tables"], round, seed, plan, learning_rate)
+    """The stack's part of every sum of `_sum_names`, and what is recorded about each client, [largest, ...]."""
+    update = train_stack(parts, submodel, state, round, seed, plan, learning_rate)
     local, clients, dtype = update.local, parts.engine.stacks[submodel].clients, parts.placement.dtype
     steps = tf.math.count_nonzero(tf.reduce_any(plan.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
-    finite = tf.reduce_all(tf.math.is_finite(local.weights), axis=1)
+    finite = tf.reduce_all(tf.math.is_finite(update.values), axis=1)
     counts = finite & (steps > 0)
     weight = tf.cast(counts, dtype)
     # Not a product with a mask: NaN * 0 is NaN.
-    values = tf.where(counts[:, None], local.weights, tf.zeros([], dtype))
+    counted = counts[:, None] if update.counted is None else counts[:, None] & update.counted
+    values = tf.where(counted, update.values, tf.zeros([], dtype))
     if parts.examples.counts is not None:
         weight *= tf.gather(parts.examples.counts, plan.rows_of_tables)
         values *= weight[:, None]
@@ -112,7 +123,12 @@ def _contribution(parts, submodel, state, round, seed, plan, learning_rate, larg
     records = tf.nest.map_structure(
         lambda value: tf.pad(value, [[0, largest - clients], *[[0, 0]] * (value.shape.rank - 1)]), records
     )
-    return _summed(parts, submodel, values, update, plan), records
+    rows = {"values": values}
+    if update.counted is not None:
+        rows["coverage"] = tf.cast(counted, dtype) * weight[:, None]
+    if update.memory_change is not None:
+        rows["memory_change"] = tf.where(counts[:, None], update.memory_change, tf.zeros([], dtype))
+    return {name: _summed(parts, submodel, matrix, update, plan) for name, matrix in rows.items()}, records
 
 
 def _summed(parts, submodel, values, update, plan):

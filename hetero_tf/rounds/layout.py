@@ -12,6 +12,7 @@ from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import tracked, values
 from hetero_tf.rounds.cut import Cut, cut_of_shapes, find_label_axes
+from hetero_tf.rounds.entry_mask import EntryMask, build_entry_mask
 from hetero_tf.rounds.routed_model import RoutedModel
 from hetero_tf.rounds.stack import Stack, StageModels
 
@@ -69,6 +70,17 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
     trainable, copies = rows.trainable, rows.copies
     row_shapes = (*one[:trainable] * copies, *one[trainable:] * copies)
     return Stack(clients, row_shapes, trainable * copies, copies, tuple(map(stage_models, stages)))
+
+
+def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask, ...] | None:
+    """Returns the mask of each sub-model's rows; None where the recipe has none."""
+    if family.recipe.round.mask is None:
+        return None
+    rows = [_RowLayout.of(family, level, label_axis) for level in family.submodels]
+    return tuple(
+        build_entry_mask(family.recipe, level, row.variables[: row.trainable], row.copies)
+        for level, row in zip(family.submodels, rows)
+    )
 
 
 def personal_positions(family: ModelFamily) -> tuple[int, ...]:

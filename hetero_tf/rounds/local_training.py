@@ -41,7 +41,7 @@ class LocalResult:
     steps: tf.Tensor
 
 
-def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key):
+def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key, mask=None):
     """Runs the steps of a stack's clients in a loop of the graph.
 
     Args:
@@ -53,6 +53,8 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
         weights: [K, values], the starting values.
         learning_rate: Scalar.
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each client's own step is added to it.
+        mask: `weights [K, parameters] -> [K, parameters]`, what they are multiplied by in the forward pass; entries at
+            0 stand still. None: all move.
 
     Returns:
         `LocalResult`.
@@ -63,10 +65,10 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
 
     def step(batches, stages, tick, done, weights, slots, losses, norms):
         own = tf.concat([key, done[:, None]], 1)
-        loss, gradients, *running = _slope(stack, objective, batches, stages, tick, own, weights)
+        loss, gradients, *running = _slope(stack, objective, batches, stages, tick, own, weights, mask)
         learned = weights[:, :parameters] if running else weights
         gradients = gradients if correct is None else gradients + correct(learned)
-        moving = None if trained is None else trained[batches.stage(tick)]
+        moving = _moving(trained, mask, batches, tick, learned)
         gradients = gradients if moving is None else gradients * moving
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
         moved, after = optimizer.step(
@@ -92,7 +94,7 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
     slots = tuple(tf.zeros_like(weights[:, :parameters]) for _ in range(optimizer.slots))
     state = (0, tf.zeros([clients], tf.int32), weights, slots, record, record)
     for stages in stack.loops:
-        own = _batches_of(stack, batches, stages, weights=state[2])
+        own = _batches_of(stack, batches, stages, weights=_masked(stack, state[2], mask))
         state = tf.while_loop(
             lambda tick, *_, own=own: tick < own.ticks,
             functools.partial(step, own, stages),
@@ -114,14 +116,14 @@ def _batches_of(stack, batches, stages, weights):
     return dataclasses.replace(batches, read=batches.buffered(stages[0], forward, shape, weights.dtype))
 
 
-def _slope(stack, objective, batches, stages, tick, key, weights):
+def _slope(stack, objective, batches, stages, tick, key, weights, mask):
     """Losses [K], their gradients [K, parameters] and, where there are any, the new running statistics."""
 
     def branch(stage, shape):
         inputs, targets = batches.read(tick, key, shape)
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            outputs, running = stack.call(weights, key, inputs, stage)
+            outputs, running = stack.call(_masked(stack, weights, mask), key, inputs, stage)
             loss = objective(outputs, targets)
         gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
         gradients = tf.ensure_shape(gradients, weights.shape)
@@ -131,6 +133,22 @@ def _slope(stack, objective, batches, stages, tick, key, weights):
     if len(branches) == 1:
         return branches[0]()
     return tf.switch_case((batches.stage(tick) - stages[0]) * len(batches.shapes) + batches.shape_at(tick), branches)
+
+
+def _masked(stack, weights, mask):
+    """Rows [K, values] whose trainable values are multiplied by their mask; without a mask as they are."""
+    if mask is None:
+        return weights
+    learned = weights[:, : stack.parameters]
+    return tf.concat([learned * mask(learned), weights[:, stack.parameters :]], 1)
+
+
+def _moving(trained, mask, batches, tick, learned):
+    """What moves in a step: 1 for the values that its stage trains and the mask lets through; None: everything."""
+    of_stage = None if trained is None else trained[batches.stage(tick)]
+    if mask is None:
+        return of_stage
+    return mask(learned) if of_stage is None else of_stage * mask(learned)
 
 
 def _chosen(which, new, old):

@@ -6,7 +6,11 @@ from hetero_tf.rounds.parts import RoundParts
 
 
 def merge_updates(
-    parts: RoundParts, state: dict, total: list[tf.Tensor], coverage: list[tf.Tensor]
+    parts: RoundParts,
+    state: dict,
+    total: list[tf.Tensor],
+    coverage: list[tf.Tensor],
+    memory_change: list[tf.Tensor] | None = None,
 ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
     """Makes the new global values of the sums over a cohort.
 
@@ -14,6 +18,7 @@ def merge_updates(
         state: The old values, see `round.new_state`.
         total: Sum of the clients' contributions, in global shapes.
         coverage: Sum of their weights, broadcastable to the global shapes.
+        memory_change: Sum of what their memories have changed by, where the server takes it.
 
     Returns:
         (weights, slots) as in `round.new_state`.
@@ -24,7 +29,8 @@ def merge_updates(
         new = masked_mean(old, summed, covered)
         # Running statistics behind the trainable values are measured, not learned: the server takes their mean.
         if len(weights) < parts.placement.trainable:
-            new, kept = parts.algorithm.server(old, new, covered, tuple(kept))
+            change = {} if memory_change is None else {"memory_change": memory_change[len(weights)]}
+            new, kept = parts.algorithm.server(old, new, covered, tuple(kept), **change)
         weights.append(new)
         for slot, value in zip(slots, kept):
             slot.append(value)

@@ -9,6 +9,7 @@ from hetero_tf.inputs import Input
 from hetero_tf.rounds.buffers import Epochs
 from hetero_tf.rounds.cut import Cut
 from hetero_tf.rounds.engine import Engine
+from hetero_tf.rounds.entry_mask import EntryMask
 from hetero_tf.rounds.local_training import LocalOptimizer
 
 
@@ -44,19 +45,27 @@ class Algorithm:
         submodel: Which coordinates of an axis a client's sub-model has, see `methods.submodels`.
         loss: Of one exit, see `methods.losses`.
         couple: Makes one loss of those of all exits, see `methods.couplings`.
+        masks: For each sub-model which single entries its clients train; None: all.
         correct: What is added to local gradients, see `methods.corrections`; None: nothing.
         remember: What a client's correction remembers after its steps; None where it remembers nothing.
+        read_slots: Positions of the server's slots that the correction reads.
+        update: What becomes of trained values before the merge, see `methods.updates`; None: nothing.
         optimizer: The local steps.
         server: `(old, mean, coverage, slots) -> (new, slots)`, see `methods.servers`.
+        sums_memory: Whether the server also takes `memory_change`.
     """
 
     submodel: Callable
     loss: Callable
     couple: Callable
+    masks: tuple[EntryMask, ...] | None
     correct: Callable | None
     remember: Callable | None
+    read_slots: tuple[int, ...]
+    update: Callable | None
     optimizer: LocalOptimizer
     server: Callable
+    sums_memory: bool
 
 
 @dataclass(frozen=True)

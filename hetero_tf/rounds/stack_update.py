@@ -46,19 +46,29 @@ class StackUpdate:
         coordinates: For each client the coordinates of its sub-model, `{Axis: int32}`.
         merged: For each client those of them that are merged.
         memory: [K, values], what the clients' correction remembers, or None.
+        memory_change: [K, values], what that has changed by, where the server sums it up; or None.
+        updated: [K, values], the values to merge where the recipe updates them; or None.
+        counted: bool [K, values], which entries are merged, where there is a mask; or None.
     """
 
     local: LocalResult
     coordinates: list[dict[Axis, tf.Tensor]]
     merged: list[dict[Axis, tf.Tensor]]
     memory: tf.Tensor | None
+    memory_change: tf.Tensor | None
+    updated: tf.Tensor | None
+    counted: tf.Tensor | None
+
+    @property
+    def values(self) -> tf.Tensor:
+        """[K, values], what the clients give to the merge."""
+        return self.local.weights if self.updated is None else self.updated
 
 
 def train_stack(
     parts: RoundParts,
     submodel: int,
-    weights: list[tf.Tensor],
-    tables: dict,
+    state: dict,
     round: tf.Tensor,
     seed: tf.Tensor,
     plan: StackPlan,
@@ -68,8 +78,7 @@ def train_stack(
 
     Args:
         submodel: Position of the sub-model in the mix.
-        weights: Global values.
-        tables: What clients keep between rounds, see `round.new_state`.
+        state: See `round.new_state`.
         round, seed: Scalar int32.
         plan: What the stack's clients do.
         learning_rate: Scalar.
@@ -91,8 +100,9 @@ def train_stack(
         taken = [take(cut, submodel, values_of(client), place) for client, place in zip(clients, where)]
         return stack.to_rows(taken)
 
-    start = rows_of(lambda client: own_values(weights, tables["personal"], client))
-    memory = None
+    tables, memory = state["tables"], None
+    start = rows_of(lambda client: own_values(state["weights"], tables["personal"], client))
+    slots = tuple(rows_of(lambda _, slot=state["slots"][index]: slot) for index in parts.algorithm.read_slots)
     if parts.algorithm.remember is not None:
         memory = rows_of(lambda client: [table[client] for table in tables["memory"].values()])
     # What is inside may be compiled by XLA; the cut before it is not.
@@ -100,19 +110,23 @@ def train_stack(
     if parts.engine.compiled:
         train = tf.function(train, jit_compile=True, autograph=False)
     steps = (plan.ticks, plan.rows, plan.starts, plan.stages)
-    *local, memory = train(start, memory, present, round, key, learning_rate, *steps)
+    local, after = train(start, memory, slots, present, round, key, learning_rate, *steps)
     merged_labels = tf.ones_like(present) if parts.placement.merge_absent_labels else present
     merged = [merged_coordinates(cut, place, merged_labels[slot]) for slot, place in enumerate(where)]
-    return StackUpdate(LocalResult(*local), where, merged, memory)
+    return StackUpdate(LocalResult(*local), where, merged, **after)
 
 
-def _train_rows(parts, submodel, label_axis, start, memory, present, round, key, learning_rate, *steps):
-    """Trains rows: the fields of a `LocalResult`, and the memory after it, [K, values] or None."""
+def _train_rows(parts, submodel, label_axis, start, memory, slots, present, round, key, learning_rate, *steps):
+    """Trains rows: the fields of a `LocalResult`, and by name the last ones of a `StackUpdate`."""
     stack, algorithm = parts.engine.stacks[submodel], parts.algorithm
-    start_trainable, correct = start[:, : stack.parameters], None
+    start_trainable, correct, mask, mask_state = start[:, : stack.parameters], None, None, None
     memory = None if memory is None else memory[:, : stack.parameters]
+    slots = tuple(slot[:, : stack.parameters] for slot in slots)
     if algorithm.correct is not None:
-        correct = functools.partial(algorithm.correct, start=start_trainable, memory=memory, slots=())
+        correct = functools.partial(algorithm.correct, start=start_trainable, memory=memory, slots=slots)
+    if algorithm.masks is not None:
+        mask_state = algorithm.masks[submodel].prepare(start_trainable)
+        mask = functools.partial(algorithm.masks[submodel].mask, state=mask_state)
     local = train_locally(
         stack,
         _objective(parts, label_axis, present, round),
@@ -122,14 +136,31 @@ def _train_rows(parts, submodel, label_axis, start, memory, present, round, key,
         start,
         learning_rate,
         key,
+        mask,
     )
+    after = _after_training(parts, submodel, local, start_trainable, memory, slots, mask_state, learning_rate, key)
+    return (local.weights, local.losses, local.gradient_norms, local.steps), after
+
+
+def _after_training(parts, submodel, local, start, memory, slots, mask_state, learning_rate, key):
+    """The last fields of a `StackUpdate` by name, None for what the recipe does not ask for."""
+    stack, algorithm = parts.engine.stacks[submodel], parts.algorithm
+    after = dict.fromkeys(("memory", "memory_change", "updated", "counted"))
+    if memory is None and mask_state is None and algorithm.update is None:
+        return after
+    trained, running = local.weights[:, : stack.parameters], local.weights[:, stack.parameters :]
+    # Running statistics stand behind the trainable values of a row: nothing is remembered about them, all are merged.
+    behind = [[0, 0], [0, running.shape[1]]]
     if memory is not None:
-        memory = algorithm.remember(
-            memory, local.weights[:, : stack.parameters], start_trainable, (), local.steps, learning_rate
-        )
-        # Running statistics stand behind the trainable values of a row; nothing is remembered about them.
-        memory = tf.pad(memory, [[0, 0], [0, start.shape[1] - stack.parameters]])
-    return local.weights, local.losses, local.gradient_norms, local.steps, memory
+        remembered = algorithm.remember(memory, trained, start, slots, local.steps, learning_rate)
+        after["memory"] = tf.pad(remembered, behind)
+        after["memory_change"] = tf.pad(remembered - memory, behind) if algorithm.sums_memory else None
+    if algorithm.update is not None:
+        after["updated"] = tf.concat([algorithm.update(trained, start, local.steps, key), running], 1)
+    if mask_state is not None:
+        counted = algorithm.masks[submodel].counts(trained, start, mask_state)
+        after["counted"] = tf.pad(counted, behind, constant_values=True)
+    return after
 
 
 def own_values(weights: list[tf.Tensor], table: dict[int, tf.Tensor], client: tf.Tensor) -> list[tf.Tensor]:

@@ -178,9 +178,8 @@ class Trainer:
 
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
-            update = train_stack(
-                self.process.parts, submodel, weights, tables, number, tf.constant(0), StackPlan(*work), rate
-            )
+            state = {"weights": weights, "slots": [], "tables": tables}
+            update = train_stack(self.process.parts, submodel, state, number, tf.constant(0), StackPlan(*work), rate)
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory
 

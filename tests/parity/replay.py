@@ -288,9 +288,9 @@ def _training(replay, submodel):
 
     @tf.function(autograph=False, input_signature=[weights, tf.TensorSpec([], tf.int32), *work])
     def train(weights, number, *work):
-        tables = {"personal": {}, "memory": {}}
+        state = {"weights": weights, "slots": [], "tables": {"personal": {}, "memory": {}}}
         work = StackPlan(*work)
-        update = train_stack(parts, submodel, weights, tables, number, tf.constant(0), work, rate)
+        update = train_stack(parts, submodel, state, number, tf.constant(0), work, rate)
         return stack.from_row(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
     def alone(weights, client, number, plan, slot):

@@ -31,8 +31,8 @@ MODULES = {
     "LG-FedAvg": "methods_lg",
     "fedepth": "methods_fedepth",
     "splitmix": "methods_splitmix",
+    "fiarse": "methods_fiarse",
 }
-NOT_BUILT = {"fiarse": "masks of single weights by their magnitude are not built: sub-models are cut along axes"}
 
 
 def replay_file(path):
@@ -43,10 +43,8 @@ def replay_file(path):
         return replay_packing.replay_packing(path) if packing else replay_partitions.replay_partitions(path)
     with np.load(path, allow_pickle=False) as arrays:
         method = json.loads(str(arrays["meta.json"])).get("method")
-    if method in NOT_BUILT:
-        return [("skipped", None, NOT_BUILT[method])]
     if method not in MODULES:
-        return [("method", False, f"the meta data name {method!r}; known: {', '.join([*MODULES, *NOT_BUILT])}")]
+        return [("method", False, f"the meta data name {method!r}; known: {', '.join(MODULES)}")]
     found = importlib.import_module(MODULES[method]).replay(path)
     return [
         (stage, gap <= tolerance, f"{gap:.1e}" + ("" if gap <= tolerance else f"  beyond {tolerance:.0e}"))

@@ -1,12 +1,13 @@
 """FIARSE: a client trains the entries of largest magnitude, and the mask follows them while they change."""
 
+import numpy as np
 import tensorflow as tf
 
 
 def prepare(start, maskable, share, *, surrogate: bool = True):
     """The threshold of every entry, [K, P]: of maskable ones the `int(share * number)`-th largest magnitude."""
-    magnitudes = tf.abs(tf.boolean_mask(start, maskable, axis=1))
-    number = max(1, int(magnitudes.shape[1] * share))
+    positions = np.flatnonzero(maskable)
+    magnitudes, number = tf.abs(tf.gather(start, positions, axis=1)), max(1, int(len(positions) * share))
     threshold = tf.math.top_k(magnitudes, number).values[:, -1:]
     # No magnitude is below 0, so what is not maskable is always inside.
     return tf.where(maskable, threshold, tf.zeros([], start.dtype))

@@ -1,0 +1,57 @@
+"""Masks of single entries: a plug-in of `methods.masks` bound to one level's share and variables."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import registry
+from hetero_tf.recipe.schema import Recipe
+
+# Names that Keras gives to the scales and offsets of its norms; ours have them too.
+OF_NORMS = ("gamma", "beta")
+
+
+@dataclass(frozen=True)
+class EntryMask:
+    """The mask of the clients of one level, whose trainable values are rows [K, P].
+
+    Attributes:
+        prepare: `start [K, P] -> state`, once a round.
+        mask: `(weights [K, P], state) -> [K, P]`, what the weights are multiplied by in the forward pass.
+        counts: `(weights, start, state) -> bool [K, P]`, which trained entries are merged.
+    """
+
+    prepare: Callable
+    mask: Callable
+    counts: Callable
+
+
+def build_entry_mask(recipe: Recipe, level: str, variables: list, copies: int = 1) -> EntryMask | None:
+    """Builds the mask of a level; None where the recipe has none.
+
+    Args:
+        variables: Trainable Keras variables of one network of a client, in the order of its row.
+        copies: Networks of a client: 1 and its peers.
+    """
+    plugin = recipe.round.mask
+    if plugin is None:
+        return None
+    module, options = registry.find("masks", plugin.name), plugin.options
+    maskable = [np.full(int(np.prod(v.shape)), v.path.rpartition("/")[2] not in OF_NORMS) for v in variables]
+    maskable, share = np.tile(np.concatenate(maskable), copies), recipe.levels.entries.get(level, 1.0)
+    return EntryMask(
+        functools.partial(module.prepare, maskable=maskable, share=share, **options),
+        functools.partial(module.mask, **options),
+        functools.partial(module.counts, **options),
+    )
+
+
+def masked_values(mask: EntryMask, values: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The values of one network as a level predicts with them: those outside the mask are 0."""
+    row = tf.concat([tf.reshape(value, [-1]) for value in values], 0)[None]
+    row = row * mask.mask(row, mask.prepare(row))
+    sizes = [int(np.prod(value.shape)) for value in values]
+    return [tf.reshape(part, value.shape) for part, value in zip(tf.split(row[0], sizes), values)]
