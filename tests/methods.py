@@ -167,18 +167,27 @@ METHODS = {
     ),
     "scaffold": Method(
         DENSE,
-        (ENDS, PLAIN_SGD, "client.correction=scaffold", server("scaffold", learning_rate=0.8), "client.loss=cross_entropy"),
+        (
+            ENDS,
+            PLAIN_SGD,
+            "client.correction=scaffold",
+            server("scaffold", learning_rate=0.8),
+            "client.loss=cross_entropy",
+        ),
         joint,
     ),
     "scaffold_tracked": Method(
-        TRACKED,
-        (PAIR, *DEPTHS, *PLAIN, PLAIN_SGD, "client.correction=scaffold", "round.server=scaffold"),
-        by_depth,
+        TRACKED, (PAIR, *DEPTHS, *PLAIN, PLAIN_SGD, "client.correction=scaffold", "round.server=scaffold"), by_depth
     ),
     "fiarse": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse"), joint),
     "fiarse_public": Method(
         TRACKED,
-        (*FIARSE, "levels.depths={a: 3, c: 1}", "round.mask={name: fiarse, surrogate: false}", "round.weighting=samples"),
+        (
+            *FIARSE,
+            "levels.depths={a: 3, c: 1}",
+            "round.mask={name: fiarse, surrogate: false}",
+            "round.weighting=samples",
+        ),
         by_depth,
     ),
     "clip": Method(DENSE, (ENDS, "client.update={name: clip, norm: 0.05}", 'round.personal=["0"]'), joint),
