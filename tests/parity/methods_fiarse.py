@@ -12,19 +12,25 @@ from methods_files import File, Gaps, variable_paths
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
-# The runs of a file: how its keys begin -> whether the mask has a gradient.
-RUNS = {"f64": False, "surrogate": True}
+# The runs of a file: how its keys begin, whether the mask has a gradient, and how it is computed here.
+RUNS = (
+    ("f64", False, "sequential", "float64"),
+    ("f64", False, "stacked", "float32"),
+    ("surrogate", True, "stacked", "float64"),
+)
+STAGES = {"threshold", "entries", "loss", "client", "round", "kept", "eval threshold", "logits", "metrics"}
 
 
 def replay(path):
     """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
     file, found = File(path), []
-    for place, surrogate in RUNS.items():
-        for engine, precision in (("sequential", "float64"), ("stacked", "float64"), ("stacked", "float32")):
-            gaps = Gaps()
-            _compare(Replay(file, place, surrogate, engine, precision), gaps)
-            told = gaps.told(("kept", "entries"), TOLERANCE[precision])
-            found += [(f"{place} {engine} {precision} {stage}", *numbers) for stage, *numbers in told]
+    for place, surrogate, engine, precision in RUNS:
+        gaps = Gaps()
+        _compare(Replay(file, place, surrogate, engine, precision), gaps)
+        # Of the run with a gradient a file may hold parts.
+        stages = STAGES if place == "f64" else gaps.keys() | {"client", "kept"}
+        told = gaps.told(file, stages, ("kept", "entries"), TOLERANCE[precision])
+        found += [(f"{place} {precision} {stage}", *numbers) for stage, *numbers in told]
     return found
 
 
@@ -121,21 +127,20 @@ def _compare(replay, gaps):
     """Every client of every round, every merge, and the predictions at the end."""
     state = state_of(replay.process, replay.weights("global_init"))
     for number, cohort in enumerate(replay.file.meta["users_per_round"]):
-        for client in cohort:
-            _compare_client(replay, state, number, client, gaps)
+        before = {path: value.numpy() for path, value in state.weights.items()}
+        trained = [_compare_client(replay, state, number, client, gaps) for client in cohort]
+        covered = {path: np.any([values[path] != old for values in trained], 0) for path, old in before.items()}
         found = merged(replay.process, state, plan([replay.entry(number, client) for client in cohort]))
         expected = replay.weights(f"{replay.place}/round{number}/global_after")
         if expected:
             gaps.note("round", found.weights, expected)
-            if replay.process.recipe.precision == "float64":
-                before = {path: value.numpy() for path, value in state.weights.items()}
-                gaps.note_same("kept", found.weights, before, expected)
+        gaps.note_kept("kept", found.weights, before, covered)
         state = state_of(replay.process, expected, number + 1) if expected else found
     _compare_predictions(replay, state, gaps)
 
 
 def _compare_client(replay, state, number, client, gaps):
-    """Threshold, losses and values of one client, as far as the file has them."""
+    """Threshold, losses and values of one client, as far as the file has them; gives its values."""
     place, arrays = f"{replay.place}/round{number}/client{client}", replay.file.arrays
     entry = replay.entry(number, client)
     if f"{place}/threshold" in arrays:
@@ -149,15 +154,24 @@ def _compare_client(replay, state, number, client, gaps):
     expected = replay.weights(f"{place}/after")
     if expected:
         gaps.note("client", trained.values, expected)
+    return trained.values
 
 
 def _compare_predictions(replay, state, gaps):
     """Thresholds and logits of the levels, norms using the moments of the batch; loss and accuracy over all batches."""
     for index, size in enumerate(replay.file.meta["sizes"]):
         level = next(name for name, share in replay.levels.items() if share == size)
-        place = f"{replay.place}/eval/size{index}"
+        place, losses, hits = f"{replay.place}/eval/size{index}", [], []
+        if f"{place}/threshold" not in replay.file:
+            continue
         gaps.note("eval threshold", replay.threshold(state, level)[0], replay.file.arrays[f"{place}/threshold"])
         for batch in range(replay.file.steps("eval")):
             images = replay.file.input(f"eval/batch{batch}/img").astype(replay.process.recipe.precision)
-            found = predict(replay.process, state, images, level, training=True)
+            found = np.asarray(predict(replay.process, state, images, level, training=True))
             gaps.note("logits", found, replay.file.arrays[f"{place}/batch{batch}/logits"])
+            labels = replay.file.input(f"eval/batch{batch}/label")
+            losses.append(np.mean(np.log(np.exp(found).sum(1)) - found[np.arange(len(labels)), labels]))
+            hits.extend(found.argmax(1) == labels)
+        if f"{place}/loss_acc" in replay.file:
+            # The loss is the mean over batches, the accuracy that over examples.
+            gaps.note("metrics", [np.mean(losses), np.mean(hits)], replay.file.arrays[f"{place}/loss_acc"])

@@ -15,4 +15,6 @@ def update(weights, start, steps, key, *, norm: Positive):
     """
     change = weights - start
     length = tf.norm(change, axis=1, keepdims=True)
-    return tf.where(length > norm, start + change * tf.math.divide_no_nan(tf.constant(norm, length.dtype), length), weights)
+    return tf.where(
+        length > norm, start + change * tf.math.divide_no_nan(tf.constant(norm, length.dtype), length), weights
+    )
