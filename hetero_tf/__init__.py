@@ -1,6 +1,6 @@
 """hetero_tf: federated learning of one model on unequal devices, from a YAML recipe."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load_recipe(path, overrides=()):

@@ -1,4 +1,4 @@
-"""What README.md shows works: its Python example, and the flags, commands and files that it names."""
+"""What README.md and its neighbours show works: their Python examples, and the flags, commands and files they name."""
 
 import contextlib
 import io
@@ -6,18 +6,31 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.base import registry
 from hetero_tf.cli.flags import COMMANDS, definitions
+from hetero_tf.recipe.files import shipped
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-TEXT = (CHECKOUT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+README = (CHECKOUT / "README.md").read_text()
+BUILD = (CHECKOUT / "BUILD.md").read_text()
+PAGES = ("README.md", "BUILD.md", "GLOSSARY.md", "CHANGELOG.md", "benchmarks/README.md", "benchmarks/RESULTS.md")
+
+
+def python_blocks(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_the_example_for_a_notebook_runs():
-    (example,) = (block for block in PYTHON if "import hetero_tf" in block)
+    (example,) = python_blocks(README)
     # The same structure with tiny data; its clients have ids below 100 too.
     example = example.replace('"digits"', '"tiny/digits"')
     names, said = {}, io.StringIO()
@@ -27,8 +40,8 @@ def test_the_example_for_a_notebook_runs():
     assert [line.split()[0] for line in said.getvalue().splitlines()[:5]] == ["1", "2", "3", "4", "5"]
 
 
-def test_the_example_of_a_new_method_runs(tmp_path, monkeypatch):
-    (example,) = (block for block in PYTHON if "def keep" in block)
+def test_the_example_of_a_new_part_runs(tmp_path, monkeypatch):
+    (example,) = python_blocks(BUILD)
     assert len(example.splitlines()) <= 20
     (tmp_path / "windows.py").write_text(example)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -41,16 +54,40 @@ def test_the_example_of_a_new_method_runs(tmp_path, monkeypatch):
     assert any((np.asarray(state.weights[path]) != np.asarray(value)).any() for path, value in before.weights.items())
 
 
-def test_flags_and_commands_exist():
-    lines = "\n".join(line for line in TEXT.splitlines() if "benchmarks/" not in line)
-    words = set(re.findall(r"(?<![\w-])--([a-z_]+)", lines))
+def test_the_front_page_is_short_and_its_commands_exist():
+    assert len(README.encode()) <= 10 * 1024
+    words = set(re.findall(r"(?<![\w-])--([a-z_]+)", README))
     assert words and words <= set(definitions())
-    called = set(re.findall(r"bin/hetero_tf ([a-z]+)", TEXT))
+    called = set(re.findall(r"bin/hetero_tf ([a-z]+)", README))
     assert called == set(COMMANDS) - {"train"}
 
 
-def test_files_exist():
-    named = re.findall(r"`((?:hetero_tf|recipes|benchmarks|tests|bin)/[\w./-]+)`", TEXT)
-    assert len(named) > 10
-    assert [name for name in named if not (CHECKOUT / name.replace("NAME.py", "__init__.py")).exists()] == []
-    assert [link for link in re.findall(r"\]\(([\w./]+)[)#]", TEXT) if not (CHECKOUT / link).exists()] == []
+def test_overrides_that_are_shown_are_legal():
+    shown = re.findall(r"--set '?([\w.]+=[^'`\s]+)", README)
+    assert len(shown) > 3
+    for override in shown:
+        if not override.startswith("data="):
+            load_recipe("digits", [override])
+
+
+def test_every_method_has_a_row_with_a_link():
+    linked = {Path(link).stem for link in re.findall(r"\]\((recipes/methods/\w+\.yaml)\)", README)}
+    assert linked == {name.removeprefix("methods/") for name in shipped() if name.startswith("methods/")}
+
+
+def test_every_kind_of_part_is_explained():
+    for kind, function in registry.EXPORTS.items():
+        assert f"| {kind} | `{function}" in BUILD or kind == "masks" and f"| {kind} | `prepare`" in BUILD
+        assert f"`{function}`" in README, kind
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_links_exist(page):
+    path = CHECKOUT / page
+    text = path.read_text()
+    named = re.findall(r"`((?:hetero_tf|recipes|benchmarks|tests|bin)/[\w./-]+)", text)
+    assert [name for name in named if not (CHECKOUT / name.replace("NAME", "__init__")).exists()] == []
+    for link, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", text):
+        target = (path.parent / link) if link else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), anchor
