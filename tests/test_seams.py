@@ -1,0 +1,54 @@
+"""What the seams of a round promise: absent plug-ins leave nothing behind, and present ones change what they say."""
+
+import methods
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf import learning_process, recipe
+from hetero_tf.planning.plan import Plan
+
+SMALL = ("round.clients=2", "client.epochs=1")
+
+
+def test_what_a_recipe_leaves_out_is_no_part_of_the_round():
+    algorithm = tiny.shared(tiny.DENSE).parts.algorithm
+    assert (algorithm.masks, algorithm.correct, algorithm.remember, algorithm.update) == (None,) * 4
+    assert algorithm.read_slots == () and not algorithm.sums_memory
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["tiny/wikitext2", "tiny/cifar10_vit"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_adaptive_optimizers_train_text_and_images(name, optimizer):
+    step = f"optimizer={{name: {optimizer}, learning_rate: 0.003}}"
+    process = learning_process(recipe.load(name, [step, "schedule=constant", "levels.mix=e1", *SMALL]))
+    state, plan = process.initialize(), process.plan(0)
+    losses = []
+    for _ in range(4):
+        # The same clients and batches each round, so that the loss falls for no other reason.
+        state, (row,) = process.run(state, [plan])
+        losses.append(row["loss"])
+    assert row["non_finite"] == 0 and losses[-1] < losses[0]
+
+
+def test_a_client_of_fiarse_moves_no_more_than_its_share_of_entries():
+    process = methods.built("fiarse")
+    before = process.initialize()
+    plan = process.plan(0, [1])
+    level = process.recipe.levels.names.index("c")
+    plan = Plan(plan.clients, np.full_like(plan.levels, level), *plan.arrays()[2:])
+    after, _ = process.run(before, [plan])
+    moved = sum(np.count_nonzero(np.asarray(before.weights[path]) != after.weights[path]) for path in before.weights)
+    share = process.recipe.levels.entries["c"] * sum(np.size(value) for value in before.weights.values())
+    assert share / 2 < moved <= share
+
+
+def test_a_level_of_fiarse_predicts_with_its_share_of_entries():
+    process = methods.built("fiarse")
+    state = process.initialize()
+    values = np.concatenate([np.ravel(v.numpy()) for v in process.model(state, "c").trainable_variables])
+    whole = np.concatenate([np.ravel(value) for value in state.weights.values()])
+    inside = np.argsort(-np.abs(whole))[: int(0.25 * len(whole))]
+    np.testing.assert_array_equal(np.flatnonzero(values), np.sort(inside))
+    np.testing.assert_array_equal(values[inside], whole[inside])
