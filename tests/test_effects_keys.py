@@ -1,0 +1,154 @@
+"""Every key of a recipe has an effect: another legal value changes the plan, the graph, the weights or the metrics.
+
+Found by listing the schema: a new key needs a line here. Options of plug-ins and layers: `test_effects`.
+"""
+
+import functools
+
+import methods
+import numpy as np
+import pytest
+import tiny
+from test_options import single_keys
+
+from hetero_tf import recipe
+from hetero_tf.base import registry
+from hetero_tf.models.build import build_model
+from hetero_tf.planning.plan import Division, plan_round
+from hetero_tf.recipe.changes import PLUGINS
+from hetero_tf.rounds.parts import split
+
+DENSE, IMAGES, DEEP = tiny.DENSE, tiny.IMAGES, methods.DEEP
+# Two levels are traced faster than three.
+PAIR = DENSE.replace("a-b-c", "a-b")
+# The units 0 and 2, and an exit between them.
+TWICE = PAIR.replace("ReLU]\n", "ReLU]\n    - Exit: [Dense: {units: !classes}]\n")
+
+
+def plans(text, *overrides):
+    """Who does what in three rounds, and with which learning rate; needs no model."""
+    got, partition = recipe.loads(text, "tiny", overrides), tiny.images()[1]
+    division = Division((1,) * len(got.levels.names), False)
+    planned = [plan_round(got, partition, (0,), True, division, round) for round in range(3)]
+    multiplier = registry.find("schedules", got.schedule.name).multiplier
+    rates = [got.optimizer.learning_rate * multiplier(round, **got.schedule.options) for round in range(3)]
+    return [(*(array.tobytes() for array in plan.arrays()), plan.outcome) for plan in planned], rates
+
+
+def partitioned(text, *overrides):
+    """The partition of the data."""
+    return split(recipe.loads(text, "tiny", overrides), tiny.images()[0]).sha256
+
+
+def built(text, *overrides):
+    """Shapes and types of what level b trains, what clients keep, and how clients are computed."""
+    process = tiny.process(text, *overrides)
+    shapes = [(v.path, tuple(v.shape), v.dtype) for v in process.family.predictor("b").trainable_variables]
+    return shapes, repr({name: list(table) for name, table in process.initialize().clients.items()}), process.parts.labels is None, repr(process.engine_report()), process.family.stages
+
+
+def variables(text, *overrides):
+    """Shapes and initial values of the whole model."""
+    got = recipe.loads(text, "tiny", overrides)
+    model = build_model(got.model, (5, 5, 2), 1.0, classes=9)
+    return [(v.path, v.numpy().tobytes()) for v in model.variables]
+
+
+@functools.cache
+def trained(text, *overrides):
+    """The state after a round, and what the round says of itself."""
+    process = tiny.process(text, *overrides)
+    state, row = process.next(process.initialize())
+    tables = (state.weights, *state.server.values(), *state.clients.values())
+    return [{path: np.asarray(value).tobytes() for path, value in table.items()} for table in tables], row
+
+
+@functools.cache
+def measured(text, *overrides):
+    """An evaluation of the initial state."""
+    process = tiny.process(text, *overrides)
+    metrics, statistics = process.evaluate(process.initialize())
+    return metrics, {path: np.asarray(value).tobytes() for path, value in statistics.items()}
+
+
+SLOW = ("levels.assignment=fixed", "availability.seconds_per_step={a: 1, b: 1, c: 1}", "availability.deadline=2")
+FIARSE = ("round.mask=fiarse", "levels.entries={b: 1/2}")
+BUDGETS = (methods.EVEN, "client.stages=blockwise", "levels.budgets={b: 0.4}")
+# key: how its effect is seen, the recipe, what else is set, the change
+KEYS = {
+    "seed": (plans, DENSE, (), "seed=1"),
+    "input": (measured, DENSE, (), "input.mean=[0.5]"),
+    "partition": (partitioned, DENSE, (), "partition={name: quantity, clients: 4}"),
+    "levels.widths": (built, DENSE, (), "levels.widths.b=0.75"),
+    "levels.mix": (plans, DENSE, (), "levels.mix=a1-b5-c9"),
+    "levels.assignment": (plans, DENSE, (), "levels.assignment=fixed"),
+    "levels.depths": (built, TWICE, (methods.EVEN,), "levels.depths={b: 1}"),
+    "levels.members": (trained, PAIR, (methods.EVEN, "levels.members={a: 2, b: 1}"), "levels.members.b=2"),
+    "levels.entries": (trained, PAIR, FIARSE, "levels.entries={b: 1/4}"),
+    "levels.idle": (plans, DENSE, ("levels.assignment=fixed", "round.clients=2"), "levels.idle=[c]"),
+    "levels.budgets": (built, DEEP, BUDGETS, "levels.budgets.b=0.2"),
+    "levels.measure": (built, DEEP, BUDGETS, "levels.measure=multiply_adds"),
+    "availability.dropout": (plans, DENSE, (), "availability.dropout=0.5"),
+    "availability.deadline": (plans, DENSE, SLOW, "availability.deadline=1"),
+    "availability.seconds_per_step": (plans, DENSE, SLOW, "availability.seconds_per_step.a=9"),
+    "availability.spread": (plans, DENSE, SLOW, "availability.spread=2"),
+    "availability.late": (plans, DENSE, SLOW, "availability.late=partial"),
+    "round.clients": (plans, DENSE, (), "round.clients=2"),
+    "round.submodel": (trained, PAIR, (), "round.submodel=random"),
+    "round.mask": (trained, PAIR, FIARSE, "round.mask.surrogate=false"),
+    "round.weighting": (trained, PAIR, (), "round.weighting=samples"),
+    "round.untrained": (
+        trained,
+        TWICE,
+        (methods.EVEN, "client.stages.exits=last", "levels.depths={b: 1}"),
+        "round.untrained=counted",
+    ),
+    "round.label_rows": (built, PAIR, (), "round.label_rows=all"),
+    "round.personal": (built, PAIR, (), 'round.personal=["0"]'),
+    "round.server": (trained, PAIR, (), "round.server={name: sgd, learning_rate: 0.5}"),
+    "client.epochs": (plans, DENSE, (), "client.epochs=2"),
+    "client.batch_size": (plans, DENSE, (), "client.batch_size=2"),
+    "client.stages": (built, DENSE, (), "client.stages=nested"),
+    "client.loss": (built, PAIR, (), "client.loss=cross_entropy"),
+    "client.coupling": (trained, TWICE, (methods.EVEN,), "client.coupling=last"),
+    "client.correction": (trained, PAIR, (), "client.correction={name: proximal, mu: 0.5}"),
+    "client.update": (trained, PAIR, (), "client.update={name: clip, norm: 0.01}"),
+    "client.label_cut": (built, DENSE, (), "client.label_cut=false"),
+    "optimizer": (trained, PAIR, (), "optimizer.name=adam"),
+    "optimizer.learning_rate": (plans, DENSE, (), "optimizer.learning_rate=0.05"),
+    "optimizer.clip_norm": (trained, PAIR, (), "optimizer.clip_norm=0.01"),
+    "schedule": (plans, DENSE, (), "schedule=constant"),
+    "evaluate.statistics": (measured, IMAGES, (), "evaluate.statistics=clients"),
+    "evaluate.statistics_batch": (measured, IMAGES, (), "evaluate.statistics_batch=3"),
+    "evaluate.exits": (measured, TWICE, (methods.EVEN,), "evaluate.exits=mean"),
+    "engine": (built, DENSE, (), "engine=stacked"),
+    "precision": (built, DENSE, (), "precision=float64"),
+    "model.layers": (variables, DENSE, (), "model.layers.0.1.Dense.units=6"),
+}
+# What is shown elsewhere, and why not here.
+ELSEWHERE = {
+    "name": "test_cli.py: the run folder is named after it",
+    "data": "test_effects.py: options of the loaders; test_data_dataset.py: the loader that is named is called",
+    "data.fallback": "test_data_dataset.py: takes the place of data that are missing",
+    "model": "test_recipe_model.py and test_initial.py: settings, repeats, exits and initial weights",
+    "round.non_finite_share": "test_training.py: from which share on a round is drawn again",
+    "rounds": "test_experiment.py: where a run ends",
+    "evaluate.every": "test_experiment.py: which rows of metrics.jsonl have an evaluation",
+    "evaluate.batch_size": "test_evaluation.py: changes memory, not results",
+    "evaluate.best": "test_training.py: which state is kept as the best",
+    "checkpoint.every": "test_experiment.py: which rounds are sealed",
+    "checkpoint.keep": "test_store_sealed.py: how many sealed states stay",
+}
+MAPPINGS = ("levels.widths", "levels.mix", "levels.depths", "levels.members", "levels.entries", "levels.budgets")
+
+
+def test_every_key_is_here_or_elsewhere():
+    single = {".".join(path) for path, _ in single_keys()}
+    plugins = {".".join(path) for path in PLUGINS}
+    assert single | plugins | {*MAPPINGS, "availability.seconds_per_step", "model"} <= KEYS.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_has_an_effect(key):
+    seen, text, beside, change = KEYS[key]
+    assert seen(text, *beside) != seen(text, *beside, change)
