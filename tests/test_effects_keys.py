@@ -16,11 +16,11 @@ from hetero_tf.base import registry
 from hetero_tf.models.build import build_model
 from hetero_tf.planning.plan import Division, plan_round
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.rounds.parts import split
+from hetero_tf.rounds.build import split
 
 DENSE, IMAGES, DEEP = tiny.DENSE, tiny.IMAGES, methods.DEEP
 # Two levels are traced faster than three.
-PAIR = DENSE.replace("a-b-c", "a-b")
+PAIR = DENSE.replace("a-b-c", "a1-b9")
 # The units 0 and 2, and an exit between them.
 TWICE = PAIR.replace("ReLU]\n", "ReLU]\n    - Exit: [Dense: {units: !classes}]\n")
 
@@ -44,7 +44,13 @@ def built(text, *overrides):
     """Shapes and types of what level b trains, what clients keep, and how clients are computed."""
     process = tiny.process(text, *overrides)
     shapes = [(v.path, tuple(v.shape), v.dtype) for v in process.family.predictor("b").trainable_variables]
-    return shapes, repr({name: list(table) for name, table in process.initialize().clients.items()}), process.parts.labels is None, repr(process.engine_report()), process.family.stages
+    return (
+        shapes,
+        repr({name: list(table) for name, table in process.initialize().clients.items()}),
+        process.parts.examples.labels is None,
+        repr(process.engine_report()),
+        process.family.stages,
+    )
 
 
 def variables(text, *overrides):
@@ -74,6 +80,7 @@ def measured(text, *overrides):
 SLOW = ("levels.assignment=fixed", "availability.seconds_per_step={a: 1, b: 1, c: 1}", "availability.deadline=2")
 FIARSE = ("round.mask=fiarse", "levels.entries={b: 1/2}")
 BUDGETS = (methods.EVEN, "client.stages=blockwise", "levels.budgets={b: 0.4}")
+DEPTHS = (methods.EVEN, "levels.mix=a-b-c", "client.stages.exits=last", "levels.depths={b: 1}")
 # key: how its effect is seen, the recipe, what else is set, the change
 KEYS = {
     "seed": (plans, DENSE, (), "seed=1"),
@@ -97,12 +104,7 @@ KEYS = {
     "round.submodel": (trained, PAIR, (), "round.submodel=random"),
     "round.mask": (trained, PAIR, FIARSE, "round.mask.surrogate=false"),
     "round.weighting": (trained, PAIR, (), "round.weighting=samples"),
-    "round.untrained": (
-        trained,
-        TWICE,
-        (methods.EVEN, "client.stages.exits=last", "levels.depths={b: 1}"),
-        "round.untrained=counted",
-    ),
+    "round.untrained": (trained, TWICE, DEPTHS, "round.untrained=counted"),
     "round.label_rows": (built, PAIR, (), "round.label_rows=all"),
     "round.personal": (built, PAIR, (), 'round.personal=["0"]'),
     "round.server": (trained, PAIR, (), "round.server={name: sgd, learning_rate: 0.5}"),
@@ -111,8 +113,8 @@ KEYS = {
     "client.stages": (built, DENSE, (), "client.stages=nested"),
     "client.loss": (built, PAIR, (), "client.loss=cross_entropy"),
     "client.coupling": (trained, TWICE, (methods.EVEN,), "client.coupling=last"),
-    "client.correction": (trained, PAIR, (), "client.correction={name: proximal, mu: 0.5}"),
-    "client.update": (trained, PAIR, (), "client.update={name: clip, norm: 0.01}"),
+    "client.correction": (trained, PAIR, ("client.correction={name: proximal, mu: 0}",), "client.correction.mu=0.5"),
+    "client.update": (trained, PAIR, ("client.update={name: clip, norm: 1}",), "client.update.norm=0.01"),
     "client.label_cut": (built, DENSE, (), "client.label_cut=false"),
     "optimizer": (trained, PAIR, (), "optimizer.name=adam"),
     "optimizer.learning_rate": (plans, DENSE, (), "optimizer.learning_rate=0.05"),
