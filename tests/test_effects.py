@@ -140,9 +140,9 @@ def partitions(module, folder, options):
 
 def stages(module, folder, options):
     outline = Outline(("0", "1", "3", "5", "7"), {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}, (1.0, 0.5))
-    costs = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
+    shares = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
     levels = [Level("a", 1.0, 4, budget) for budget in (None, 0.41, 2)]
-    return repr([module.divide(outline, level, costs=lambda: costs, **options) for level in levels])
+    return repr([module.divide(outline, level, shares=shares, **options) for level in levels])
 
 
 def couplings(module, folder, options):
