@@ -40,12 +40,18 @@ def load(data_dir, *, path: str = "tiny-imagenet-200", size: Pixels = 64):
     except NotAvailable as error:
         raise NotAvailable(f"{error}; unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there") from error
     classes = _classes(folder / "train")
-    train, test = _train(folder / "train", classes), _test(folder / "val", classes)
-    parts = (
-        Split(_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
-        for name, (files, labels) in (("train", train), ("val", test))
+    return Dataset(
+        _split("train", _train(folder / "train", classes), size),
+        _split("val", _test(folder / "val", classes), size),
+        len(classes),
+        f"Tiny ImageNet ({folder})",
+        class_names=tuple(classes),
     )
-    return Dataset(*parts, len(classes), f"Tiny ImageNet ({folder})", class_names=tuple(classes))
+
+
+def _split(name, listed, size):
+    files, labels = listed
+    return Split(_pixels(f"tiny_imagenet-{name}", files, size), np.array(labels, np.int32))
 
 
 def _classes(folder):
@@ -76,7 +82,7 @@ def _test(folder, classes):
     lines = decode(read_bytes(annotations, LARGEST_LIST, follow=True), annotations).splitlines()
     listed = {}
     for line, text in enumerate(lines, 1):
-        name, label, *_ = (*text.split("\t"), "")
+        name, label = (text.split("\t") + [""])[:2]
         if label not in number:
             raise BadInput(
                 f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "

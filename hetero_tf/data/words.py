@@ -77,7 +77,7 @@ def vocabulary_of(words: list[str], size: int | None = None) -> tuple[str, ...]:
         check_count("vocabulary", size, 3)
         if size < len(counts):
             # sorted() is stable, so a tie goes to the word that appeared first.
-            frequent = set(sorted(known, key=counts.get, reverse=True)[: size - 2])
+            frequent = set(sorted(known, key=counts.__getitem__, reverse=True)[: size - 2])
             known = [word for word in known if word in frequent]
     return (UNKNOWN, END, *known)
 

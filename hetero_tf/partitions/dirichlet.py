@@ -54,8 +54,8 @@ def split(
     dealing.check_least("least", least, len(train_labels), clients, "training examples")
     dealt = dealing.shuffle(_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
     train = dealing.hold_out(dealt, held_out)
-    test = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, test, label_mask(train_labels, train, classes))
+    tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    return Partition(train, tests, label_mask(train_labels, train, classes))
 
 
 def _enough(labels, classes, clients, alpha, least, rng):

@@ -52,8 +52,8 @@ def split(
     check_clients(clients, len(train_labels))
     dealt = dealing.shuffle(_deal(train_labels, classes, clients, alpha, rng), rng)
     train = dealing.hold_out(dealt, held_out)
-    test = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, test, label_mask(train_labels, train, classes))
+    tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    return Partition(train, tests, label_mask(train_labels, train, classes))
 
 
 def _deal(labels, classes, clients, alpha, rng):

@@ -54,8 +54,8 @@ def split(
     dealt = _deal(train_labels, classes, clients, alpha, sigma, rng)
     dealing.check_all_served(dealt, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}")
     train = dealing.hold_out(dealt, held_out)
-    test = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, test, label_mask(train_labels, train, classes))
+    tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    return Partition(train, tests, label_mask(train_labels, train, classes))
 
 
 def _deal(labels, classes, clients, alpha, sigma, rng):

@@ -95,7 +95,7 @@ class Partition:
             np.savez_compressed(file, sha256=np.frombuffer(bytes.fromhex(self.sha256), np.uint8), **_flat(self))
 
     @classmethod
-    def load(cls, path: Path) -> "Partition":
+    def load(cls, path: Path | str) -> "Partition":
         """Reads what `save` wrote.
 
         Raises:
@@ -109,8 +109,7 @@ class Partition:
                     f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
                     f"Received: {data[name].dtype} {data[name].shape}"
                 )
-        parts = [_shares(path, data, name) for name in ("train", "test")]
-        partition = cls(*parts, data["label_mask"])
+        partition = cls(_shares(path, data, "train"), _shares(path, data, "test"), data["label_mask"])
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
             raise BadInput(
                 f"{path}: the content differs from its sha256, so the file was changed or damaged; "

@@ -62,7 +62,9 @@ class Shares:
                     "`lists` must hold int32 [examples] for each client. "
                     f"Received: {ids.dtype} {ids.shape} of client {client}"
                 )
-        return cls.from_sizes(np.concatenate([np.zeros(0, np.int32), *lists]), [len(ids) for ids in lists])
+        return cls.from_sizes(
+            np.concatenate([np.zeros(0, np.int32), *lists]), np.array([len(ids) for ids in lists], np.int64)
+        )
 
     @classmethod
     def empty(cls, clients: int) -> "Shares":
