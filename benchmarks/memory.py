@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Follows the resident memory of a run over many rounds, each planned, trained and measured, and counts traces.
+"""Follows the resident memory of a run over many rounds, or of a program that builds many learning processes.
 
 benchmarks/memory.py --recipe tiny/digits --rounds 1000 [--set levels.mix=a-b-c-d-e] [--json]
+benchmarks/memory.py --recipe tiny/digits --processes 50
+
+Each round is planned, trained and measured. Each learning process trains one round and is let go.
 """
 
 import argparse
+import gc
 import json
 import sys
 from pathlib import Path
@@ -20,35 +24,64 @@ def resident_mb():
     return pages * 4096 / 2**20
 
 
-def main():
-    """Runs the rounds and prints memory twenty times, and the growth since a twentieth of them."""
+def arguments():
+    """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="tiny/digits")
     parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--processes", type=int, help="build so many learning processes instead of many rounds")
     parser.add_argument("--set", action="append", default=[], help="overrides of the recipe")
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    hardware.import_quietly()
-    hardware.prepare(hardware.cores())
-    from hetero_tf import learning_process, load_recipe
+    return parser.parse_args()
 
-    process = learning_process(load_recipe(args.recipe, args.set))
+
+def over_rounds(recipe, rounds):
+    """MiB after every twentieth of the rounds, and how often the round was traced."""
+    from hetero_tf import learning_process
+
+    process = learning_process(recipe)
     state, seen = process.initialize(), {}
-    every = max(args.rounds // 20, 1)
-    for _ in range(args.rounds):
+    for _ in range(rounds):
         state, _ = process.next(state)
         process.evaluate(state)
-        if state.round % every == 0:
+        if state.round % max(rounds // 20, 1) == 0:
             seen[state.round] = resident_mb()
-    first, last = seen[every], seen[max(seen)]
+    return seen, process._round.experimental_get_tracing_count()
+
+
+def over_processes(recipe, processes):
+    """MiB after every twentieth of the learning processes, and how often their rounds were traced, once each."""
+    from hetero_tf import learning_process
+
+    seen = {}
+    for number in range(1, processes + 1):
+        process = learning_process(recipe)
+        process.next(process.initialize())
+        del process
+        gc.collect()
+        if number % max(processes // 20, 1) == 0:
+            seen[number] = resident_mb()
+    return seen, processes
+
+
+def main():
+    """Prints memory twenty times, and its growth since the first of them."""
+    args = arguments()
+    hardware.import_quietly()
+    hardware.prepare(hardware.cores())
+    from hetero_tf import load_recipe
+
+    recipe = load_recipe(args.recipe, args.set)
+    unit = "process" if args.processes else "round"
+    seen, traces = over_processes(recipe, args.processes) if args.processes else over_rounds(recipe, args.rounds)
+    (since, first), *_, (_, last) = seen.items()
     growth = 100 * (last - first) / first
-    traces = process._round.experimental_get_tracing_count()
     if args.json:
         print(json.dumps({"resident_mb": seen, "growth_percent": growth, "traces": traces}))
         return
-    for round, megabytes in seen.items():
-        print(f"round {round:6}  {megabytes:8.1f} MiB")
-    print(f"growth since round {every}: {growth:.1f} %, traces {traces}")
+    for number, megabytes in seen.items():
+        print(f"{unit} {number:6}  {megabytes:8.1f} MiB")
+    print(f"growth since {unit} {since}: {last - first:.1f} MiB, {growth:.1f} %, traces {traces}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon
+from hetero_tf.base.written_gradient import written_gradient
 
 
 def normalize(inputs, gamma, beta, epsilon):
@@ -22,23 +23,23 @@ def normalize(inputs, gamma, beta, epsilon):
         outputs only.
     """
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
+    return *_normalized(inputs, gamma, beta, count=count, epsilon=epsilon), count
 
-    @tf.custom_gradient
-    def normalized(inputs, gamma, beta):
-        mean = _sum(inputs) / count
-        centred = inputs - mean
-        variance = _sum(tf.square(centred)) / count
-        inverse = 1 / tf.sqrt(variance + epsilon)
 
-        def gradient(upstream, *_):
-            for_beta = _sum(upstream)
-            for_gamma = _sum(upstream * centred) * inverse
-            for_inputs = (upstream - for_beta / count - centred * (for_gamma * inverse / count)) * (gamma * inverse)
-            return for_inputs, for_gamma, for_beta
+@written_gradient
+def _normalized(inputs, gamma, beta, *, count, epsilon):
+    mean = _sum(inputs) / count
+    centred = inputs - mean
+    variance = _sum(tf.square(centred)) / count
+    inverse = 1 / tf.sqrt(variance + epsilon)
 
-        return (centred * (gamma * inverse) + beta, mean, variance), gradient
+    def gradient(upstream, *_):
+        for_beta = _sum(upstream)
+        for_gamma = _sum(upstream * centred) * inverse
+        for_inputs = (upstream - for_beta / count - centred * (for_gamma * inverse / count)) * (gamma * inverse)
+        return for_inputs, for_gamma, for_beta
 
-    return *normalized(inputs, gamma, beta), count
+    return (centred * (gamma * inverse) + beta, mean, variance), gradient
 
 
 def _sum(values):
@@ -60,12 +61,15 @@ class StaticBatchNormalization(keras.layers.Layer):
         epsilon: Positive float, added to the variance.
 
     Attributes:
+        QUERIED: Attributes with the variables that a local step throws away, and that are queried after training.
         group_size: While training, consecutive groups of so many examples are normalised separately and the mean
             of the groups' moments is left behind: many small batches in one call. None: the batch is one group.
 
     Input and output shape: `(batch, ..., channels)`; moments are per channel.
     Reference: HeteroFL (arXiv 2010.01264), section 3.2; unbiased variance as in the authors' code.
     """
+
+    QUERIED = ("mean", "variance")
 
     def __init__(self, epsilon: Epsilon = 1e-5, **kwargs):
         super().__init__(**kwargs)

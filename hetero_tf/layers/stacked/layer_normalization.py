@@ -3,26 +3,22 @@
 import keras
 import tensorflow as tf
 
+from hetero_tf.base.written_gradient import written_gradient
 from hetero_tf.layers.stacked.forms import is_leading, leading_shape
 
 
-def normalize(inputs, epsilon):
+@written_gradient
+def normalize(inputs, *, epsilon):
     """Mean 0 and variance 1 over the last axis; the gradient written out has half the kernels of a derived one."""
+    centred = inputs - tf.reduce_mean(inputs, -1, keepdims=True)
+    inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + epsilon)
+    outputs = centred * inverse
 
-    # `epsilon` is no argument of it: tf.custom_gradient would make a float32 tensor of it in a graph.
-    @tf.custom_gradient
-    def computed(inputs):
-        centred = inputs - tf.reduce_mean(inputs, -1, keepdims=True)
-        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + epsilon)
-        outputs = centred * inverse
+    def gradient(upstream):
+        along = tf.reduce_mean(upstream * outputs, -1, keepdims=True)
+        return (upstream - tf.reduce_mean(upstream, -1, keepdims=True) - outputs * along) * inverse
 
-        def gradient(upstream):
-            along = tf.reduce_mean(upstream * outputs, -1, keepdims=True)
-            return (upstream - tf.reduce_mean(upstream, -1, keepdims=True) - outputs * along) * inverse
-
-        return outputs, gradient
-
-    return computed(inputs)
+    return outputs, gradient
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -56,9 +52,9 @@ class StackedLayerNormalization(keras.layers.Layer):
 
     def call(self, inputs):
         if self.leading:
-            return self._affine(normalize(inputs, self.epsilon))
+            return self._affine(normalize(inputs, epsilon=self.epsilon))
         apart = tf.reshape(inputs, tf.concat([tf.shape(inputs)[:-1], self.apart], 0))
-        return tf.reshape(self._affine(normalize(apart, self.epsilon)), tf.shape(inputs))
+        return tf.reshape(self._affine(normalize(apart, epsilon=self.epsilon)), tf.shape(inputs))
 
     def _affine(self, values):
         if self.scale:

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from hetero_tf.base.written_gradient import written_gradient
+
 MASKS_LABELS = False
 
 
@@ -23,24 +25,23 @@ def softmax_cross_entropy(logits, targets, mask=None, outside=0):
         The loss of every example, in the shape of `targets`. NaN where a logit of the example is NaN. Its gradient is
         written out, for a third of the time of TensorFlow's kernel over long axes; it has no second derivative.
     """
+    return _cross_entropy(logits, targets=targets, mask=mask, outside=outside)
 
-    @tf.custom_gradient
-    def computed(logits):
-        kept = logits if mask is None else logits * mask
-        highest = tf.reduce_max(kept, -1, keepdims=True)
-        highest = tf.maximum(highest, 0) if outside else highest
-        # Not tf.nn.softmax: oneDNN's exponentials lose digits that a small ResNet amplifies to 6e-3 in its logits.
-        raised = tf.exp(kept - highest)
-        total = tf.reduce_sum(raised, -1, keepdims=True)
-        total = total + outside * tf.exp(-highest) if outside else total
-        own = tf.gather(kept, targets[..., None], batch_dims=targets.shape.rank)
 
-        def gradient(upstream):
-            chosen = tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
-            slope = raised / total - chosen
-            upstream = upstream[..., None]
-            return slope * (upstream if mask is None else upstream * mask)
+@written_gradient
+def _cross_entropy(logits, *, targets, mask, outside):
+    kept = logits if mask is None else logits * mask
+    highest = tf.reduce_max(kept, -1, keepdims=True)
+    highest = tf.maximum(highest, 0) if outside else highest
+    # Not tf.nn.softmax: oneDNN's exponentials lose digits that a small ResNet amplifies to 6e-3 in its logits.
+    raised = tf.exp(kept - highest)
+    total = tf.reduce_sum(raised, -1, keepdims=True)
+    total = total + outside * tf.exp(-highest) if outside else total
+    chosen = tf.gather(kept, targets[..., None], batch_dims=targets.shape.rank)
 
-        return tf.squeeze(tf.math.log(total) + (highest - own), -1), gradient
+    def gradient(upstream):
+        slope = raised / total - tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
+        upstream = upstream[..., None]
+        return slope * (upstream if mask is None else upstream * mask)
 
-    return computed(logits)
+    return tf.squeeze(tf.math.log(total) + (highest - chosen), -1), gradient
