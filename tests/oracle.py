@@ -8,6 +8,8 @@ import numpy as np
 import oracle_steps
 import tensorflow as tf
 
+from hetero_tf.models.variables import constants
+
 
 def play(process, weights, planned, first_round=0):
     """Runs the planned rounds; returns the new weights by path, and (mean loss, mean gradient norm) per round."""
@@ -30,9 +32,9 @@ def play_round(process, weights, plan, number):
             v.path: [
                 coordinates(process, size, kept, number, client) for size, kept in zip(weights[v.path].shape, v.shape)
             ]
-            for v in model.trainable_variables
+            for v in [*model.trainable_variables, *constants(model)]
         }
-        for variable in model.trainable_variables:
+        for variable in [*model.trainable_variables, *constants(model)]:
             variable.assign(np.asarray(weights[variable.path])[np.ix_(*places[variable.path])])
         if plan.steps[slot]:
             metrics.append(train(process, model, plan, slot, number))

@@ -11,6 +11,7 @@ from hetero_tf.accounting.traffic import ClientCost, stage_flops
 from hetero_tf.methods.stages import Stage, whole
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.models.unit_costs import unit_costs
+from hetero_tf.models.variables import constants
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import Cut
 from hetero_tf.rounds.labels import may_cut_labels
@@ -63,15 +64,17 @@ def _whole(route, units):
     return Stage((route,), units)
 
 
-def travelling(costs, level, shapes, label_axes, classes, labels):
+def travelling(costs, level, shapes, fixed, label_axes, classes, labels):
     """How many values of one network a client receives and sends in a round: means over clients (down, up).
 
-    It receives what its stages run and sends what the merge counts; what stays with the clients does neither.
+    It receives what its stages run and sends what the merge counts, never constants; what stays with the clients does
+    neither.
 
     Args:
         costs: `Costs`.
         level: Name of the level.
         shapes: `{path: shape}` of the level's values.
+        fixed: Paths of the constants among them.
         label_axes: `{path: {dimension: extra}}`, see `cut.find_label_axes`.
         classes: Length of the global label axis.
         labels: int [clients], how many labels each client has.
@@ -86,7 +89,7 @@ def travelling(costs, level, shapes, label_axes, classes, labels):
         if unit in recipe.round.personal or "all" in recipe.round.personal:
             continue
         down += float(np.mean(_size(shape, behind, received, 1))) * (unit in run)
-        up += float(np.mean(_size(shape, behind, returned, 0))) * (unit in sent)
+        up += float(np.mean(_size(shape, behind, returned, 0))) * (unit in sent and path not in fixed)
     return down, up
 
 
@@ -127,7 +130,8 @@ def client_costs(costs: Costs, cut: Cut, labels: np.ndarray) -> tuple[ClientCost
 
     def of_level(level):
         shapes = layout.shapes(family, level, costs.classes)
-        down, up = travelling(costs, level, shapes, label_axes, family.classes, labels)
+        fixed = {variable.path for variable in constants(family.trained(level, costs.classes))}
+        down, up = travelling(costs, level, shapes, fixed, label_axes, family.classes, labels)
         return ClientCost(round(down * size), round(up * size), costs.train_flops(level))
 
     return tuple(map(of_level, recipe.levels.names))

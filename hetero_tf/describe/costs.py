@@ -13,7 +13,7 @@ from hetero_tf.accounting.levels import Costs, travelling
 from hetero_tf.base import registry
 from hetero_tf.models.counting import forward
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.variables import values
+from hetero_tf.models.variables import constants, values
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import find_label_axes
 
@@ -66,7 +66,8 @@ def level_costs(family: ModelFamily, example: tuple, labels: np.ndarray, batch: 
         model = family.fresh(name, classes)
         shapes = _shapes(model) | _tracked(family, name)
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)
-        moved = travelling(costs, name, shapes, label_axes, classes, labels)
+        fixed = {variable.path for variable in constants(model)}
+        moved = travelling(costs, name, shapes, fixed, label_axes, classes, labels)
         described[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
     return described
 

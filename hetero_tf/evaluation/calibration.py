@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.inputs import all_labels
-from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models.variables import all_layers, is_seed, tracked
+from hetero_tf.models.variables import all_layers, queried, with_values
 
 # Batches in one call: fewer leave small models waiting for kernels to start, more leave the caches.
 GROUPS = 20
@@ -13,8 +12,7 @@ GROUPS = 20
 
 def statistics_paths(model):
     """Paths of the non-trainable values that `calibrate` gathers, in model order."""
-    running = {variable.path for variable in tracked(model)}
-    return [v.path for v in model.non_trainable_variables if not is_seed(v) and v.path not in running]
+    return [variable.path for variable in queried(model)]
 
 
 def statistics_batches(examples, batch_size, rng=None):
@@ -50,20 +48,20 @@ def build_calibrate(model, grouped_model, source, x, y, batch_size, parallel):
         parallel: Calls in flight at once.
 
     Returns:
-        `(weights, full, short, seed) -> list`: averages over all batches of the batch mean and the unbiased batch
-        variance, every batch counting 1 (the cumulative average of the authors' code), in the order of
-        `statistics_paths`; full and short as `statistics_batches` gives them.
+        `(weights, full, short, seed) -> list`; weights: those of `variables.values(model)`; full and short as
+        `statistics_batches` gives them. The results are averages over all batches of the batch mean and the unbiased
+        batch variance, every batch counting 1 (the cumulative average of the authors' code), in the order of
+        `statistics_paths`.
     """
     for layer in all_layers(grouped_model):
-        if isinstance(layer, StaticBatchNormalization):
+        if getattr(layer, "QUERIED", ()):
             layer.group_size = batch_size
     wanted = statistics_paths(model)
     keep = [place for place, v in enumerate(model.non_trainable_variables) if v.path in wanted]
 
     def moments(which, weights, rows, key):
         inputs, _ = source.batch(x, y, rows, 0, key, all_labels(0), training=True)
-        state = [tf.convert_to_tensor(v) for v in which.non_trainable_variables]
-        _, state = which.stateless_call(weights, state, inputs, training=True)
+        _, state = which.stateless_call(*with_values(which, weights), inputs, training=True)
         return [state[place] for place in keep]
 
     @tf.function(reduce_retracing=True, autograph=False)

@@ -14,7 +14,7 @@ from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.fairness import ClientTests, client_tests
 from hetero_tf.evaluation.global_metrics import build_image_logits, build_text_metrics, global_metrics, local_metrics
 from hetero_tf.models.family import ModelFamily, predicted
-from hetero_tf.models.variables import is_seed, tracked
+from hetero_tf.models.variables import carried, is_seed, values
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import levels
 from hetero_tf.recipe.schema import Recipe
@@ -77,7 +77,7 @@ class Evaluator:
         rng = seeds.rng(seed, "statistics", state.round)
         full, short = calibration.statistics_batches(rows, settings.statistics_batch, rng)
         calibrate = self._calibrate if level == top else self._build_calibrate(model, level)
-        averages = calibrate(self._trainable(state, model, level), full, short, self._noise_seed(state))
+        averages = calibrate(self._values(state, model, level), full, short, self._noise_seed(state))
         return dict(zip(paths, averages))
 
     def model(self, state, level: str | None = None, statistics: dict | None = None) -> keras.Model:
@@ -91,10 +91,8 @@ class Evaluator:
         level = self.recipe.levels.global_level if level is None else level
         statistics = self.statistics(state, level) if statistics is None else statistics
         model = self.family.predictor(level)
-        for variable, value in zip(model.trainable_variables, self._trainable(state, model, level), strict=True):
+        for variable, value in zip(values(model), self._values(state, model, level), strict=True):
             variable.assign(value)
-        for variable in tracked(model):
-            variable.assign(_value(state, variable))
         for variable in model.non_trainable_variables:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
@@ -123,6 +121,10 @@ class Evaluator:
         if self.recipe.round.mask is None or level == self.recipe.levels.global_level:
             return weights
         return masked_values(build_entry_mask(self.recipe, level, model.trainable_variables), weights)
+
+    def _values(self, state, model, level):
+        """What a level predicts by, in the order of `variables.values`."""
+        return [*self._trainable(state, model, level), *(_value(state, variable) for variable in carried(model))]
 
     def _noise_seed(self, state):
         return seeds.seed32(self.recipe.seed, "statistics noise", state.round)

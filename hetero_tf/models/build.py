@@ -10,6 +10,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
+from hetero_tf.models.variables import check_constants
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Width
 
@@ -45,6 +46,7 @@ def build_model(
 
     Raises:
         ValueError: A layer cannot take what the twin's layer before it gives.
+        BadInput: A layer has a constant that a client could not keep.
     """
     with _seeded(seed):
         held = keras.DTypePolicy(dtype).variable_dtype
@@ -61,6 +63,8 @@ def build_model(
         if spec.name in layers and spec.starts_as in layers:
             for own, first in zip(layers[spec.name].trainable_variables, layers[spec.starts_as].trainable_variables):
                 own.assign(first)
+    if clients == 1:
+        check_constants(built, held)
     return built
 
 

@@ -1,15 +1,59 @@
-"""Which variables of a Keras model a client gets, trains and returns."""
+"""Which variables of a Keras model a client gets, which of them it trains, and which it returns.
+
+A non-trainable variable is one of four kinds: the state of a random generator; a running statistic, which the layer
+names in `TRACKS` and every step hands on; a statistic of the query, named in `QUERIED`, which a step throws away; or
+else a constant, which a client gets like its weights and nobody ever changes.
+"""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.base.errors import BadInput
 
 
-def is_seed(variable):
+def is_seed(variable) -> bool:
     """Whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
     return variable.path.endswith("seed_generator_state")
 
 
-def tracked(model):
-    """The running statistics among the non-trainable variables, in model order: what training moves by itself."""
-    moving = {id(getattr(layer, name)) for layer in all_layers(model) for name in getattr(layer, "TRACKS", ())}
-    return [variable for variable in model.non_trainable_variables if id(variable) in moving]
+def tracked(model) -> list:
+    """The running statistics among the non-trainable variables, in model order."""
+    return _declared(model, "TRACKS")
+
+
+def queried(model) -> list:
+    """The statistics that the query gathers after training, in model order."""
+    return _declared(model, "QUERIED")
+
+
+def constants(model) -> list:
+    """The variables that keep their initial values, in model order."""
+    others = {id(variable) for variable in (*tracked(model), *queried(model))}
+    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in others]
+
+
+def carried(model) -> list:
+    """The constants and the running statistics, in model order: the state that a client gets with its weights."""
+    others = {id(variable) for variable in queried(model)}
+    return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in others]
+
+
+def values(model) -> list:
+    """The variables that a client gets: the trainable ones, then the carried ones."""
+    return [*model.trainable_variables, *carried(model)]
+
+
+def with_values(model, given) -> tuple[list, list]:
+    """The arguments of `model.stateless_call` in which `given` stands for `values(model)`.
+
+    Returns:
+        The trainable values, and the non-trainable ones; seeds and statistics of the query are as the model has them.
+    """
+    learned = len(model.trainable_variables)
+    state = {id(variable): value for variable, value in zip(carried(model), given[learned:], strict=True)}
+    return list(given[:learned]), [
+        state[id(v)] if id(v) in state else tf.convert_to_tensor(v) for v in model.non_trainable_variables
+    ]
 
 
 def all_layers(model):
@@ -17,6 +61,58 @@ def all_layers(model):
     return model._flatten_layers(include_self=False)
 
 
-def values(model):
-    """The variables that a client gets and returns: the trainable ones, then the running statistics."""
-    return [*model.trainable_variables, *tracked(model)]
+def check_constants(model: keras.Model, dtype: str) -> None:
+    """Refuses constants that a client could not keep.
+
+    Args:
+        model: Built functional Keras model.
+        dtype: Float type of its weights.
+
+    Raises:
+        BadInput: Names the layer and the weight: a constant of another type, or one that training would change.
+    """
+    fixed = constants(model)
+    for variable in fixed:
+        if variable.dtype != dtype:
+            raise BadInput(
+                f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector; keep "
+                f"a table of whole numbers as a NumPy array in the layer. Received: {variable.dtype}"
+            )
+    for variable in fixed and _changed(model, fixed):
+        raise BadInput(
+            f"{_named(variable)} must not change in training, because it is neither trainable nor a declared "
+            "statistic; name it in TRACKS of its layer (a running statistic, merged like weights) or in QUERIED (a "
+            "statistic of the batch, gathered after training)"
+        )
+
+
+def _declared(model, name):
+    """The non-trainable variables that layers name in a class attribute, in model order."""
+    chosen = {id(getattr(layer, field)) for layer in all_layers(model) for field in getattr(layer, name, ())}
+    return [variable for variable in model.non_trainable_variables if id(variable) in chosen]
+
+
+def _named(variable):
+    layer, _, weight = variable.path.rpartition("/")
+    return f"layer {layer}: its weight {weight}"
+
+
+@tf.autograph.experimental.do_not_convert
+def _changed(model, fixed):
+    """The constants that a call in training mode assigns to, seen in a trace of it."""
+    watched, found = {id(variable) for variable in fixed}, []
+
+    @tf.function(autograph=False)
+    def step(inputs):
+        state = [tf.convert_to_tensor(variable) for variable in model.non_trainable_variables]
+        learned = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]
+        _, after = model.stateless_call(learned, state, inputs, training=True)
+        found.extend(
+            variable
+            for variable, old, new in zip(model.non_trainable_variables, state, after)
+            if new is not old and id(variable) in watched
+        )
+
+    spec = model.inputs[0]
+    step.get_concrete_function(tf.TensorSpec(spec.shape, spec.dtype))
+    return found

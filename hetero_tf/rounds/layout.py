@@ -10,7 +10,7 @@ import tensorflow as tf
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.variables import tracked, values
+from hetero_tf.models.variables import carried, constants, values
 from hetero_tf.rounds.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.rounds.entry_mask import EntryMask, build_entry_mask
 from hetero_tf.rounds.routed_model import RoutedModel
@@ -94,7 +94,7 @@ def personal_positions(family: ModelFamily) -> tuple[int, ...]:
 
 
 def count_trainable(family: ModelFamily) -> int:
-    """Returns how many of the global values are trainable; running statistics stand behind them."""
+    """Returns how many of the global values are trainable; constants and running statistics stand behind them."""
     return len(family.trained(family.recipe.levels.global_level, family.classes).trainable_variables)
 
 
@@ -106,11 +106,13 @@ def merged_from(family: ModelFamily, cut: Cut, personal: tuple[int, ...]) -> tup
         cut: As `build_cut` gives it.
         personal: As `personal_positions` gives it.
     """
-    model = family.recipe.model
-    paths = shapes(family, family.recipe.levels.global_level, family.classes)
+    model, top = family.recipe.model, family.recipe.levels.global_level
+    paths = shapes(family, top, family.classes)
+    fixed = {variable.path for variable in constants(family.trained(top, family.classes))}
+    left_out = {position for position, path in enumerate(paths) if path in fixed} | set(personal)
     return tuple(
         tuple(
-            _counts_from(family, level, model.unit_of(path)) if has_it and position not in personal else 0
+            _counts_from(family, level, model.unit_of(path)) if has_it and position not in left_out else 0
             for has_it, level in zip(contained, family.submodels)
         )
         for position, (path, contained) in enumerate(zip(paths, cut.contained))
@@ -198,12 +200,12 @@ def _variables_in_order(family, level, classes):
 
 
 def _variables(family, level, classes):
-    """The variables of a level's whole sub-model, and the running statistics that only its narrower routes have."""
+    """The variables of a level's whole sub-model, and the carried ones that only its narrower routes have."""
     variables = {variable.path: variable for variable in values(family.trained(level, classes))}
     routes = dict.fromkeys(route for stage in family.stages[level] for route in stage.routes)
     for route in routes:
         if route.width < family.route(level).width:
-            for variable in tracked(family.alone(route, classes)):
+            for variable in carried(family.alone(route, classes)):
                 variables.setdefault(variable.path, variable)
     return list(variables.values())
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.base.graph_random import hashed
 from hetero_tf.layers.stacked.forms import is_leading, to_leading
-from hetero_tf.models.variables import is_seed, tracked
+from hetero_tf.models.variables import carried, is_seed, tracked
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RoutedModel:
     Attributes:
         model: Keras model for one client, or its twin built with `clients=K`.
         clients: K.
-        shapes: Of one client's trainable values, and behind them its running statistics, in model order.
+        shapes: Of one client's trainable values, and behind them its carried ones, in model order.
         positions: For each of them its position among the client's values, which may be wider.
     """
 
@@ -47,23 +47,32 @@ class RoutedModel:
         sub_weights = [
             _narrowed(parts[position], wide[position], shape) for position, shape in zip(self.positions, self.shapes)
         ]
-        # All clients' values in the variables' shapes; running statistics join the non-trainable state.
+        # All clients' values in the variables' shapes; carried ones join the non-trainable state.
         weights = [
             _side_by_side(part, shape, variable.shape)
             for part, shape, variable in zip(sub_weights, self.shapes, self.model.trainable_variables)
         ]
-        statistics_shapes, moving = self.shapes[trainable:], {id(variable) for variable in tracked(self.model)}
-        running = [index for index, v in enumerate(self.model.non_trainable_variables) if id(v) in moving]
-        for index, part, shape in zip(running, sub_weights[trainable:], statistics_shapes):
+        carried_at = self._indices(carried(self.model))
+        for index, part, shape in zip(carried_at, sub_weights[trainable:], self.shapes[trainable:], strict=True):
             state[index] = _side_by_side(part, shape, state[index].shape)
         outputs, state = self.model.stateless_call(weights, state, self._arranged(inputs), training=True)
-        # Back to clients first: statistics [K, values], logits [K, batch, ...].
-        moved = [_apart(state[index], shape, self.clients) for index, shape in zip(running, statistics_shapes)]
+        # Back to clients first: statistics [K, values], logits [K, batch, ...]. Constants stay as they are.
+        running = set(self._indices(tracked(self.model)))
+        moved = [
+            (position, _apart(state[index], shape, self.clients))
+            for position, index, shape in zip(self.positions[trainable:], carried_at, self.shapes[trainable:])
+            if index in running
+        ]
         outputs = outputs if isinstance(outputs, list) else [outputs]
         logits = [
             self._of_clients(tf.cast(value, parts[0].dtype), spec) for value, spec in zip(outputs, self.model.outputs)
         ]
-        return logits, list(zip(self.positions[trainable:], moved))
+        return logits, moved
+
+    def _indices(self, variables):
+        """Where some of the model's non-trainable variables stand among all of them."""
+        wanted = {id(variable) for variable in variables}
+        return [index for index, v in enumerate(self.model.non_trainable_variables) if id(v) in wanted]
 
     def _of_clients(self, logits, spec):
         if self.clients == 1:
@@ -81,7 +90,7 @@ class RoutedModel:
         return tf.reshape(moved, [-1, *inputs.shape[2:-1], self.clients * inputs.shape[-1]])
 
     def fresh_state(self, key: tf.Tensor) -> list[tf.Tensor]:
-        """Non-trainable values for one step: seeds of dropout from `key`, zeros for what a step throws away.
+        """Non-trainable values for one step: seeds of dropout from `key`, zeros for all others.
 
         Args:
             key: int32 [K, words], one for each client.

@@ -34,8 +34,8 @@ class Stack:
 
     Attributes:
         clients: K.
-        shapes: Of one client's values: the trainable ones of its network and of its peers, then their running
-            statistics.
+        shapes: Of one client's values: the trainable ones of its network and of its peers, then their carried ones:
+            constants and running statistics.
         learned: How many of them are trainable.
         copies: Networks of a client: 1 and its peers.
         stages: `StageModels` of each stage.
@@ -101,8 +101,8 @@ class Stack:
             stage: Position of the stage.
 
         Returns:
-            List of logits [K, batch, ...], route by route and exit by exit; and the running statistics behind the
-            trainable values after the step, [K, values], None where there are none.
+            List of logits [K, batch, ...], route by route and exit by exit; and the carried values, which stand
+            behind the trainable ones, after the step: [K, values], None where there are none.
         """
         parts, outputs = tf.split(matrix, self.sizes, axis=1), []
         for model in self.stages[stage].models:

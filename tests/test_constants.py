@@ -1,0 +1,155 @@
+"""Weights that are neither trained nor statistics keep their values: in every step, at every width, in every export."""
+
+import functools
+
+import numpy as np
+import oracle
+import pytest
+import tensorflow as tf
+import tiny
+
+from hetero_tf import export
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
+from hetero_tf.inputs import all_labels
+from hetero_tf.models.variables import constants, queried
+
+BASE = tiny.IMAGES.replace("Norm: {kind: sbn}", "PositionTable, Norm: {kind: sbn}").replace(
+    "- GlobalAveragePooling2D", "- [GlobalAveragePooling2D, FrozenDense: {units: !w 14}]"
+)
+BASE = BASE.replace("    - PreActivationBlock: {filters: !w 12, stride: 2}\n", "")
+FROZEN_HEAD = BASE.replace("units: !w 14}]", "units: !w 14}, FrozenDense: {units: !classes}]").replace(
+    "    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}\n", ""
+)
+FIXED = ("0_2_position_table/table", "0_2_position_table/gain", "1_1_frozen_dense/dense/kernel")
+WIDTHS = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin():
+    before = dict(registry._plugged["layers"])
+    registry.register_plugin("constant_layers")
+    yield
+    registry._plugged["layers"] = before
+
+
+@functools.cache
+def built(*overrides, base=BASE, device="cpu"):
+    return tiny.process(base, "precision=float64", "evaluate.statistics_batch=25", *overrides, device=device)
+
+
+def fixed(values):
+    return {path: values[path] for path in FIXED}
+
+
+def after(process, rounds=2):
+    state, metrics = process.run(process.initialize(), tiny.plans(process, rounds))
+    return tiny.arrays(state), metrics
+
+
+@pytest.mark.parametrize(("engine", "submodel", "most"), [("sequential", "prefix", 1), ("stacked", "rolling", 2)])
+def test_a_round_equals_the_plain_loop_whose_models_have_the_cut_constants(engine, submodel, most):
+    process = built(f"engine={engine}", f"round.submodel={submodel}")
+    assert max(stack.clients for stack in process.parts.engine.stacks) == most
+    initial, (found, metrics) = tiny.arrays(process.initialize()), after(process)
+    expected, losses = oracle.play(process, initial, tiny.plans(process, 2))
+    assert tiny.gap(found, expected) < 1e-12
+    np.testing.assert_allclose([row["loss"] for row in metrics], np.asarray(losses)[:, 0], rtol=1e-12)
+    assert all(np.abs(initial[path]).max() > 0.01 for path in FIXED)
+    assert tiny.same(fixed(found), fixed(initial))
+    assert tiny.gap(found, initial) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fixed"),
+        ("round.personal=[0]", "round.server={name: momentum, learning_rate: 1.5}"),
+        ("levels.widths={a: 0.25, b: 0.25, c: 0.25}", "levels.members={a: 4, b: 2, c: 1}", "levels.assignment=fixed"),
+    ],
+)
+def test_no_method_moves_a_constant(overrides):
+    process = built(*overrides)
+    initial = process.initialize()
+    state, _ = process.run(initial, tiny.plans(process, 2))
+    assert tiny.same(fixed(state.weights), fixed(initial.weights))
+    assert tiny.gap(tiny.arrays(state), tiny.arrays(initial)) > 1e-3
+    assert np.isfinite(process.evaluate(state)[0]["global_loss"])
+
+
+def test_a_frozen_head_is_cut_by_labels_like_a_trained_one():
+    process = built(base=FROZEN_HEAD)
+    initial, (found, _) = tiny.arrays(process.initialize()), after(process)
+    expected, _ = oracle.play(process, initial, tiny.plans(process, 2))
+    assert tiny.gap(found, expected) < 1e-12
+    assert process.parts.examples.labels is not None
+
+
+@pytest.mark.parametrize("level", WIDTHS)
+def test_every_level_predicts_with_the_first_entries_of_the_constants(level):
+    process = built()
+    state, _ = process.run(process.initialize(), tiny.plans(process, 1))
+    model = process.model(state, level)
+    assert [variable.path for variable in constants(model)] == list(FIXED)
+    for variable in constants(model):
+        whole = np.asarray(state.weights[variable.path])
+        np.testing.assert_array_equal(variable, whole[tuple(slice(size) for size in variable.shape)])
+
+
+@pytest.mark.parametrize("level", ["a", "c"])
+def test_the_query_gathers_what_the_model_with_its_constants_sees(level):
+    process = built()
+    state, _ = process.run(process.initialize(), tiny.plans(process, 1))
+    statistics, model = process.statistics(state, level), process.model(state, level)
+    assert list(statistics) == [variable.path for variable in queried(model)]
+    inputs, _ = process.input.batch(
+        process.parts.examples.x,
+        process.parts.examples.y,
+        tf.range(25),
+        0,
+        tf.zeros([2], tf.int32),
+        all_labels(tiny.CLASSES),
+        training=True,
+    )
+    model(inputs, training=True)
+    for variable in queried(model):
+        np.testing.assert_allclose(variable, statistics[variable.path], atol=1e-12)
+
+
+def test_an_exported_model_has_them(tmp_path):
+    process = built()
+    state, _ = process.run(process.initialize(), tiny.plans(process, 1))
+    for level in ("a", "c"):
+        statistics = process.statistics(state, level)
+        folder = export.export(process, state, statistics, tmp_path / level, {}, level)
+        serve = tf.saved_model.load(str(folder / "1")).signatures["serving_default"]
+        pixels = np.random.default_rng(0).random((3, 5, 5, 2)).astype(np.float32)
+        model = process.model(state, level, statistics)
+        expected = model((pixels - [0.4, 0.5]) / [0.3, 0.2])
+        np.testing.assert_allclose(serve(image=tf.constant(pixels))["logits"], expected, atol=1e-5)
+
+
+def test_a_constant_is_received_and_never_sent():
+    process = built("round.label_rows=all", "client.loss=cross_entropy")
+    for level, cost in zip(WIDTHS, process.client_costs):
+        sizes = [np.prod(variable.shape) for variable in constants(process.family.predictor(level))]
+        assert cost.bytes_down - cost.bytes_up == 8 * sum(sizes) > 0
+
+
+@pytest.mark.parametrize(
+    "layer, message",
+    [
+        (
+            "Counter",
+            "layer 0_2_counter: its weight seen must not change in training, because it is neither trainable nor ",
+        ),
+        (
+            "Lookup",
+            "layer 0_2_lookup: its weight order must be float64 like the weights, since clients get both as one ",
+        ),
+    ],
+)
+def test_constants_that_clients_cannot_keep_are_refused(layer, message):
+    with pytest.raises(BadInput) as error:
+        tiny.process(BASE.replace("PositionTable", layer), "precision=float64")
+    assert str(error.value).startswith(message)
