@@ -8,7 +8,7 @@ import programs
 import pytest
 
 from hetero_tf.base import hardware
-from hetero_tf.rounds.engine import Engine
+from hetero_tf.rounds.engine import Engine, report
 
 # It writes to the descriptor itself, as a library in C does, and counts as TensorFlow from its name.
 TENSORFLOW = """
@@ -78,12 +78,7 @@ def test_an_import_that_fails_leaves_everything_as_it_was(run, tmp_path):
 def test_the_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
-    process = SimpleNamespace(
-        parts=SimpleNamespace(engine=Engine(stacks, False, ("level a: why",), 3)),
-        recipe=recipe,
-        family=SimpleNamespace(submodel_of=(0, 1, 1)),
-    )
-    assert process.engine_report() == {
+    assert report(Engine(stacks, False, ("level a: why",), 3), recipe, (0, 1, 1)) == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},
         "reasons": ["level a: why"],
         "compiled": False,
