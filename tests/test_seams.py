@@ -22,7 +22,7 @@ def test_what_a_recipe_leaves_out_is_no_part_of_the_round():
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_adaptive_optimizers_train_text_and_images(name, optimizer):
     step = f"optimizer={{name: {optimizer}, learning_rate: 0.003}}"
-    process = learning_process(recipe.load(name, [step, "schedule=constant", "levels.mix=e1", *SMALL]))
+    process = learning_process(recipe.load(name, [step, "schedule=constant", "levels.mix=a1", *SMALL]))
     state, plan = process.initialize(), process.plan(0)
     losses = []
     for _ in range(4):
