@@ -9,7 +9,7 @@ model = process.model(state, level="e")
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,23 +36,7 @@ from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.layout import initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.round import build_round, new_state
-
-
-@dataclass(frozen=True)
-class State:
-    """What one round hands to the next.
-
-    Attributes:
-        round: Finished rounds.
-        weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
-        server: What the server's step keeps of each value, `{slot: {path: value}}`.
-        clients: What clients keep between rounds, `{"personal" or "memory": {path: [clients, ...]}}`.
-    """
-
-    round: int
-    weights: dict
-    server: dict = field(default_factory=dict)
-    clients: dict = field(default_factory=dict)
+from hetero_tf.rounds.state import State, in_order, state_of
 
 
 @dataclass(frozen=True)
@@ -111,7 +95,7 @@ class LearningProcess:
         # Every client starts with the global values of the units that stay with it.
         for position, zeros in personal.items():
             personal[position] = zeros + values["weights"][position]
-        return self._state(0, values)
+        return state_of(0, self.paths, self._slots, values)
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
@@ -157,7 +141,7 @@ class LearningProcess:
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack_rounds(planned, [stack.clients for stack in self.parts.engine.stacks], self.family.submodel_of)
         after, records = self._round(
-            self.in_order(state),
+            in_order(state),
             [tf.constant(array) for array in packed.arrays()],
             tf.constant(rates, self.recipe.float_type),
             state.round,
@@ -168,28 +152,7 @@ class LearningProcess:
             self._row(plan, rate, {name: values[index].numpy()[slots] for name, values in records.items()})
             for index, (plan, rate, slots) in enumerate(zip(planned, rates, packed.slots))
         ]
-        return self._state(state.round + len(planned), after), rows
-
-    def in_order(self, state: State) -> dict:
-        """A `State` as the compiled round takes it, see `rounds.round.new_state`."""
-        positions = {path: position for position, path in enumerate(state.weights)}
-        # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
-        tables = {
-            name: {positions[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
-            for name in ("personal", "memory")
-        }
-        slots = [list(slot.values()) for slot in state.server.values()]
-        return {"weights": list(state.weights.values()), "slots": slots, "tables": tables}
-
-    def _state(self, round, values):
-        """The `State` of what the compiled round gives."""
-        paths, tables = self.paths, values["tables"]
-        return State(
-            round,
-            dict(zip(paths, values["weights"])),
-            {name: dict(zip(paths, slot)) for name, slot in zip(self._slots, values["slots"])},
-            {name: {paths[position]: value for position, value in table.items()} for name, table in tables.items()},
-        )
+        return state_of(state.round + len(planned), self.paths, self._slots, after), rows
 
     @property
     def _slots(self):

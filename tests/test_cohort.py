@@ -8,6 +8,7 @@ import tiny
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.rounds.cohort import train_cohort
 from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.state import in_order
 
 
 def arrays(process, plan):
@@ -22,7 +23,7 @@ def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
     overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
     process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")
     state, parts = process.initialize(), process.parts
-    before, seed = process.in_order(state), process._seed
+    before, seed = in_order(state), process._seed
 
     @tf.function(autograph=False)
     def trained(packed):

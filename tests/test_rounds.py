@@ -10,6 +10,7 @@ import tiny
 
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
+from hetero_tf.rounds.state import in_order
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", ["sequential", "stacked"])
@@ -191,7 +192,7 @@ def test_a_client_of_a_stack_that_is_not_finite_leaves_every_bit_of_the_others(b
 def run_packed(process, packed):
     """One call on a given arrangement."""
     after, found = process._round(
-        process.in_order(process.initialize()),
+        in_order(process.initialize()),
         [tf.constant(array, tf.int32) for array in packed.arrays()],
         tf.constant([0.1], process.recipe.precision),
         0,

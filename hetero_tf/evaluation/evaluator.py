@@ -20,11 +20,12 @@ from hetero_tf.planning import levels
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.entry_mask import build_entry_mask, masked_values
 from hetero_tf.rounds.parts import Examples
+from hetero_tf.rounds.state import State
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Looks at a `process.State` without changing it; what it compiles is compiled once, when it is first asked for.
+    """Looks at a `State` without changing it; what it compiles is compiled once, when it is first asked for.
 
     Attributes:
         recipe: How and how often to measure.
@@ -47,7 +48,7 @@ class Evaluator:
         """The Keras model by which the global level predicts, with the initial values where it is one network."""
         return self.family.predictor(self.recipe.levels.global_level)
 
-    def evaluate(self, state) -> tuple[dict[str, float], dict[str, tf.Tensor]]:
+    def evaluate(self, state: State) -> tuple[dict[str, float], dict[str, tf.Tensor]]:
         """Measures the global model; where units stay with the clients, Local measures every client's own model.
 
         Returns:
@@ -59,7 +60,7 @@ class Evaluator:
             metrics |= self.measure_clients(*self.client_values(state))
         return {name: float(value) for name, value in metrics.items()}, statistics
 
-    def statistics(self, state, level: str | None = None) -> dict[str, tf.Tensor]:
+    def statistics(self, state: State, level: str | None = None) -> dict[str, tf.Tensor]:
         """The statistics query of static batch normalisation: `{path: value}`.
 
         A narrower level's activations have other moments than the first channels of the global model's, so its
@@ -80,11 +81,11 @@ class Evaluator:
         averages = calibrate(self._values(state, model, level), full, short, self._noise_seed(state))
         return dict(zip(paths, averages))
 
-    def model(self, state, level: str | None = None, statistics: dict | None = None) -> keras.Model:
+    def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """The trained Keras model at any level, with all classes and the first channels of the global weights.
 
         Args:
-            state: `process.State`.
+            state: The state of a run.
             level: Name of a level of the recipe; None for the global model.
             statistics: As `statistics` gives them for this level; None queries them.
         """
@@ -98,7 +99,7 @@ class Evaluator:
                 variable.assign(statistics[variable.path])
         return model
 
-    def global_values(self, state, statistics: dict) -> tuple[list, list]:
+    def global_values(self, state: State, statistics: dict) -> tuple[list, list]:
         """The values of the global model's trainable and of its other variables, in its order."""
         model, others = self.global_model, []
         for variable in model.non_trainable_variables:
@@ -109,7 +110,7 @@ class Evaluator:
                 others.append(_value(state, variable) if queried is None else queried)
         return self._trainable(state, model, self.recipe.levels.global_level), others
 
-    def client_values(self, state) -> tuple[dict, dict, tf.Tensor]:
+    def client_values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
         """What `client_logits` takes of a state: global values, what stays with the clients, and a seed."""
         personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.rounds.round import play
+from hetero_tf.rounds.state import in_order
 
 
 def portable_round(process, state, planned):
@@ -42,7 +43,7 @@ def portable_round(process, state, planned):
 
     arguments = (
         data,
-        process.in_order(state),
+        in_order(state),
         [tf.constant(array) for array in packed.arrays()],
         tf.constant(rates, process.recipe.float_type),
         tf.constant(state.round),

@@ -16,6 +16,7 @@ from hetero_tf.partitions.shares import Shares
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process
 from hetero_tf.rounds.stack_update import StackPlan, train_stack
+from hetero_tf.rounds.state import in_order
 
 
 class Examples:
@@ -145,7 +146,7 @@ class Trainer:
             plan.starts[slot, :steps],
             plan.stages[slot, :steps],
         )
-        given = self.process.in_order(state)
+        given = in_order(state)
         rate = tf.constant(self.process.learning_rate(state.round), self.process.recipe.float_type)
         if submodel not in self._compiled:
             self._compiled[submodel] = self._compile(submodel, given)

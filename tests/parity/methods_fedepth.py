@@ -14,6 +14,7 @@ from hetero_tf.base import registry
 from hetero_tf.rounds.coverage import coverage
 from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.stack import Stack
+from hetero_tf.rounds.state import in_order
 
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
@@ -311,7 +312,7 @@ def _compare_sum(replay, state, returned, after, gaps):
     counts = tf.constant([counted[client] for client in returned], tf.float64)
     masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in parts.placement.cut.distinct}
     covered = coverage(parts.placement.cut, masks, [counts] * len(total))
-    found, _ = merge_updates(parts, replay.process.in_order(state), total, covered)
+    found, _ = merge_updates(parts, in_order(state), total, covered)
     gaps.note("merge", dict(zip(replay.process.paths, found)), after)
 
 

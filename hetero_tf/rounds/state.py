@@ -1,0 +1,55 @@
+"""The state of a run between two rounds: by variable path for people and files, in order for the compiled round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class State:
+    """What one round hands to the next.
+
+    Attributes:
+        round: Finished rounds.
+        weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
+        server: What the server's step keeps of each value, `{slot: {path: value}}`.
+        clients: What clients keep between rounds, `{"personal" or "memory": {path: [clients, ...]}}`.
+    """
+
+    round: int
+    weights: dict
+    server: dict = field(default_factory=dict)
+    clients: dict = field(default_factory=dict)
+
+
+def in_order(state: State) -> dict:
+    """Returns a state as the compiled round takes it, see `rounds.round.new_state`."""
+    positions = {path: position for position, path in enumerate(state.weights)}
+    # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
+    tables = {
+        name: {positions[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
+        for name in ("personal", "memory")
+    }
+    slots = [list(slot.values()) for slot in state.server.values()]
+    return {"weights": list(state.weights.values()), "slots": slots, "tables": tables}
+
+
+def state_of(round: int, paths: Sequence[str], slots: Sequence[str], values: dict) -> State:
+    """Returns the state of what the compiled round gives.
+
+    Args:
+        round: Finished rounds.
+        paths: Paths of the global values, in order.
+        slots: Names of what the server keeps of each value.
+        values: As `in_order` gives them.
+    """
+    return State(
+        round,
+        dict(zip(paths, values["weights"])),
+        {name: dict(zip(paths, slot)) for name, slot in zip(slots, values["slots"])},
+        {
+            name: {paths[position]: value for position, value in table.items()}
+            for name, table in values["tables"].items()
+        },
+    )
