@@ -121,7 +121,9 @@ class Evaluator:
         weights = [_value(state, variable) for variable in model.trainable_variables]
         if self.recipe.round.mask is None or level == self.recipe.levels.global_level:
             return weights
-        return masked_values(build_entry_mask(self.recipe, level, model.trainable_variables), weights)
+        mask = build_entry_mask(self.recipe, level, model.trainable_variables)
+        # A level predicts for no client.
+        return masked_values(mask, weights, tf.constant([seeds.seed32(self.recipe.seed, "round"), state.round, -1]))
 
     def _values(self, state, model, level):
         """What a level predicts by, in the order of `variables.values`."""

@@ -19,7 +19,7 @@ class EntryMask:
     """The mask of the clients of one level, whose trainable values are rows [K, P].
 
     Attributes:
-        prepare: `start [K, P] -> state`, once a round.
+        prepare: `(start [K, P], key int32 [K, 3]) -> state`, once a round.
         mask: `(weights [K, P], state) -> [K, P]`, what the weights are multiplied by in the forward pass.
         counts: `(weights, start, state) -> bool [K, P]`, which trained entries are merged.
     """
@@ -49,9 +49,9 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, copies: int = 
     )
 
 
-def masked_values(mask: EntryMask, values: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The values of one network as a level predicts with them: those outside the mask are 0."""
+def masked_values(mask: EntryMask, values: list[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
+    """The values of one network as a level predicts with them: those outside the mask of a key int32 [3] are 0."""
     row = tf.concat([tf.reshape(value, [-1]) for value in values], 0)[None]
-    row = row * mask.mask(row, mask.prepare(row))
+    row = row * mask.mask(row, mask.prepare(row, key[None]))
     sizes = [int(np.prod(value.shape)) for value in values]
     return [tf.reshape(part, value.shape) for part, value in zip(tf.split(row[0], sizes), values)]

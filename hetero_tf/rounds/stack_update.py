@@ -125,7 +125,7 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
     if algorithm.correct is not None:
         correct = functools.partial(algorithm.correct, start=start_trainable, memory=memory, slots=slots)
     if algorithm.masks is not None:
-        mask_state = algorithm.masks[submodel].prepare(start_trainable)
+        mask_state = algorithm.masks[submodel].prepare(start_trainable, key)
         mask = functools.partial(algorithm.masks[submodel].mask, state=mask_state)
     local = train_locally(
         stack,

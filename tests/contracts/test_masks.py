@@ -10,6 +10,7 @@ from hetero_tf.base import registry
 
 SHAPE = (3, 41)
 MASKABLE = np.arange(SHAPE[1]) % 5 != 0
+KEYS = tf.constant([[0, 1, 2], [0, 1, 5], [0, 1, 7]])
 
 
 @pytest.fixture(params=registry.names("masks"))
@@ -21,17 +22,17 @@ def drawn(dtype="float64", seed=0):
     return tf.constant(np.random.default_rng(seed).normal(size=SHAPE), dtype)
 
 
-def masked(name, start, share, weights=None, **options):
+def masked(name, start, share, weights=None, clients=slice(None), **options):
     """The mask of some weights after it was prepared at the start, and its state."""
     module = registry.find("masks", name)
-    state = tf.stop_gradient(module.prepare(start, MASKABLE, share, **options))
+    state = tf.stop_gradient(module.prepare(start, KEYS[clients], MASKABLE, share, **options))
     return module.mask(start if weights is None else weights, state, **options), state
 
 
 def test_signatures_and_documented_options(name):
     module, options = registry.find("masks", name), registry.options("masks", name)
     for function, arguments in (
-        ("prepare", ["start", "maskable", "share"]),
+        ("prepare", ["start", "key", "maskable", "share"]),
         ("mask", ["weights", "state"]),
         ("counts", ["weights", "start", "state"]),
     ):
@@ -58,7 +59,7 @@ def test_a_client_gets_what_it_gets_alone_and_types_stay(name, dtype):
     assert counts.shape == SHAPE and counts.dtype == tf.bool
     for client in range(3):
         own = slice(client, client + 1)
-        np.testing.assert_array_equal(whole[own], masked(name, start[own], 0.25, weights[own])[0])
+        np.testing.assert_array_equal(whole[own], masked(name, start[own], 0.25, weights[own], own)[0])
 
 
 def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_not_finite(name):
@@ -77,7 +78,7 @@ def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_
 def test_fiarse_has_one_threshold_for_the_round_and_follows_the_weights():
     start = tf.constant([[0.0, 4.0, -3.0, 2.0, -1.0]], tf.float64)
     module = registry.find("masks", "fiarse")
-    state = module.prepare(start, np.asarray([False, True, True, True, True]), 0.5)
+    state = module.prepare(start, KEYS[:1], np.asarray([False, True, True, True, True]), 0.5)
     assert state.numpy().tolist() == [[0, 3, 3, 3, 3]]
     later = tf.constant([[0.0, 2.9, -3.0, 3.5, -1.0]], tf.float64)
     assert module.mask(later, state).numpy().tolist() == [[1, 0, 1, 1, 0]]

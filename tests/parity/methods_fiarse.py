@@ -69,7 +69,8 @@ class Replay:
         submodel = self.process.family.submodel_of[list(self.levels).index(level)]
         mask, stack = parts.algorithm.masks[submodel], parts.engine.stacks[submodel]
         row = tf.concat([tf.reshape(value, [-1]) for value in state.weights.values()], 0)
-        thresholds = mask.prepare(tf.tile(row[None], [stack.clients, 1]))[0].numpy()
+        start, key = (tf.tile(each[None], [stack.clients, 1]) for each in (row, tf.constant([0, 0, -1])))
+        thresholds = mask.prepare(start, key)[0].numpy()
         reached = (np.abs(row) >= thresholds)[thresholds > 0]
         return thresholds.max(), np.count_nonzero(reached)
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def prepare(start, maskable, share, *, surrogate: bool = True):
+def prepare(start, key, maskable, share, *, surrogate: bool = True):
     """The threshold of every entry, [K, P]: of maskable ones the `int(share * number)`-th largest magnitude."""
     positions = np.flatnonzero(maskable)
     magnitudes, number = tf.abs(tf.gather(start, positions, axis=1)), max(1, int(len(positions) * share))
