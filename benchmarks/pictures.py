@@ -96,6 +96,7 @@ def draw_curves(figure, found, metric):
         panel.plot(rounds, [statistics.mean(values) for values in seeds], color=colour, label=name, linewidth=2)
         panel.fill_between(rounds, list(map(min, seeds)), list(map(max, seeds)), color=colour, alpha=0.12, linewidth=0)
     panel.set(xlabel="round", ylabel=metric.replace("_", " ") + (" (%)" if "accuracy" in metric else ""))
+    panel.xaxis.get_major_locator().set_params(integer=True)
     panel.grid(alpha=0.3)
     panel.legend(loc="upper left", frameon=False)
     panel.spines[["top", "right"]].set_visible(False)
