@@ -45,7 +45,7 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
     """Runs the steps of a stack's clients in a loop of the graph.
 
     Args:
-        stack: `stacks.Stack` of K clients.
+        stack: `stack.Stack` of K clients.
         objective: `(outputs, targets) -> [K]`, outputs: list of logits.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
         optimizer: `LocalOptimizer`.
@@ -59,50 +59,47 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
     Returns:
         `LocalResult`.
     """
-    clients, parameters = stack.clients, stack.parameters
-    record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[clients])
-    trained = _masks(stack, weights.dtype)
+    stage_masks = _stage_masks(stack, weights.dtype)
 
-    def step(batches, stages, tick, done, weights, slots, losses, norms):
-        own = tf.concat([key, done[:, None]], 1)
-        loss, gradients, *running = _slope(stack, objective, batches, stages, tick, own, weights, mask)
-        learned = weights[:, :parameters] if running else weights
-        gradients = gradients if correct is None else gradients + correct(learned)
-        moving = _moving(trained, mask, batches, tick, learned)
-        gradients = gradients if moving is None else gradients * moving
+    def step(batches, stages, tick, steps, weights, slots, losses, norms):
+        # Trainable values come first in a row [K, values]; running statistics, where there are any, behind them.
+        step_key = tf.concat([key, steps[:, None]], 1)
+        loss, gradients, *running = _gradients(stack, objective, batches, stages, tick, step_key, weights, mask)
+        trainable = weights[:, : stack.parameters] if running else weights
+        gradients = gradients if correct is None else gradients + correct(trainable)
+        # What a stage freezes or a mask leaves out has no gradient, and no decay or momentum moves it either.
+        moves = _moving_values(stage_masks, mask, batches, tick, trainable)
+        gradients = gradients if moves is None else gradients * moves
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
-        moved, after = optimizer.step(
-            learned, clipped(gradients, norm, optimizer.clip_norm), slots, learning_rate, done
-        )
-        if moving is not None:
-            moved, *after = _chosen(moving > 0, (moved, *after), (learned, *slots))
-        moved = tf.concat([moved, *running], 1) if running else moved
-        if batches.active is None:
-            return tick + 1, done + 1, moved, tuple(after), losses.write(tick, loss), norms.write(tick, norm)
-        active = batches.active(tick)
-        weights, *slots = _chosen(active[:, None], (moved, *after), (weights, *slots))
-        loss, norm = _chosen(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
-        return (
-            tick + 1,
-            done + tf.cast(active, tf.int32),
-            weights,
-            tuple(slots),
-            losses.write(tick, loss),
-            norms.write(tick, norm),
-        )
+        gradients = clipped(gradients, norm, optimizer.clip_norm)
+        stepped, next_slots = optimizer.step(trainable, gradients, slots, learning_rate, steps)
+        if moves is not None:
+            stepped, *next_slots = _where(moves > 0, (stepped, *next_slots), (trainable, *slots))
+        stepped = tf.concat([stepped, *running], 1) if running else stepped
+        after = (steps + 1, stepped, tuple(next_slots), loss, norm)
+        if batches.active is not None:
+            after = _keep_idle(batches.active(tick), after, (steps, weights, slots))
+        steps, weights, slots, loss, norm = after
+        return tick + 1, steps, weights, slots, losses.write(tick, loss), norms.write(tick, norm)
 
-    slots = tuple(tf.zeros_like(weights[:, :parameters]) for _ in range(optimizer.slots))
-    state = (0, tf.zeros([clients], tf.int32), weights, slots, record, record)
+    record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[stack.clients])
+    slots = tuple(tf.zeros_like(weights[:, : stack.parameters]) for _ in range(optimizer.slots))
+    state = (0, tf.zeros([stack.clients], tf.int32), weights, slots, record, record)
     for stages in stack.loops:
-        own = _batches_of(stack, batches, stages, weights=_masked(stack, state[2], mask))
-        state = tf.while_loop(
-            lambda tick, *_, own=own: tick < own.ticks,
-            functools.partial(step, own, stages),
-            state,
-            parallel_iterations=1,
-        )
-    _, done, weights, _, losses, norms = state
-    return LocalResult(weights, losses.stack(), norms.stack(), done)
+        of_loop = _batches_of(stack, batches, stages, weights=_masked(stack, state[2], mask))
+        body = functools.partial(step, of_loop, stages)
+        state = tf.while_loop(lambda tick, *_, end=of_loop.ticks: tick < end, body, state, parallel_iterations=1)
+    _, steps, weights, _, losses, norms = state
+    return LocalResult(weights, losses.stack(), norms.stack(), steps)
+
+
+def _keep_idle(active, after, before):
+    """The loop's values after a tick in which idle clients (bool [K]) stay as they are and record zeros."""
+    steps, stepped, next_slots, loss, norm = after
+    _, weights, slots = before
+    weights, *slots = _where(active[:, None], (stepped, *next_slots), (weights, *slots))
+    loss, norm = _where(active, (loss, norm), (tf.zeros_like(loss), tf.zeros_like(norm)))
+    return before[0] + tf.cast(active, tf.int32), weights, tuple(slots), loss, norm
 
 
 def _batches_of(stack, batches, stages, weights):
@@ -116,7 +113,7 @@ def _batches_of(stack, batches, stages, weights):
     return dataclasses.replace(batches, read=batches.buffered(stages[0], forward, shape, weights.dtype))
 
 
-def _slope(stack, objective, batches, stages, tick, key, weights, mask):
+def _gradients(stack, objective, batches, stages, tick, key, weights, mask):
     """Losses [K], their gradients [K, parameters] and, where there are any, the new running statistics."""
 
     def branch(stage, shape):
@@ -139,24 +136,24 @@ def _masked(stack, weights, mask):
     """Rows [K, values] whose trainable values are multiplied by their mask; without a mask as they are."""
     if mask is None:
         return weights
-    learned = weights[:, : stack.parameters]
-    return tf.concat([learned * mask(learned), weights[:, stack.parameters :]], 1)
+    trainable = weights[:, : stack.parameters]
+    return tf.concat([trainable * mask(trainable), weights[:, stack.parameters :]], 1)
 
 
-def _moving(trained, mask, batches, tick, learned):
+def _moving_values(stage_masks, mask, batches, tick, trainable):
     """What moves in a step: 1 for the values that its stage trains and the mask lets through; None: everything."""
-    of_stage = None if trained is None else trained[batches.stage(tick)]
+    of_stage = None if stage_masks is None else stage_masks[batches.stage(tick)]
     if mask is None:
         return of_stage
-    return mask(learned) if of_stage is None else of_stage * mask(learned)
+    return mask(trainable) if of_stage is None else of_stage * mask(trainable)
 
 
-def _chosen(which, new, old):
+def _where(which, new, old):
     """Entry by entry the new values where `which` holds, else the old ones."""
     return tuple(tf.where(which, one, other) for one, other in zip(new, old))
 
 
-def _masks(stack, dtype):
+def _stage_masks(stack, dtype):
     """[stages, parameters], 1 for the values that a stage trains; None where every stage trains all of them."""
     if all(stage.trained is None for stage in stack.stages):
         return None
