@@ -15,11 +15,11 @@ def doubling(size):
     out the last value of the doubled ones.
     """
     half, rows = -(-size // 2), np.arange(size)
-    place = np.maximum((rows + 0.5) / 2 - 0.5, 0)
-    below = place.astype(int)
+    position = np.maximum((rows + 0.5) / 2 - 0.5, 0)
+    below = position.astype(int)
     matrix = np.zeros((size, half))
-    np.add.at(matrix, (rows, below), 1 - (place - below))
-    np.add.at(matrix, (rows, np.minimum(below + 1, half - 1)), place - below)
+    np.add.at(matrix, (rows, below), 1 - (position - below))
+    np.add.at(matrix, (rows, np.minimum(below + 1, half - 1)), position - below)
     return matrix
 
 

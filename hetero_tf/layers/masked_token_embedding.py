@@ -62,8 +62,8 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
-        places = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
-        summed = self.scaling(tokens, training=training) + self.scaling(places, training=training)
+        positions = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
+        summed = self.scaling(tokens, training=training) + self.scaling(positions, training=training)
         return self.drop(self.norm(summed), training=training)
 
     def compute_output_shape(self, input_shape):

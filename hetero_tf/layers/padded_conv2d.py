@@ -87,7 +87,7 @@ def grouped_conv2d(inputs, kernel, stride, padding, groups):
     if groups == 1 or groups_work(inputs.dtype):
         return tf.nn.conv2d(inputs, kernel, stride, padding)
     parts = zip(tf.split(inputs, groups, -1), tf.split(kernel, groups, -1))
-    return tf.concat([tf.nn.conv2d(values, own, stride, padding) for values, own in parts], -1)
+    return tf.concat([tf.nn.conv2d(values, kernels, stride, padding) for values, kernels in parts], -1)
 
 
 @functools.lru_cache

@@ -18,7 +18,7 @@ class PostActivationBlock(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        stride: FixedSize of the first convolution and of the shortcut.
+        stride: Stride of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).

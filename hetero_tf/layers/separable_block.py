@@ -19,7 +19,7 @@ class SeparableBlock(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        stride: FixedSize of the first convolution.
+        stride: Stride of the first convolution.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
