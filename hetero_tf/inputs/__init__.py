@@ -1,7 +1,7 @@
 """How examples become batches: `build(dtype, *, options) -> Input`, dtype = float type of the model.
 
 Raw examples stay in memory as they are (uint8 pixels, int32 tokens); normalisation, augmentation and masking run
-in the graph from stateless randomness.
+in the graph from random numbers that are a function of a key.
 """
 
 from collections.abc import Callable
@@ -43,6 +43,6 @@ class Labels:
     count: int
 
 
-def all_labels(classes):
-    """The label axis of the global model: every label at its own place."""
+def all_labels(classes: int) -> Labels:
+    """Returns the label axis of the global model, on which every label is its own position."""
     return Labels(local=lambda targets: targets, count=classes)

@@ -17,8 +17,8 @@ def build(
     mean: tuple[float, ...] = (0.0,),
     std: tuple[Positive, ...] = (1.0,),
     augment: Literal["none", "crop_flip"] = "none",
-):
-    """Batches of normalised images.
+) -> Input:
+    """Makes batches of normalised images.
 
     Args:
         mean: per channel, subtracted from pixels in 0..1.
@@ -46,8 +46,8 @@ def build(
     )
 
 
-def crop_flip(pixels, key):
-    """Random crops of the zero-padded images, half of them mirrored (the authors' CIFAR augmentation).
+def crop_flip(pixels: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """Crops the zero-padded images at random and mirrors half of them (the authors' CIFAR augmentation).
 
     Args:
         pixels: [..., batch, height, width, channels], any type.

@@ -7,8 +7,8 @@ from hetero_tf.base.constraints import Count, Probability
 from hetero_tf.inputs import Input
 
 
-def build(dtype, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform):
-    """Segments in which hidden positions hold the mask token; targets are all original tokens.
+def build(dtype, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform) -> Input:
+    """Makes segments in which hidden positions hold the mask token; targets are all original tokens.
 
     Args:
         segment: positions that a model sees at once; the last segment of a row may be shorter.

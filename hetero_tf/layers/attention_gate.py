@@ -15,11 +15,11 @@ def doubling(size):
     out the last value of the doubled ones.
     """
     half, rows = -(-size // 2), np.arange(size)
-    place = np.maximum((rows + 0.5) / 2 - 0.5, 0)
-    below = place.astype(int)
+    position = np.maximum((rows + 0.5) / 2 - 0.5, 0)
+    below = position.astype(int)
     matrix = np.zeros((size, half))
-    np.add.at(matrix, (rows, below), 1 - (place - below))
-    np.add.at(matrix, (rows, np.minimum(below + 1, half - 1)), place - below)
+    np.add.at(matrix, (rows, below), 1 - (position - below))
+    np.add.at(matrix, (rows, np.minimum(below + 1, half - 1)), position - below)
     return matrix
 
 
@@ -80,15 +80,6 @@ class AttentionGate(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "scale": self.scale,
-            "clients": self.clients,
-        }
 
 
 def _enlarge(small, height, width):

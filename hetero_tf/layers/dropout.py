@@ -17,7 +17,7 @@ class Dropout(keras.layers.Layer):
     """While training, sets a share of the values to zero and divides the others by the share that is kept.
 
     The draws follow from the key alone, the non-trainable int32 variable `seed_generator_state`. The layer never
-    changes it: who trains supplies a fresh one for every step. Without a `rate` there is no key.
+    changes it: the training supplies a new one for every step. Without a `rate` there is no key.
 
     Args:
         rate: Share of values set to zero, in [0, 1), as a multiple of 2**-16.
@@ -51,11 +51,11 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or not self.threshold:
             return inputs
-        kept = bits16(tf.convert_to_tensor(self.key), *self._draws(inputs)) >= self.threshold
+        mask = bits16(tf.convert_to_tensor(self.key), *self._draws(inputs)) >= self.threshold
         if self.clients > 1 and not self.leading:
-            kept = tf.transpose(kept, [1, 0, 2])
-        kept = tf.reshape(kept, self._mask_shape(inputs))
-        return inputs * (tf.cast(kept, inputs.dtype) * (STEPS / (STEPS - self.threshold)))
+            mask = tf.transpose(mask, [1, 0, 2])
+        mask = tf.reshape(mask, self._mask_shape(inputs))
+        return inputs * (tf.cast(mask, inputs.dtype) * (STEPS / (STEPS - self.threshold)))
 
     def _draws(self, inputs):
         """How many draws a client needs, as (rows, channels)."""
@@ -68,6 +68,3 @@ class Dropout(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "clients": self.clients}

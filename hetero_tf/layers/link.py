@@ -30,8 +30,8 @@ class Link(keras.layers.Layer):
         self.clients = clients
 
     def build(self, input_shape):
-        own, stride = input_shape[-1] // self.clients, self._stride(input_shape)
-        if own > self.channels or -(-input_shape[1] // stride) != self.rows:
+        channels, stride = input_shape[-1] // self.clients, self._stride(input_shape)
+        if channels > self.channels or -(-input_shape[1] // stride) != self.rows:
             raise ValueError(
                 "a link leads to at least as many channels, and to rows that a stride leaves. "
                 f"Received: rows={self.rows}, channels={self.channels}, input {input_shape}"
@@ -41,17 +41,14 @@ class Link(keras.layers.Layer):
         return -(-input_shape[1] // self.rows)
 
     def call(self, inputs):
-        stride, own = self._stride(inputs.shape), inputs.shape[-1] // self.clients
+        stride, channels = self._stride(inputs.shape), inputs.shape[-1] // self.clients
         inputs = inputs[:, ::stride, ::stride]
-        before = (self.channels - own) // 2
+        before = (self.channels - channels) // 2
         space = tf.shape(inputs)[:3]
-        apart = tf.reshape(inputs, tf.concat([space, [self.clients, own]], 0))
-        padded = tf.pad(apart, [[0, 0]] * 4 + [[before, self.channels - own - before]])
+        apart = tf.reshape(inputs, tf.concat([space, [self.clients, channels]], 0))
+        padded = tf.pad(apart, [[0, 0]] * 4 + [[before, self.channels - channels - before]])
         return tf.reshape(padded, tf.concat([space, [self.clients * self.channels]], 0))
 
     def compute_output_shape(self, input_shape):
         stride = self._stride(input_shape)
         return (input_shape[0], self.rows, -(-input_shape[2] // stride), self.clients * self.channels)
-
-    def get_config(self):
-        return {**super().get_config(), "rows": self.rows, "channels": self.channels, "clients": self.clients}

@@ -62,20 +62,9 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
-        places = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
-        summed = self.scaling(tokens, training=training) + self.scaling(places, training=training)
+        positions = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
+        summed = self.scaling(tokens, training=training) + self.scaling(positions, training=training)
         return self.drop(self.norm(summed), training=training)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.width)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "classes": self.classes,
-            "positions": self.positions,
-            "width": self.width,
-            "dropout": self.dropout,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -81,23 +81,13 @@ class PaddedConv2D(keras.layers.Layer):
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
         return (input_shape[0], *space, self.clients * self.filters)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "stride": self.stride,
-            "use_bias": self.use_bias,
-            "clients": self.clients,
-        }
-
 
 def grouped_conv2d(inputs, kernel, stride, padding, groups):
     """`tf.nn.conv2d` of each group's channels with its own kernels; see `groups_work`."""
     if groups == 1 or groups_work(inputs.dtype):
         return tf.nn.conv2d(inputs, kernel, stride, padding)
     parts = zip(tf.split(inputs, groups, -1), tf.split(kernel, groups, -1))
-    return tf.concat([tf.nn.conv2d(values, own, stride, padding) for values, own in parts], -1)
+    return tf.concat([tf.nn.conv2d(values, kernels, stride, padding) for values, kernels in parts], -1)
 
 
 @functools.lru_cache

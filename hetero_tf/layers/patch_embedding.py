@@ -14,7 +14,7 @@ class PatchEmbedding(keras.layers.Layer):
     """`scaler([class token, projected patches] + positions)`.
 
     An image is cut into squares, row by row; each becomes a token by one matrix for all. The class token stands
-    before them; every place has an offset of its own.
+    before them; every position has an offset of its own.
 
     Args:
         patch: Side of a square in pixels; height and width of the image are multiples of it.
@@ -56,11 +56,11 @@ class PatchEmbedding(keras.layers.Layer):
         add = {"autocast": False}
         self.bias = self.add_weight(shape=(*each, self.width), initializer="zeros", name="bias", **add)
         self.token = self.add_weight(shape=(*each, 1, self.width), initializer=normal, name="token", **add)
-        places = self._patches(input_shape) + 1
-        self.places = self.add_weight(shape=(*each, places, self.width), initializer=normal, name="places", **add)
+        positions = self._patches(input_shape) + 1
+        self.places = self.add_weight(shape=(*each, positions, self.width), initializer=normal, name="places", **add)
 
     def _patches(self, shape):
-        """How many squares an image of so many pixels has."""
+        """Returns how many squares an image of this shape has."""
         return (shape[1] // self.patch) * (shape[2] // self.patch)
 
     def call(self, inputs, training=False):
@@ -70,10 +70,10 @@ class PatchEmbedding(keras.layers.Layer):
         tokens = tf.matmul(rows, tf.reshape(kernel, [*lead, -1, self.width]))
         tokens = tf.cast(tokens, self.variable_dtype) + tf.convert_to_tensor(self.bias)
         tokens = tf.reshape(tokens, [*lead, -1, patches, self.width])
-        # A row of zeros before the patches makes room for the class token, which joins the table of places.
-        token, places = tf.convert_to_tensor(self.token), tf.convert_to_tensor(self.places)
-        places += tf.pad(token, _rows(token.shape.rank, 0, patches))
-        return self.scaling(tf.pad(tokens, _rows(len(lead) + 3, 1, 0)) + places, training=training)
+        # A row of zeros before the patches makes room for the class token, which joins the table of positions.
+        token, positions = tf.convert_to_tensor(self.token), tf.convert_to_tensor(self.places)
+        positions += tf.pad(token, _rows(token.shape.rank, 0, patches))
+        return self.scaling(tf.pad(tokens, _rows(len(lead) + 3, 1, 0)) + positions, training=training)
 
     def _squares(self, inputs):
         """[all clients' images, patches down, across, patch, patch, channels]."""
@@ -85,15 +85,6 @@ class PatchEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         lead = () if self.clients == 1 else (self.clients,)
         return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "patch": self.patch,
-            "width": self.width,
-            "scale": self.scale,
-            "clients": self.clients,
-        }
 
 
 def _rows(rank, before, behind):

@@ -18,7 +18,7 @@ class PostActivationBlock(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        stride: FixedSize of the first convolution and of the shortcut.
+        stride: Stride of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         scale: Relative width, supplied by the model builder (see `Scaler`).
@@ -86,14 +86,3 @@ class PostActivationBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return self.conv1.compute_output_shape(input_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

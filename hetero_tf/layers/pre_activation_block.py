@@ -25,7 +25,7 @@ class PreActivationBlock(keras.layers.Layer):
 
     Args:
         filters: Output channels.
-        stride: FixedSize of the first convolution and of the shortcut.
+        stride: Stride of the first convolution and of the shortcut.
         norm: Kind of `Norm`.
         scaler: Whether the Scalers are active.
         residual: What is added where no convolution is needed: input, x itself; activated, h.
@@ -97,8 +97,8 @@ class PreActivationBlock(keras.layers.Layer):
             self.shortcut.build(input_shape)
 
     def call(self, inputs, training=False):
-        def scaled(place, value):
-            return self.scaling(value, training=training) if self.scaler_at == place else value
+        def scaled(position, value):
+            return self.scaling(value, training=training) if self.scaler_at == position else value
 
         def activate(norm, value):
             return tf.nn.relu(norm(scaled("norms", value), training=training))
@@ -113,16 +113,3 @@ class PreActivationBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return self.conv1.compute_output_shape(input_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "residual": self.residual,
-            "scaler_at": self.scaler_at,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -52,16 +52,18 @@ class SelfAttention(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         shape, lead, size = tf.shape(inputs), [] if self.clients == 1 else [self.clients], self.head_width
-        places = len(lead) + 1
-        before = range(places)
+        axis = len(lead) + 1
+        before = range(axis)
         rows = tf.reshape(inputs, [*lead, -1, inputs.shape[-1]])
         # One product for all three: kernels side by side cost less than three small products.
         split = self._project(rows, ("query", "key", "value"), lead, training)
+        # [..., positions, 3, heads, head width] becomes three tensors [..., heads, positions, head width].
         split = tf.reshape(split, tf.concat([shape[:-1], [3, self.heads, size]], 0))
-        query, key, value = tf.unstack(tf.transpose(split, [places + 1, *before, places + 2, places, places + 3]))
+        query, key, value = tf.unstack(tf.transpose(split, [axis + 1, *before, axis + 2, axis, axis + 3]))
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), self.variable_dtype) * size**-0.5
         mixed = tf.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
-        mixed = tf.transpose(mixed, [*before, places + 1, places, places + 2])
+        # Back to [..., positions, heads, head width].
+        mixed = tf.transpose(mixed, [*before, axis + 1, axis, axis + 2])
         outputs = self._project(tf.reshape(mixed, [*lead, -1, self.heads * size]), ("output",), lead, training)
         return tf.reshape(outputs, shape)
 
@@ -76,12 +78,3 @@ class SelfAttention(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "heads": self.heads,
-            "head_width": self.head_width,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -9,7 +9,7 @@ from hetero_tf.layers.dropout import Dropout
 
 @keras.saving.register_keras_serializable("hetero_tf")
 class SpatialDropout2D(Dropout):
-    """`Dropout` that sets all places of an example's channel to zero, or none.
+    """`Dropout` that sets all positions of an example's channel to zero, or none.
 
     Args:
         rate: Share of channels set to zero, in [0, 1), as a multiple of 2**-16.

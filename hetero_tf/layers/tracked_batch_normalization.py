@@ -55,10 +55,12 @@ class TrackedBatchNormalization(keras.layers.Layer):
         shape = (input_shape[-1],)
         self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
         self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
-        own = f"_{shape[0] // self.clients}" if self.apart else ""
-        self.moving_mean = self.add_weight(shape=shape, initializer="zeros", name=f"moving_mean{own}", trainable=False)
+        suffix = f"_{shape[0] // self.clients}" if self.apart else ""
+        self.moving_mean = self.add_weight(
+            shape=shape, initializer="zeros", name=f"moving_mean{suffix}", trainable=False
+        )
         self.moving_variance = self.add_weight(
-            shape=shape, initializer="ones", name=f"moving_variance{own}", trainable=False
+            shape=shape, initializer="ones", name=f"moving_variance{suffix}", trainable=False
         )
 
     def call(self, inputs, training=False):
@@ -76,12 +78,3 @@ class TrackedBatchNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "epsilon": self.epsilon,
-            "momentum": self.momentum,
-            "apart": self.apart,
-            "clients": self.clients,
-        }

@@ -64,7 +64,7 @@ class TransformerBlock(keras.layers.Layer):
         self.norm2 = norm(epsilon=epsilon, name="norm2", **policy)
         self.gelu = GELU(name="gelu", **policy)
         self.scaling = Scaler(scale, name="scaler", **policy)
-        self.drops = [Dropout(dropout, clients, name=f"dropout{place}", **policy) for place in range(3)]
+        self.drops = [Dropout(dropout, clients, name=f"dropout{index}", **policy) for index in range(3)]
 
     @property
     def input_dtype(self):
@@ -100,16 +100,3 @@ class TransformerBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "heads": self.heads,
-            "head_width": self.head_width,
-            "hidden": self.hidden,
-            "dropout": self.dropout,
-            "norm_first": self.norm_first,
-            "epsilon": self.epsilon,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import random
+from collections.abc import Callable
 
 import keras
 
@@ -10,9 +11,10 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
+from hetero_tf.methods.stages import Route
 from hetero_tf.models.variables import check_constants
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
-from hetero_tf.recipe.model import Classes, Width
+from hetero_tf.recipe.model import Classes, Model, Width
 
 INITIALIZERS = {
     # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
@@ -21,9 +23,18 @@ INITIALIZERS = {
 
 
 def build_model(
-    model, shape, width, scale=1.0, classes=10, dtype="float32", seed=0, clients=1, route=None, name="model"
-):
-    """The layers of a recipe as a Keras model.
+    model: Model,
+    shape: tuple[int | None, ...],
+    width: float,
+    scale: float = 1.0,
+    classes: int = 10,
+    dtype: str = "float32",
+    seed: int = 0,
+    clients: int = 1,
+    route: Route | None = None,
+    name: str = "model",
+) -> keras.Model:
+    """Builds the layers of a recipe as a Keras model.
 
     Args:
         model: `recipe.model.Model`.
@@ -49,22 +60,23 @@ def build_model(
         BadInput: A layer has a constant that a client could not keep.
     """
     with _seeded(seed):
-        held = keras.DTypePolicy(dtype).variable_dtype
-        inputs = _inputs(shape, held, clients)
+        weight_dtype = keras.DTypePolicy(dtype).variable_dtype
+        inputs = _inputs(shape, weight_dtype, clients)
         make = functools.partial(
             _layer, width=width, classes=classes, dtype=dtype, supplied={"scale": scale, "clients": clients}
         )
-        layers = {}
+        layers: dict[str, keras.layers.Layer] = {}
         link = _link(model, make, inputs, clients) if route is not None and route.linked else None
         if route is not None and route.buffered:
-            inputs = keras.Input(_handed_on(model, make, inputs.shape, route.before.units)[1:], dtype=held)
+            inputs = keras.Input(_output_shape(model, make, inputs.shape, route.before.units)[1:], dtype=weight_dtype)
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     for spec in model.layers:
         if spec.name in layers and spec.starts_as in layers:
-            for own, first in zip(layers[spec.name].trainable_variables, layers[spec.starts_as].trainable_variables):
-                own.assign(first)
+            originals = layers[spec.starts_as].trainable_variables
+            for variable, original in zip(layers[spec.name].trainable_variables, originals):
+                variable.assign(original)
     if clients == 1:
-        check_constants(built, held)
+        check_constants(built, weight_dtype)
     return built
 
 
@@ -97,21 +109,21 @@ def _walk(model, make, layers, inputs, route, link):
         value = layers[spec.name](value)
     if not branches:
         return value
-    found = [branches.get(number, value) for number in route.exits]
-    return found[0] if len(found) == 1 else found
+    logits = [branches.get(number, value) for number in route.exits]
+    return logits[0] if len(logits) == 1 else logits
 
 
 def _link(model, make, inputs, clients):
     """The layer that brings a map to the size that the head takes; None where a model has no maps to bring."""
-    shape = _handed_on(model, make, inputs.shape, model.trunk[:-1])
+    shape = _output_shape(model, make, inputs.shape, model.trunk[:-1])
     if len(shape) != 4:
         return None
     # Without a type Keras would cast float64 maps to float32.
     return Link(shape[1], shape[-1] // clients, clients, name="link", dtype=inputs.dtype)
 
 
-def _handed_on(model, make, shape, units):
-    """The shape of what so many first units of the trunk hand on."""
+def _output_shape(model, make, shape, units):
+    """Returns the shape of what the given first units of the trunk hand on."""
     for spec in model.layers:
         if spec.exit is None and spec.unit in units:
             shape = make(spec).compute_output_shape(shape)
@@ -143,8 +155,8 @@ def _layer(spec, width, classes, dtype, supplied):
     )
 
 
-def layer_class(name, clients=1, mixed=False):
-    """The class of a layer: one of ours, one of a plug-in, or one of the table of ordinary Keras layers.
+def layer_class(name: str, clients: int = 1, mixed: bool = False) -> Callable[..., keras.layers.Layer]:
+    """Returns the class of a layer: one of ours, one of a plug-in, or one of the table of ordinary Keras layers.
 
     What stands in for a Keras layer where it computes several clients at once knows how many they are; under a
     `mixed` policy others stand in for those with products.

@@ -1,12 +1,14 @@
 """Initial weights by path: the values that a run starts from, out of a file of arrays named like the variables."""
 
+from pathlib import Path
+
 import numpy as np
 
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.base.npz import array_names, read_arrays
 
 
-def read(path, variables, reinitialize=()):
+def read(path: Path, variables: list, reinitialize: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Reads the values of variables from a .npz file that holds `variable path -> array`.
 
     `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file.
@@ -28,21 +30,21 @@ def read(path, variables, reinitialize=()):
     """
     _check_reinitialize(reinitialize, variables)
     wanted = {variable.path: variable for variable in variables if not _begins(reinitialize, variable.path)}
-    held = set(array_names(path))
-    missing = [name for name in wanted if name not in held]
+    stored = set(array_names(path))
+    missing = [name for name in wanted if name not in stored]
     if missing:
         raise BadInput(
-            f"{path}: expected an array for every variable; {_some(missing)} missing. Received: {len(held)} "
-            f"arrays{did_you_mean(missing[0], held) if held else ''}"
+            f"{path}: expected an array for every variable; {_some(missing)} missing. Received: {len(stored)} "
+            f"arrays{did_you_mean(missing[0], stored) if stored else ''}"
         )
-    unknown = sorted(name for name in held - wanted.keys() if not _begins(reinitialize, name))
+    unknown = sorted(name for name in stored - wanted.keys() if not _begins(reinitialize, name))
     if unknown:
         raise BadInput(
             f"{path}: every array must be a variable of the model; {_some(unknown)} unknown"
             f"{did_you_mean(unknown[0], wanted)}"
         )
-    found = read_arrays(path, list(wanted))
-    return {name: _fitting(path, name, found[name], variable) for name, variable in wanted.items()}
+    arrays = read_arrays(path, list(wanted))
+    return {name: _fitting(path, name, arrays[name], variable) for name, variable in wanted.items()}
 
 
 def _check_reinitialize(reinitialize, variables):

@@ -5,59 +5,61 @@ names in `TRACKS` and every step hands on; a statistic of the query, named in `Q
 else a constant, which a client gets like its weights and nobody ever changes.
 """
 
+from collections.abc import Iterator
+
 import keras
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
 
 
-def is_seed(variable) -> bool:
+def is_seed(variable: keras.Variable) -> bool:
     """Whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
     return variable.path.endswith("seed_generator_state")
 
 
-def tracked(model) -> list:
-    """The running statistics among the non-trainable variables, in model order."""
+def tracked(model: keras.Model) -> list[keras.Variable]:
+    """Returns the running statistics among the non-trainable variables, in model order."""
     return _declared(model, "TRACKS")
 
 
-def queried(model) -> list:
-    """The statistics that the query gathers after training, in model order."""
+def queried(model: keras.Model) -> list[keras.Variable]:
+    """Returns the statistics that the query gathers after training, in model order."""
     return _declared(model, "QUERIED")
 
 
-def constants(model) -> list:
-    """The variables that keep their initial values, in model order."""
+def constants(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables that keep their initial values, in model order."""
     others = {id(variable) for variable in (*tracked(model), *queried(model))}
     return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in others]
 
 
-def carried(model) -> list:
-    """The constants and the running statistics, in model order: the state that a client gets with its weights."""
+def carried(model: keras.Model) -> list[keras.Variable]:
+    """Returns the constants and the running statistics, in model order: what a client gets besides its weights."""
     others = {id(variable) for variable in queried(model)}
     return [v for v in model.non_trainable_variables if not is_seed(v) and id(v) not in others]
 
 
-def values(model) -> list:
-    """The variables that a client gets: the trainable ones, then the carried ones."""
+def values(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables that a client gets: the trainable ones, then the carried ones."""
     return [*model.trainable_variables, *carried(model)]
 
 
-def with_values(model, given) -> tuple[list, list]:
-    """The arguments of `model.stateless_call` in which `given` stands for `values(model)`.
+def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
+    """Returns the arguments of `model.stateless_call` in which `replacements` stand for `values(model)`.
 
     Returns:
         The trainable values, and the non-trainable ones; seeds and statistics of the query are as the model has them.
     """
     learned = len(model.trainable_variables)
-    state = {id(variable): value for variable, value in zip(carried(model), given[learned:], strict=True)}
-    return list(given[:learned]), [
+    state = {id(variable): value for variable, value in zip(carried(model), replacements[learned:], strict=True)}
+    return list(replacements[:learned]), [
         state[id(v)] if id(v) in state else tf.convert_to_tensor(v) for v in model.non_trainable_variables
     ]
 
 
-def all_layers(model):
-    """Every layer below `model`, those inside composite layers too."""
+def all_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """Yields every layer below `model`, those inside composite layers too."""
     return model._flatten_layers(include_self=False)
 
 
@@ -100,14 +102,14 @@ def _named(variable):
 @tf.autograph.experimental.do_not_convert
 def _changed(model, fixed):
     """The constants that a call in training mode assigns to, seen in a trace of it."""
-    watched, found = {id(variable) for variable in fixed}, []
+    watched, changed = {id(variable) for variable in fixed}, []
 
     @tf.function(autograph=False)
     def step(inputs):
         state = [tf.convert_to_tensor(variable) for variable in model.non_trainable_variables]
         learned = [tf.convert_to_tensor(variable) for variable in model.trainable_variables]
         _, after = model.stateless_call(learned, state, inputs, training=True)
-        found.extend(
+        changed.extend(
             variable
             for variable, old, new in zip(model.non_trainable_variables, state, after)
             if new is not old and id(variable) in watched
@@ -115,4 +117,4 @@ def _changed(model, fixed):
 
     spec = model.inputs[0]
     step.get_concrete_function(tf.TensorSpec(spec.shape, spec.dtype))
-    return found
+    return changed
