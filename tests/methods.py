@@ -111,6 +111,11 @@ STEPS = "{learning_rate: 0.05, clip_norm: 1.0, name: "
 PLAIN_SGD = "optimizer={learning_rate: 0.1, momentum: 0, weight_decay: 0.01, clip_norm: null}"
 FIARSE = ("levels.mix=a1-c1", EVEN, "levels.entries={c: 1/4}")
 PAIR, ENDS = "levels.mix=a-b", "levels.mix=a-c"
+DYNAMIC = ("client.correction={name: dynamic, alpha: 0.3}", server("dynamic", alpha=0.3))
+SCAFFOLD = ("client.correction=scaffold", server("scaffold", learning_rate=0.8), "client.loss=cross_entropy")
+MEMBERS = ("levels.widths={a: 0.25, c: 0.25}", "levels.members={a: 4, c: 1}")
+TWO = ("levels.widths={a: 0.25}", "levels.members={a: 2}")
+PUBLIC = ("levels.depths={a: 3, c: 1}", "round.mask={name: fiarse, surrogate: false}", "round.weighting=samples")
 METHODS = {
     "fedavg": Method(DENSE, ("levels.mix=b1", "round.weighting=samples", *PLAIN), joint),
     "standalone": Method(DENSE, ("levels.mix=b1", "round.personal=[all]"), joint),
@@ -122,35 +127,10 @@ METHODS = {
     "fjord_taught": Method(
         DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation", *PLAIN), taught
     ),
-    "splitmix": Method(
-        DENSE,
-        (ENDS, "levels.widths={a: 0.25, c: 0.25}", "levels.members={a: 4, c: 1}", "round.weighting=samples"),
-        joint,
-    ),
-    "splitmix_kept": Method(
-        DENSE,
-        (
-            "levels.mix=a1",
-            "levels.widths={a: 0.25}",
-            "levels.members={a: 2}",
-            *PLAIN,
-            'round.personal=["0"]',
-            "client.correction={name: dynamic, alpha: 0.3}",
-            server("dynamic", alpha=0.3),
-        ),
-        joint,
-    ),
+    "splitmix": Method(DENSE, (ENDS, *MEMBERS, "round.weighting=samples"), joint),
+    "splitmix_kept": Method(DENSE, ("levels.mix=a1", *TWO, *PLAIN, 'round.personal=["0"]', *DYNAMIC), joint),
     "depthfl": Method(
-        TRACKED,
-        (
-            PAIR,
-            *DEPTHS,
-            *PLAIN,
-            "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}",
-            "client.correction={name: dynamic, alpha: 0.3}",
-            server("dynamic", alpha=0.3),
-        ),
-        by_depth,
+        TRACKED, (PAIR, *DEPTHS, *PLAIN, *DYNAMIC, "client.coupling={name: mutual, ramp: 4, floor: 1.0e-7}"), by_depth
     ),
     "depth_of_text": Method(
         TEXT, ("levels.depths={a: 2, c: 1}", "client.coupling={name: mutual, weight: 0.5}"), of_text
@@ -165,31 +145,12 @@ METHODS = {
         (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),
         peers,
     ),
-    "scaffold": Method(
-        DENSE,
-        (
-            ENDS,
-            PLAIN_SGD,
-            "client.correction=scaffold",
-            server("scaffold", learning_rate=0.8),
-            "client.loss=cross_entropy",
-        ),
-        joint,
-    ),
+    "scaffold": Method(DENSE, (ENDS, PLAIN_SGD, *SCAFFOLD), joint),
     "scaffold_tracked": Method(
         TRACKED, (PAIR, *DEPTHS, *PLAIN, PLAIN_SGD, "client.correction=scaffold", "round.server=scaffold"), by_depth
     ),
     "fiarse": Method(DENSE, (*FIARSE, *PLAIN, "round.mask=fiarse"), joint),
-    "fiarse_public": Method(
-        TRACKED,
-        (
-            *FIARSE,
-            "levels.depths={a: 3, c: 1}",
-            "round.mask={name: fiarse, surrogate: false}",
-            "round.weighting=samples",
-        ),
-        by_depth,
-    ),
+    "fiarse_public": Method(TRACKED, (*FIARSE, *PUBLIC), by_depth),
     "clip": Method(DENSE, (ENDS, "client.update={name: clip, norm: 0.05}", 'round.personal=["0"]'), joint),
     "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
     "local_adam": Method(

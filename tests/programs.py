@@ -114,14 +114,8 @@ class Programs:
 
     def __init__(self, folder):
         self.folder, self._count = Path(folder), 0
-        self._process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment(),
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([sys.executable, __file__], **pipes, text=True, env=environment())
 
     def ask(self, request):
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -133,14 +127,8 @@ class Programs:
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
         out.touch()
         err.touch()
-        request = {
-            "arguments": [str(word) for word in arguments],
-            "out": str(out),
-            "err": str(err),
-            "largest": largest,
-            "cwd": str(cwd or self.folder),
-        }
-        return Run(self, self.ask(request), out, err)
+        request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
+        return Run(self, self.ask({**request, "out": str(out), "err": str(err)}), out, err)
 
     def run(self, *arguments, **options):
         """Runs the program to its end."""

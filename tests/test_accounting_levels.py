@@ -198,29 +198,17 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     assert "level  budget  budget MB" in accounting.to_text(found)
 
 
+DEPTHS = (EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
+MEMBERS = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
+PEERS = (EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers: true}")
+
+
 @pytest.mark.parametrize(
     ("overrides", "trains", "skipped"),
     [
-        (
-            (EQUAL, "levels.depths={a: 2, b: 1, c: 1}"),
-            ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"],
-            ("3", "4", "5"),
-        ),
-        (
-            ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}"),
-            ["4 members", "2 members", "1 member"],
-            (),
-        ),
-        (
-            (
-                EQUAL,
-                "levels.budgets={a: 2}",
-                "client.stages={name: blockwise, peers: true}",
-                "client.coupling={name: mutual, ramp: null}",
-            ),
-            ["2 models", "all", "all"],
-            (),
-        ),
+        (DEPTHS, ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"], ("3", "4", "5")),
+        (MEMBERS, ["4 members", "2 members", "1 member"], ()),
+        ((*PEERS, "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
         (("levels.budgets={b: 1/2}",), ["all", "width 0.5", "width 0.25"], ()),
     ],
 )

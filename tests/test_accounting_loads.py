@@ -10,31 +10,17 @@ from hetero_tf.describe.load_tables import to_json, to_text
 from hetero_tf.describe.loads import LevelLoad, Loads, Part, round_totals
 
 MB = 2**20
-STAGED = LevelLoad(
-    "e",
-    Fraction(1, 4),
-    "2 stages",
-    ("0",),
-    (Part(("1", "2"), 3 * MB, 0), Part(("3",), 2.5 * MB, 0)),
-    clients=1.5,
-    bytes_down=100,
-    bytes_up=90,
-    train_flops=1000,
-)
-JOINT = LevelLoad(
-    "a",
-    Fraction(2),
-    "2 models",
-    (),
-    (Part(("0", "1", "2", "3"), 24 * MB, 0),),
-    clients=0.5,
-    bytes_down=200,
-    bytes_up=200,
-    train_flops=4000,
-)
-FREE = LevelLoad(
-    "b", None, "width 0.5", (), (Part(("0",), 6 * MB, 0),), clients=2, bytes_down=1, bytes_up=1, train_flops=10
-)
+PARTS = (Part(("1", "2"), 3 * MB, 0), Part(("3",), 2.5 * MB, 0))
+WHOLE, UNIT = (Part(("0", "1", "2", "3"), 24 * MB, 0),), (Part(("0",), 6 * MB, 0),)
+
+
+def work(clients, down, up, flops):
+    return {"clients": clients, "bytes_down": down, "bytes_up": up, "train_flops": flops}
+
+
+STAGED = LevelLoad("e", Fraction(1, 4), "2 stages", ("0",), PARTS, **work(1.5, 100, 90, 1000))
+JOINT = LevelLoad("a", Fraction(2), "2 models", (), WHOLE, **work(0.5, 200, 200, 4000))
+FREE = LevelLoad("b", None, "width 0.5", (), UNIT, **work(2, 1, 1, 10))
 
 
 def described(*levels):
@@ -59,12 +45,7 @@ def test_a_level_without_a_budget_is_never_over():
 
 
 def test_totals_of_a_round_are_expected_over_the_mix():
-    assert round_totals(described(STAGED, JOINT)) == {
-        "clients": 2.0,
-        "bytes_down": 250.0,
-        "bytes_up": 235.0,
-        "train_flops": 3500.0,
-    }
+    assert round_totals(described(STAGED, JOINT)) == work(2.0, 250.0, 235.0, 3500.0)
 
 
 def test_json_is_plain_and_complete():
@@ -78,18 +59,10 @@ def test_json_is_plain_and_complete():
         "estimate": 3 * MB,
         "of_budget": 1.0,
         "over": False,
-        "clients": 1.5,
-        "bytes_down": 100,
-        "bytes_up": 90,
-        "train_flops": 1000,
+        **work(1.5, 100, 90, 1000),
     }
     assert found["levels"]["b"]["budget"] is None and found["levels"]["b"]["of_budget"] is None
-    assert {name: found[name] for name in ("whole", "batch", "measure", "tolerance")} == {
-        "whole": 12 * MB,
-        "batch": 32,
-        "measure": "memory",
-        "tolerance": 0.05,
-    }
+    assert found.items() >= {"whole": 12 * MB, "batch": 32, "measure": "memory", "tolerance": 0.05}.items()
     assert found["round"] == round_totals(described(STAGED, FREE))
 
 

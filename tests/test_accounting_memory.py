@@ -53,12 +53,8 @@ def units():
 
 
 def test_blocks_take_what_the_paper_prints(units):
-    assert [unit.unit for unit in units] == [
-        "0",
-        *(f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)),
-        "4",
-        "5",
-    ]
+    blocks = [f"{part}_{copy}" for part in (1, 2, 3) for copy in range(3)]
+    assert [unit.unit for unit in units] == ["0", *blocks, "4", "5"]
     assert [megabytes(unit) for unit in units[1:10]] == pytest.approx(TABLE, abs=0.02)
 
 
@@ -73,31 +69,12 @@ def test_the_whole_model_takes_what_the_paper_prints(units):
 
 def test_elements_and_products_of_blocks_are_those_counted_by_hand(units):
     place = 16 * 32 * 32
-    assert [unit.elements for unit in units] == [
-        place,
-        *[5 * place] * 3,
-        place + 5 * place // 2,
-        *[5 * place // 2] * 2,
-        place // 2 + 5 * place // 4,
-        *[5 * place // 4] * 2,
-        0,
-        10,
-    ]
+    half, quarter = [5 * place // 2] * 2, [5 * place // 4] * 2
+    first, last = place + 5 * place // 2, place // 2 + 5 * place // 4
+    assert [unit.elements for unit in units] == [place, *[5 * place] * 3, first, *half, last, *quarter, 0, 10]
     same, down = 2 * 9 * 16 * 16 * 32 * 32, 16 * 16 * 32 * (9 * 16 + 9 * 32 + 16)
-    assert [unit.multiply_adds for unit in units] == [
-        27 * place,
-        same,
-        same,
-        same,
-        down,
-        same,
-        same,
-        down,
-        same,
-        same,
-        0,
-        640,
-    ]
+    found = [unit.multiply_adds for unit in units]
+    assert found == [27 * place, same, same, same, down, same, same, down, same, same, 0, 640]
     assert [unit.parameters for unit in units[:2]] == [432, 2 * 9 * 16 * 16 + 4 * 16]
 
 

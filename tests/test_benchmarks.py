@@ -14,22 +14,16 @@ from hetero_tf import recipe
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
-def test_round_benchmark_prints_one_json_line():
-    command = [
-        sys.executable,
-        "benchmarks/round.py",
-        "--recipe",
-        "tiny/digits",
-        "--levels",
-        "a-c",
-        "--repeats",
-        "1",
-        "--evaluate",
-        "--json",
-    ]
+def printed(script, *arguments):
+    """What a benchmark script prints as JSON about the recipe tiny/digits."""
+    command = [sys.executable, f"benchmarks/{script}.py", "--recipe", "tiny/digits", *arguments, "--json"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_round_benchmark_prints_one_json_line():
+    found = printed("round", "--levels=a-c", "--repeats=1", "--evaluate")
     assert found["traces"] == 1 and found["levels"] == "a-c" and found["steps"] > 0
     assert 0 < found["share_of_peak"] < 1
     assert found["examples_per_s"] > 0 and found["ms_per_step"] > 0 and found["peak_rss_mb"] > 100
@@ -39,10 +33,7 @@ def test_round_benchmark_prints_one_json_line():
 
 
 def test_operations_of_a_step_add_up_to_about_its_time():
-    command = [sys.executable, "benchmarks/operations.py", "--recipe", "tiny/digits", "--levels", "c", "--json"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = printed("operations", "--levels=c")
     names = [row["operation"] for row in found["operations"]]
     assert any("Conv2D" in name for name in names) and len(names) == len(set(names))
     assert sum(row["ms_per_step"] for row in found["operations"]) == found["in_operations"] > 0
@@ -53,29 +44,8 @@ def test_operations_of_a_step_add_up_to_about_its_time():
 @pytest.mark.long
 def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     # Three clients cannot have five active ones, so one combination of two is left.
-    command = [
-        sys.executable,
-        "benchmarks/scaling.py",
-        "--recipe",
-        "tiny/digits",
-        "--population",
-        "3",
-        "30",
-        "--active",
-        "5",
-        "--levels",
-        "c",
-        "--examples",
-        "4",
-        "--repeats",
-        "1",
-        "--set",
-        "client.epochs=2",
-        "--json",
-    ]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    numbers = ("--population", "3", "30", "--active", "5", "--examples=4", "--repeats=1")
+    found = printed("scaling", *numbers, "--levels", "c", "--set=client.epochs=2")
     assert (found["recipe"], found["examples"]) == ("tiny/digits", 4)
     (row,) = found["rows"]
     assert (row["population"], row["active"], row["levels"]) == (30, 5, "c")

@@ -49,17 +49,10 @@ def pair(tick):
     return [tf.stack([tf.gather(values, rows), tf.gather(values[::-1].copy(), rows)]) for values in (FEATURES, TARGETS)]
 
 
-def train(
-    stack,
-    optimizer,
-    steps=3,
-    key=((0, 1, 2), (0, 1, 5)),
-    objective=squared,
-    batch=pair,
-    rate=0.1,
-    active=None,
-    most=None,
-):
+KEYS = ((0, 1, 2), (0, 1, 5))
+
+
+def train(stack, optimizer, steps=3, key=KEYS, objective=squared, batch=pair, rate=0.1, active=None, most=None):
     """Weights, losses and gradient norms of training that starts from ones."""
 
     @tf.function
@@ -76,16 +69,8 @@ def train(
             ticks=tf.constant(steps),
             most=tf.constant(steps if most is None else most),
         )
-        found = train_locally(
-            stack,
-            objective,
-            None,
-            local_optimizer(optimizer),
-            batches,
-            tf.ones([many, sum(stack.sizes)], tf.float64),
-            tf.constant(rate, tf.float64),
-            key,
-        )
+        ones, steps_of = tf.ones([many, sum(stack.sizes)], tf.float64), local_optimizer(optimizer)
+        found = train_locally(stack, objective, None, steps_of, batches, ones, tf.constant(rate, tf.float64), key)
         return found.weights, found.losses, found.gradient_norms
 
     return [value.numpy() for value in run(tf.constant(key)[: stack.clients])]

@@ -102,15 +102,8 @@ def test_the_query_gathers_what_the_model_with_its_constants_sees(level):
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
     statistics, model = process.statistics(state, level), process.model(state, level)
     assert list(statistics) == [variable.path for variable in queried(model)]
-    inputs, _ = process.input.batch(
-        process.parts.examples.x,
-        process.parts.examples.y,
-        tf.range(25),
-        0,
-        tf.zeros([2], tf.int32),
-        all_labels(tiny.CLASSES),
-        training=True,
-    )
+    examples, key, labels = process.parts.examples, tf.zeros([2], tf.int32), all_labels(tiny.CLASSES)
+    inputs, _ = process.input.batch(examples.x, examples.y, tf.range(25), 0, key, labels, training=True)
     model(inputs, training=True)
     for variable in queried(model):
         np.testing.assert_allclose(variable, statistics[variable.path], atol=1e-12)
@@ -136,20 +129,14 @@ def test_a_constant_is_received_and_never_sent():
         assert cost.bytes_down - cost.bytes_up == 8 * sum(sizes) > 0
 
 
-@pytest.mark.parametrize(
-    "layer, message",
-    [
-        (
-            "Counter",
-            "layer 0_2_counter: its weight seen must not change in training, because it is neither trainable nor ",
-        ),
-        (
-            "Lookup",
-            "layer 0_2_lookup: its weight order must be float64 like the weights, since clients get both as one ",
-        ),
-    ],
-)
-def test_constants_that_clients_cannot_keep_are_refused(layer, message):
+REFUSED = {
+    "Counter": "seen must not change in training, because it is neither trainable nor ",
+    "Lookup": "order must be float64 like the weights, since clients get both as one ",
+}
+
+
+@pytest.mark.parametrize("layer", REFUSED)
+def test_constants_that_clients_cannot_keep_are_refused(layer):
     with pytest.raises(BadInput) as error:
         tiny.process(BASE.replace("PositionTable", layer), "precision=float64")
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(f"layer 0_2_{layer.lower()}: its weight {REFUSED[layer]}")

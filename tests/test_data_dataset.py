@@ -76,18 +76,8 @@ def test_owners_belong_to_the_digest():
 
     assert digest() == Dataset(images(), images(), 2, "s").sha256
     assert digest([5, 5, 0, 7]) == digest([5, 5, 0, 7])
-    assert (
-        len(
-            {
-                digest(),
-                digest([5, 5, 0, 7]),
-                digest([5, 0, 5, 7]),
-                digest(None, [5, 5, 0, 7]),
-                digest([5, 5, 0, 7], [5, 5, 0, 7]),
-            }
-        )
-        == 5
-    )
+    one, other = [5, 5, 0, 7], [5, 0, 5, 7]
+    assert len({digest(), digest(one), digest(other), digest(None, one), digest(one, one)}) == 5
 
 
 def test_labels_are_what_is_predicted():

@@ -27,17 +27,10 @@ def prepare(folder, name, ragged):
 
         def _info(self):
             shape = (None, None, 3) if ragged else (6, 5, 3)
-            return tfds.core.DatasetInfo(
-                builder=self,
-                disable_shuffling=True,
-                features=tfds.features.FeaturesDict(
-                    {
-                        "image": tfds.features.Image(shape=shape),
-                        "note": tfds.features.Text(),
-                        "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"]),
-                    }
-                ),
-            )
+            image, note = tfds.features.Image(shape=shape), tfds.features.Text()
+            features = {"image": image, "note": note, "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"])}
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, disable_shuffling=True, features=features)
 
         def _split_generators(self, _):
             return {"train": self._generate_examples("train", TRAIN), "test": self._generate_examples("test", TEST)}
@@ -95,6 +88,10 @@ def test_a_kept_set_is_the_same_and_a_damaged_file_is_still_found(copied, tmp_pa
         loader.load(folder, dataset="tiny")
 
 
+PIXELS = "`image` must be a feature of uint8 images with 3 axes"
+SPLITS = "`train` and `test` must be splits of tiny/1.0.0: test, train"
+
+
 def test_images_of_different_sizes_need_a_size(prepared):
     with pytest.raises(BadInput, match="ragged/1.0.0 has images of different sizes; give `size` .*: size=None"):
         loader.load(prepared, dataset="ragged")
@@ -122,14 +119,8 @@ def test_images_that_lie_on_their_side_are_turned(prepared):
             "`image` must be a feature of tiny/1.0.0: image, label, note. Received: image='picture'",
         ),
         ({"label": "note"}, "`label` must be a feature of class labels. Received: label='note', Text"),
-        (
-            {"image": "label"},
-            "`image` must be a feature of uint8 images with 3 axes. Received: image='label', ClassLabel",
-        ),
-        (
-            {"test": "validation"},
-            "`train` and `test` must be splits of tiny/1.0.0: test, train. Received: 'validation'",
-        ),
+        ({"image": "label"}, f"{PIXELS}. Received: image='label', ClassLabel"),
+        ({"test": "validation"}, f"{SPLITS}. Received: 'validation'"),
     ],
 )
 def test_wrong_names_list_the_right_ones(prepared, options, told):

@@ -78,26 +78,18 @@ def test_a_damaged_image_is_named(copied):
             load(root)
 
 
+LIST = "val_annotations.txt"
+LINE = f"{LIST}:1: expected an image and its class, a folder of train/,"
+LISTED = "is listed there, but not in images/"
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            "val_0.JPEG n01\n",
-            r"val_annotations.txt:1: expected an image and its class, a folder of train/, with a tab "
-            r"between. Received: 'val_0.JPEG n01'",
-        ),
-        (
-            "val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n",
-            r"val_annotations.txt:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'",
-        ),
-        (
-            "val_0.JPEG\tn01\nval_0.JPEG\tn02\n",
-            "val_annotations.txt:2: the image 'val_0.JPEG' has a line before this one",
-        ),
-        (
-            "val_9.JPEG\tn01\n",
-            "val_9.JPEG is listed there, but not in images/; unpack the archive again. Received: 1 such",
-        ),
+        ("val_0.JPEG n01\n", f"{LINE} with a tab between. Received: 'val_0.JPEG n01'"),
+        ("val_0.JPEG\tn01\nval_1.JPEG\tn99\t0\n", rf"{LIST}:2: expected .* Received: 'val_1.JPEG\\tn99\\t0'"),
+        ("val_0.JPEG\tn01\nval_0.JPEG\tn02\n", f"{LIST}:2: the image 'val_0.JPEG' has a line before this one"),
+        ("val_9.JPEG\tn01\n", f"val_9.JPEG {LISTED}; unpack the archive again. Received: 1 such"),
         ("val_0.JPEG\tn01\n", "val_1.JPEG is in images/, but not listed there; .* Received: 5 such images"),
     ],
 )

@@ -54,15 +54,8 @@ ODD = tiny.DENSE.replace(
 def built(case, name, **options):
     """The process of a case; the fifth client has no examples."""
     base, submodel, precision, overrides = case
-    return tiny.shared(
-        getattr(tiny, base, base),
-        f"round.submodel={submodel}",
-        f"precision={precision}",
-        f"engine={name}",
-        *overrides,
-        idle=True,
-        **options,
-    )
+    settings = (f"round.submodel={submodel}", f"precision={precision}", f"engine={name}", *overrides)
+    return tiny.shared(getattr(tiny, base, base), *settings, idle=True, **options)
 
 
 def planned(process, cohort):

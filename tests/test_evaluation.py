@@ -27,13 +27,8 @@ def images(*overrides):
     # Not the initial values: scales and offsets of the norms must matter.
     rng = np.random.default_rng(6)
     state = process.initialize()
-    return process, type(state)(
-        3,
-        {
-            path: tf.constant(np.asarray(value) + 0.3 * rng.normal(size=value.shape))
-            for path, value in state.weights.items()
-        },
-    )
+    moved = {path: np.asarray(value) + 0.3 * rng.normal(size=value.shape) for path, value in state.weights.items()}
+    return process, type(state)(3, {path: tf.constant(value) for path, value in moved.items()})
 
 
 def assigned(process, state, values=()):

@@ -30,13 +30,8 @@ def run(tmp_path):
 
     def start(*lines):
         script = "\n".join(["import gc, os, sys", "from hetero_tf.base import hardware", *lines])
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env=programs.environment(PYTHONPATH=path),
-        )
+        options = {"capture_output": True, "text": True, "timeout": 600, "env": programs.environment(PYTHONPATH=path)}
+        done = subprocess.run([sys.executable, "-c", script], **options)
         assert done.returncode == 0, done.stderr
         return done.stdout.split(), done.stderr
 

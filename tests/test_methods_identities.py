@@ -12,6 +12,7 @@ import tiny
 
 ONE = ("precision=float64", "levels.mix=a1", "optimizer.clip_norm=null", *methods.PLAIN)
 EXACT = 1e-10
+PEERS = "client.stages={name: blockwise, peers: true}"
 # A stem, a unit between, and a head.
 THREE = methods.DENSE.replace("    - Dense", "    - [Dense: {units: !w 6}, ReLU]\n    - Dense")
 
@@ -34,11 +35,7 @@ def weights(process, rounds=2, state=None):
         ("round.submodel=random", methods.server("sgd", learning_rate=1.0)),
         ("client.stages=nested", methods.server("momentum", momentum=0.0, learning_rate=1.0)),
         ("client.stages=blockwise", "levels.budgets={a: 1}", "client.correction={name: proximal, mu: 0.0}"),
-        (
-            "client.stages={name: blockwise, peers: true}",
-            "levels.budgets={a: 2}",
-            "client.coupling={name: mutual, ramp: null}",
-        ),
+        (PEERS, "levels.budgets={a: 2}", "client.coupling={name: mutual, ramp: null}"),
         ("round.weighting=samples", "client.stages={name: nested, distill: false}"),
     ],
     ids=[
@@ -110,16 +107,8 @@ def test_clients_of_one_depth_train_the_model_that_ends_there():
 
 
 def test_lost_clients_keep_what_they_had_bit_by_bit():
-    process = tiny.process(
-        methods.DENSE,
-        "levels.mix=b1",
-        'round.personal=["0"]',
-        *methods.PLAIN,
-        "client.correction={name: dynamic, alpha: 0.3}",
-        methods.server("dynamic", alpha=0.3),
-        "engine=stacked",
-        data=tiny.images(kind=np.float32),
-    )
+    settings = ("levels.mix=b1", 'round.personal=["0"]', *methods.PLAIN, *methods.DYNAMIC, "engine=stacked")
+    process = tiny.process(methods.DENSE, *settings, data=tiny.images(kind=np.float32))
     state, _ = process.run(process.initialize(), [process.plan(0, [0, 1, 2, 3])])
     x = process.dataset.train.x.copy()
     x[process.partition.train[1][0]] = np.nan

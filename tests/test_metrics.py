@@ -54,14 +54,7 @@ def test_better_knows_the_direction_of_each_metric(name, value, best, better):
 
 def test_a_line_shows_what_a_person_compares():
     shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "local_accuracy_a", "somebody_elses"], 1.0))
-    assert [name for name in shown if name.startswith("local")] == [
-        "local_loss",
-        "local_accuracy",
-        "local_worst_decile",
-    ]
-    assert [name for name in shown if not name.startswith(("local", "global"))] == [
-        "loss",
-        "dropped",
-        "late",
-        "partial",
-    ]
+    own = [name for name in shown if name.startswith("local")]
+    assert own == ["local_loss", "local_accuracy", "local_worst_decile"]
+    others = [name for name in shown if not name.startswith(("local", "global"))]
+    assert others == ["loss", "dropped", "late", "partial"]

@@ -156,15 +156,9 @@ def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other(
     try:
         random.seed(3)
         value = inputs = keras.Input((5, 5, 2))
-        for make in (
-            lambda: PaddedConv2D(8),
-            Scaler,
-            Norm,
-            keras.layers.ReLU,
-            lambda: PreActivationBlock(12, stride=2),
-            keras.layers.GlobalAveragePooling2D,
-            head,
-        ):
+        layers = keras.layers
+        stem = (lambda: PaddedConv2D(8), Scaler, Norm, layers.ReLU)
+        for make in (*stem, lambda: PreActivationBlock(12, stride=2), layers.GlobalAveragePooling2D, head):
             value = make()(value)
     finally:
         random.setstate(state)

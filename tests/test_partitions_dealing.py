@@ -207,11 +207,8 @@ def test_many_clients_are_a_matter_of_moments():
     for way in ("class_deck", "labels", "quantity", "natural"):
         options = {"sizes": "equal"} if way == "quantity" else {}
         if way == "natural":
-            options = {
-                "train_owners": rng().permutation(600_000).astype(np.int32) % 150_000,
-                "test_owners": None,
-                "test": "equal",
-            }
+            owners = rng().permutation(600_000).astype(np.int32) % 150_000
+            options = {"train_owners": owners, "test_owners": None, "test": "equal"}
         found = registry.find("partitions", way).split(train, train[:1000], 10, rng(), clients=150_000, **options)
         assert found.train.sizes.min() >= 1 and found.summary(train)["train_used"] > 550_000
     # Together they take about three seconds; the bound only catches what grows faster than the data.
@@ -219,17 +216,18 @@ def test_many_clients_are_a_matter_of_moments():
 
 
 FEW = np.arange(20, dtype=np.int32) % 10
+NOBODY = r"got no training example, the first of them client \d+; use"
+OWNED = "the number of owners with at least"
+UNOWNED = "`test` must be equal or contiguous: the data name no owners of test examples"
+DEALT = (
+    r"`per_client` must be in 1..10, and `clients` times `per_client` more than the 10 labels, so that each is dealt"
+)
 
 
 @pytest.mark.parametrize(
     ("way", "options", "told"),
     [
-        (
-            class_deck,
-            {"clients": 5},
-            r"`per_client` must be in 1..10, and `clients` times `per_client` more than the 10 "
-            "labels, so that each is dealt. Received: clients=5, per_client=2",
-        ),
+        (class_deck, {"clients": 5}, f"{DEALT}. Received: clients=5, per_client=2"),
         (class_deck, {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
         (class_deck, {"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),
         (
@@ -242,7 +240,7 @@ FEW = np.arange(20, dtype=np.int32) % 10
         (
             class_deck,
             {"clients": 20, "per_client": 1, "least": 0, "sizes": "dirichlet"},
-            r"\d of 20 clients got no training example, the first of them client \d+; use fewer clients or a larger least",
+            rf"\d of 20 clients {NOBODY} fewer clients or a larger least",
         ),
         (quantity, {"clients": 21}, "`clients` must be in 1..20, .* Received: clients=21"),
         (
@@ -253,8 +251,7 @@ FEW = np.arange(20, dtype=np.int32) % 10
         (
             quantity,
             {"clients": 19, "least": 0},
-            r"\d+ of 19 clients got no training example, the first of them client \d+; "
-            "use a larger least or fewer clients. Received: clients=19, least=0",
+            rf"\d+ of 19 clients {NOBODY} a larger least or fewer clients. Received: clients=19, least=0",
         ),
     ],
 )
@@ -266,19 +263,11 @@ def test_impossible_splits_are_refused(way, options, told):
 @pytest.mark.parametrize(
     ("clients", "options", "told"),
     [
-        (
-            5,
-            {},
-            "`clients` must be in 1..4, the number of owners with at least 1 training examples. Received: clients=5",
-        ),
-        (2, {"least": 3}, "in 1..1, the number of owners with at least 3 training examples. Received: clients=2"),
+        (5, {}, f"`clients` must be in 1..4, {OWNED} 1 training examples. Received: clients=5"),
+        (2, {"least": 3}, f"in 1..1, {OWNED} 3 training examples. Received: clients=2"),
         (0, {}, "`clients` must be in 1..4"),
         (2, {"train_owners": None}, "the partition `natural` needs data that name the owner of each example"),
-        (
-            2,
-            {"test_owners": None},
-            "`test` must be equal or contiguous: the data name no owners of test examples. Received: test='own'",
-        ),
+        (2, {"test_owners": None}, f"{UNOWNED}. Received: test='own'"),
     ],
 )
 def test_impossible_owners_are_refused(clients, options, told):

@@ -52,22 +52,15 @@ def test_kinds_are_the_shapes_that_clients_really_read():
 
 
 def test_the_exported_round_gives_the_result_of_the_native_one():
-    process, native = (
-        compiled(tiny.DENSE, EVEN),
-        tiny.process(tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN),
-    )
+    process = compiled(tiny.DENSE, EVEN)
+    native = tiny.process(tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN)
     state, planned = native.initialize(), tiny.plans(native, 2)
     module, arguments = portable_round(process, state, planned)
     expected, rows = native.run(state, planned)
     shapes = [list(value.shape) for value in state.weights.values()]
-    found = xla.call_module(
-        arguments,
-        version=9,
-        module=module,
-        platforms=["CPU"],
-        Sout=[*shapes, *[[2, 4]] * 3],
-        Tout=[tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32],
-    )
+    outputs = [*shapes, *[[2, 4]] * 3]
+    types = [tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32]
+    found = xla.call_module(arguments, version=9, module=module, platforms=["CPU"], Sout=outputs, Tout=types)
     assert tiny.gap(tiny.arrays(expected), dict(zip(state.weights, found))) < 1e-6
     finite, _, losses = found[len(shapes) :]
     assert np.all(finite)

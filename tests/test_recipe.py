@@ -183,18 +183,9 @@ def test_odd_text_reads_back(path):
 
 
 def test_difference_names_keys_and_both_values():
-    old, new = (
-        recipe.loads(BASE, overrides=overrides).source
-        for overrides in (
-            [],
-            [
-                "round.clients=6",
-                "schedule=constant",
-                "model.layers[3].Dense.use_bias=false",
-                "optimizer.clip_norm=null",
-            ],
-        )
-    )
+    changed = ("round.clients=6", "schedule=constant", "model.layers[3].Dense.use_bias=false")
+    changed = [*changed, "optimizer.clip_norm=null"]
+    old, new = (recipe.loads(BASE, overrides=overrides).source for overrides in ([], changed))
     assert recipe.difference(old, new) == [
         "round.clients: 5 -> 6",
         "optimizer.clip_norm: 1.0 -> null",

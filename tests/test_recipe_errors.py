@@ -143,54 +143,23 @@ def test_mutated_recipes_load_or_are_refused_with_their_line():
 
 def number_paths():
     """Every key and plug-in option that holds a number, as an override path, with its recipe."""
-    sections = {
-        "": Recipe,
-        "round.": Round,
-        "client.": Client,
-        "optimizer.": Optimizer,
-        "evaluate.": Evaluate,
-        "checkpoint.": Checkpoint,
-    }
+    parts = {"round": Round, "client": Client, "optimizer": Optimizer, "evaluate": Evaluate, "checkpoint": Checkpoint}
+    sections = {"": Recipe, **{f"{name}.": cls for name, cls in parts.items()}}
     for prefix, cls in sections.items():
         for name, field in keys(cls).items():
             if field.type in (int, float, float | None):
                 yield f"{prefix}{name}"
+    yield from ("levels.widths.e", "levels.mix", "partition.clients", "schedule.at", "schedule.factor", "input.std")
     yield from (
-        "levels.widths.e",
-        "levels.mix",
-        "partition.clients",
-        "schedule.at",
-        "schedule.factor",
-        "model.layers[0][0].PaddedConv2D.filters",
-        "model.layers[3].Dense.units",
-        "input.std",
-        "model.layers[1].Repeat.times",
+        f"model.layers{path}" for path in ("[0][0].PaddedConv2D.filters", "[3].Dense.units", "[1].Repeat.times")
     )
     options = registry.options("data", "synthetic").values()
     yield from (f"data.{option.name}" for option in options if option.constraint.type == "int")
 
 
-WRONG = (
-    "-1",
-    "0",
-    "1e-9",
-    "1000000000000",
-    "18446744073709551616",
-    ".nan",
-    "-.inf",
-    "true",
-    '"5e-4"',
-    "null",
-    "[1]",
-    "{a: 1}",
-    "!w 3",
-    "!classes",
-    "''",
-    "text",
-    "2026-01-01",
-)
 # Always wrong for a number, whatever its range.
 NEVER = (".nan", "-.inf", "true", '"5e-4"', "18446744073709551616", "1000000000000", "''", "text", "2026-01-01")
+WRONG = (*NEVER, "-1", "0", "1e-9", "null", "[1]", "{a: 1}", "!w 3", "!classes")
 
 
 @pytest.mark.parametrize("path", list(number_paths()))
@@ -210,33 +179,12 @@ def test_names_of_runs_stay_inside_the_run_folder(value):
     assert "name: not allowed; must be text like" in refusal(BASE.replace("name: base", f'name: "{value}"'))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "os.system",
-        "keras.layers.Dense",
-        "builtins:eval",
-        "Lambda",
-        "TFSMLayer",
-        "TorchModuleWrapper",
-        "JaxLayer",
-        "__import__",
-        "Layer",
-        "Model",
-        "Sequential",
-        "InputLayer",
-        "dense",
-        "hetero_tf.layers.scaler.Scaler",
-        "1",
-        "",
-        "RNN",
-        "Bidirectional",
-        "TimeDistributed",
-        "Embedding",
-        "Functional",
-        "subprocess.Popen",
-    ],
-)
+CODE = ("os.system", "builtins:eval", "__import__", "subprocess.Popen", "Lambda", "TFSMLayer", "1", "", "dense")
+KERAS = ("keras.layers.Dense", "Layer", "Model", "Sequential", "Functional", "InputLayer", "Embedding")
+WRAPPERS = ("RNN", "Bidirectional", "TimeDistributed", "TorchModuleWrapper", "JaxLayer")
+
+
+@pytest.mark.parametrize("kind", [*CODE, *KERAS, *WRAPPERS, "hetero_tf.layers.scaler.Scaler"])
 def test_hostile_layers_are_refused_with_their_line(kind):
     for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
         assert refusal(BASE.replace("- GlobalAveragePooling2D", f"- {written}")).startswith("r.yaml:11:")

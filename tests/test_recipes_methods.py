@@ -60,16 +60,7 @@ def test_the_methods_differ_in_nothing_but_the_method():
     for name in METHODS:
         given = recipe.load(name)
         assert given.name == name.removeprefix("methods/")
-        same[name] = (
-            given.data,
-            given.input,
-            given.partition,
-            given.schedule,
-            given.rounds,
-            given.round.clients,
-            given.client.epochs,
-            given.client.batch_size,
-            given.optimizer.learning_rate,
-            given.model.settings["channels"],
-        )
+        parts = (given.data, given.input, given.partition, given.schedule, given.rounds, given.round.clients)
+        sizes = (given.client.epochs, given.client.batch_size, given.model.settings["channels"])
+        same[name] = (*parts, *sizes, given.optimizer.learning_rate)
     assert len({repr(values) for values in same.values()}) == 1

@@ -30,19 +30,8 @@ def test_generated_part_is_current():
 
 def test_every_key_plugin_and_layer_is_in_the_tables():
     tables = recipe.documentation()
-    for key in (
-        "seed",
-        "data.name",
-        "data.fallback",
-        "model.layers",
-        "levels.mix",
-        "round.non_finite_share",
-        "client.label_cut",
-        "optimizer.clip_norm",
-        "evaluate.best",
-        "checkpoint.keep",
-        "precision",
-    ):
+    top = ("seed", "data.name", "data.fallback", "model.layers", "levels.mix", "round.non_finite_share", "precision")
+    for key in (*top, "client.label_cut", "optimizer.clip_norm", "evaluate.best", "checkpoint.keep"):
         assert f"| `{key}` |" in tables
     for kind in registry.EXPORTS:
         for name in registry.names(kind):
@@ -104,12 +93,8 @@ def test_every_recipe_has_a_tiny_twin_of_the_same_structure(name):
     assert kinds[0] == kinds[1], "the same layers in the same order"
     for part in ("submodel", "server"):
         assert getattr(tiny.round, part).name == getattr(big.round, part).name
-    assert (tiny.partition.name, tiny.input.name, tiny.levels.widths, tiny.levels.mix) == (
-        big.partition.name,
-        big.input.name,
-        big.levels.widths,
-        big.levels.mix,
-    )
+    assert (tiny.partition.name, tiny.input.name) == (big.partition.name, big.input.name)
+    assert (tiny.levels.widths, tiny.levels.mix) == (big.levels.widths, big.levels.mix)
     assert tiny.rounds == 2 and tiny.data.loader.name in ("synthetic", "digits", "pydoc")
     assert tiny.name == f"tiny_{big.name}"
 
@@ -127,14 +112,9 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_hyper_parameters_are_the_published_ones(name):
     got = recipe.load(name)
-    assert (
-        got.rounds,
-        got.client.epochs,
-        got.client.batch_size,
-        got.evaluate.batch_size,
-        got.optimizer.learning_rate,
-        got.schedule.options["at"],
-    ) == PUBLISHED[name]
+    client, rate = got.client, got.optimizer.learning_rate
+    found = (got.rounds, client.epochs, client.batch_size, got.evaluate.batch_size, rate, got.schedule.options["at"])
+    assert found == PUBLISHED[name]
     options = {"momentum": 0.9, "weight_decay": 5.0e-4, "nesterov": False}
     assert (got.optimizer.method.options, got.optimizer.clip_norm) == (options, 1.0)
     assert got.schedule.options["factor"] == 0.1

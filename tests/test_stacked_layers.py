@@ -16,6 +16,7 @@ from hetero_tf.models.variables import is_seed
 K = 3
 IMAGE, VECTOR, ROWS, TOKENS = (5, 6, 6, 8), (5, 8), (4, 5, 8), (4, 5)
 ANY = [(IMAGE, False), (IMAGE, True), (VECTOR, False), (VECTOR, True), (ROWS, True)]
+BEHIND = {"residual": "activated", "scaler_at": "products"}
 # (layer, arguments, shape of one client's input, whether the clients lead).
 CASES = [
     *[("Norm", {"kind": kind}, IMAGE, False) for kind in ("sbn", "bn", "wbn", "in", "gn", "ln", "none")],
@@ -28,15 +29,7 @@ CASES = [
         ("PreActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
         for filters, stride, norm in ((8, 1, "sbn"), (6, 1, "in"), (8, 2, "gn"))
     ],
-    *[
-        (
-            "PreActivationBlock",
-            {"filters": filters, "residual": "activated", "scaler_at": "products", "scale": 0.5},
-            IMAGE,
-            False,
-        )
-        for filters in (6, 8)
-    ],
+    *[("PreActivationBlock", {"filters": filters, **BEHIND, "scale": 0.5}, IMAGE, False) for filters in (6, 8)],
     *[
         ("PostActivationBlock", {"filters": filters, "stride": stride, "norm": norm, "scale": 0.5}, IMAGE, False)
         for filters, stride, norm in ((8, 1, "bn"), (8, 2, "gn"))

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.cohort import reached_stages
 
 BLOCKS = tiny.IMAGES.replace(
@@ -57,18 +58,16 @@ def test_what_no_client_has_come_to_stays_as_it_is(process):
     assert row["loss"] > 0 and row["bytes_up"] > 0
 
 
+def of_first_level(plan):
+    """The plan of the one client of level a."""
+    (place,) = np.flatnonzero(plan.levels == 0)
+    return Plan(*(array[place : place + 1] for array in plan.arrays()))
+
+
 def test_a_unit_is_the_mean_of_those_who_trained_it(process):
     plan = of_levels(process, [0, 2], [0, 1])
     short = cut(plan, 1, 3)
-    (place,) = np.flatnonzero(plan.levels == 0)
-    alone = dataclasses.replace(
-        plan,
-        outcome={},
-        **{
-            name: getattr(plan, name)[place : place + 1]
-            for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")
-        },
-    )
+    alone = of_first_level(plan)
     _, both, _ = trained(process, short)
     _, full, _ = trained(process, plan)
     _, one, _ = trained(process, alone)
@@ -82,14 +81,7 @@ def test_counted_values_are_merged_whatever_stage_was_reached():
     process = tiny.process(BLOCKS, *STAGED, "round.untrained=counted")
     plan = of_levels(process, [0, 2], [0, 1])
     old, both, _ = trained(process, cut(plan, 1, 3))
-    (place,) = np.flatnonzero(plan.levels == 0)
-    alone = dataclasses.replace(
-        plan,
-        **{
-            name: getattr(plan, name)[place : place + 1]
-            for name in ("clients", "levels", "steps", "rows", "starts", "stages", "members")
-        },
-    )
+    alone = of_first_level(plan)
     _, one, _ = trained(process, alone)
     path = "3_0_pre_activation_block/conv1/kernel"
     np.testing.assert_allclose(both[path], (old[path] + one[path]) / 2, atol=1e-6)

@@ -15,20 +15,9 @@ def contents(path):
 
 def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
-    names = {
-        name: getattr(run, name).name
-        for name in ("recipe", "checkpoints", "best", "metrics", "environment", "partition", "log", "export")
-    }
-    assert names == {
-        "recipe": "recipe.yaml",
-        "checkpoints": "checkpoints",
-        "best": "best",
-        "metrics": "metrics.jsonl",
-        "environment": "environment.json",
-        "partition": "partition.npz",
-        "log": "log.txt",
-        "export": "export",
-    }
+    files = {"metrics": "metrics.jsonl", "environment": "environment.json", "log": "log.txt", "export": "export"}
+    files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
+    assert {name: getattr(run, name).name for name in files} == files
     assert run.log.parent == run.path and os.listdir(tmp_path) == []
 
 

@@ -149,14 +149,8 @@ def test_scaffold_finds_the_common_minimum_where_plain_averages_drift():
                 trained -= 0.05 * (curvature * (trained - centre) + pull)
             after = client.remember(memory, trained, start, slots, tf.constant([10, 10, 10]), 0.05)
             change, memory = tf.reduce_sum(after - memory, 0), after
-            weights, (control,) = server.apply(
-                weights,
-                tf.reduce_mean(trained, 0),
-                tf.constant([3.0], tf.float64),
-                (control,),
-                registered=3,
-                memory_change=change,
-            )
+            mean, count = tf.reduce_mean(trained, 0), tf.constant([3.0], tf.float64)
+            weights, (control,) = server.apply(weights, mean, count, (control,), registered=3, memory_change=change)
         found[corrected] = float(weights[0])
         np.testing.assert_allclose(control, tf.reduce_mean(memory, 0), atol=1e-12)
     np.testing.assert_allclose(found[True], 34 / 13, rtol=1e-9)

@@ -24,15 +24,8 @@ def case(request):
 
 def batch(source, stored, labels, rows, key=(1, 2, 3, 4), training=True):
     x, y = stored
-    return source.batch(
-        tf.constant(x),
-        None if y is None else tf.constant(y),
-        tf.constant(rows),
-        tf.constant(0),
-        tf.constant(key),
-        labels,
-        training=training,
-    )
+    x, rows, start, key = map(tf.constant, (x, rows, 0, key))
+    return source.batch(x, None if y is None else tf.constant(y), rows, start, key, labels, training=training)
 
 
 def test_attributes_describe_the_batches(case):
@@ -133,14 +126,9 @@ def test_hidden_words_are_the_mask_token_and_targets_are_all_words():
     assert source.starts(TEXT[0]) == (0, 4, 8)
     for start in source.starts(TEXT[0]):
         for training in (False, True):
+            rows, key = tf.constant([2, 5]), tf.constant([7, start])
             inputs, targets = source.batch(
-                TEXT[0],
-                None,
-                tf.constant([2, 5]),
-                tf.constant(start),
-                tf.constant([7, start]),
-                all_labels(9),
-                training=training,
+                TEXT[0], None, rows, tf.constant(start), key, all_labels(9), training=training
             )
             expected = TEXT[0][[2, 5], start : start + 4]
             hidden = oracle.uniform([7, start], expected.shape) < 0.3

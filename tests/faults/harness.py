@@ -20,26 +20,10 @@ CHILD = Path(__file__).with_name("save_rounds.py")
 IMPORTS = os.pathsep.join([str(ROOT), str(Path(np.__file__).parents[1])])
 SIZE = 50
 # `?`: not every processor has every name.
-CALLS = [
-    "mkdir",
-    "mkdirat",
-    "open",
-    "openat",
-    "creat",
-    "write",
-    "pwrite64",
-    "writev",
-    "ftruncate",
-    "fsync",
-    "fdatasync",
-    "close",
-    "rename",
-    "renameat",
-    "renameat2",
-    "unlink",
-    "unlinkat",
-    "rmdir",
-]
+CALLS = (
+    "?mkdir,?mkdirat,?open,?openat,?creat,?write,?pwrite64,?writev,?ftruncate,?fsync,?fdatasync,?close,"
+    "?rename,?renameat,?renameat2,?unlink,?unlinkat,?rmdir"
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +48,7 @@ def run(arguments, **options):
 
 def strace(log, arguments, inject=None):
     """Runs a command under strace; no --seccomp-bpf, with which an injection silently does nothing."""
-    traced = ",".join(f"?{call}" for call in CALLS)
-    flags = ["-f", "-y", "-s", "0", "-e", f"trace={traced}", "-o", str(log)]
+    flags = ["-f", "-y", "-s", "0", "-e", f"trace={CALLS}", "-o", str(log)]
     return run(["strace", *flags, *(["-e", f"inject={inject}"] if inject else []), *arguments])
 
 

@@ -24,18 +24,8 @@ def start(tmp_path_factory):
     recipe = programs.recipe_file(tmp_path_factory.mktemp("recipe"))
 
     def begin(folder, *more, **options):
-        return programs.shared().start(
-            "--recipe",
-            recipe,
-            "--set",
-            f"rounds={ROUNDS}",
-            "--set",
-            f"client.epochs={EPOCHS}",
-            "--run_dir",
-            folder,
-            *more,
-            **options,
-        )
+        settings = (f"--set=rounds={ROUNDS}", f"--set=client.epochs={EPOCHS}")
+        return programs.shared().start("--recipe", recipe, *settings, "--run_dir", folder, *more, **options)
 
     return begin
 

@@ -56,6 +56,13 @@ class Entry:
     member: int = 0
 
 
+def recipe_head(clients, lines):
+    """How the recipes of all files begin: stand-in data, the number of clients, and the lines of model.layers."""
+    layers = "\n".join(f"    - {line}" for line in lines)
+    top = "name: parity\ndata: {name: synthetic}\ninput: {name: images}\n"
+    return f"{top}partition: {{name: iid, clients: {clients}}}\nmodel:\n  layers:\n{layers}"
+
+
 def plan(entries):
     """A `plans.Plan` of entries, in their order."""
     steps = [len(entry.batches) for entry in entries]
@@ -85,13 +92,8 @@ def build_process(text, dataset, sizes, labels=None, rates=None):
     for client, own in enumerate(labels or ()):
         mask[client] = np.isin(np.arange(dataset.classes), own)
     train = Shares.from_sizes(np.zeros(sum(sizes), np.int32), sizes)
-    process = learning_process(
-        recipe.loads(text, "parity"),
-        dataset,
-        Partition(train=train, test=Shares.empty(len(sizes)), label_mask=mask),
-        parallel=2,
-        device="cpu",
-    )
+    partition = Partition(train=train, test=Shares.empty(len(sizes)), label_mask=mask)
+    process = learning_process(recipe.loads(text, "parity"), dataset, partition, parallel=2, device="cpu")
     if rates is not None:
         object.__setattr__(process, "learning_rate", rates)
     return process
@@ -165,17 +167,10 @@ class Trainer:
         clients = self.process.parts.engine.stacks[submodel].clients
         tensors = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), given)
         # One trace for every number of steps and every size of a batch.
-        work = [
-            tf.TensorSpec(shape, tf.int32)
-            for shape in ([clients], [clients], [], [clients, None, None], [None], [None])
-        ]
-        signature = [
-            tensors["weights"],
-            tensors["tables"],
-            tf.TensorSpec([], tf.int32),
-            work,
-            tf.TensorSpec([], self.process.recipe.float_type),
-        ]
+        shapes = ([clients], [clients], [], [clients, None, None], [None], [None])
+        number, *work = (tf.TensorSpec(shape, tf.int32) for shape in ([], *shapes))
+        rate = tf.TensorSpec([], self.process.recipe.float_type)
+        signature = [tensors["weights"], tensors["tables"], number, work, rate]
 
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):

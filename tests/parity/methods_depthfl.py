@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, state_of, with_round
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, recipe_head, state_of, with_round
 from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.data.dataset import Split
@@ -38,15 +38,7 @@ def recipe_text(meta):
     dynamic = f"{{name: dynamic, alpha: {fit['alpha']}}}" if fit["feddyn"] else None
     coupling = "{name: mutual, floor: 1.0e-7, ramp: 300}" if fit["kd"] else "sum"
     return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{name: images}}
-partition: {{name: iid, clients: {meta["num_clients"]}}}
-model:
-  layers:
-    - [PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Norm: {{kind: bn}}, ReLU]
-{_stages(widths)}
-    - [GlobalAveragePooling2D, Dense: {{units: !classes}}]
+{recipe_head(meta["num_clients"], _layers(widths))}
 levels:
   widths: {{{", ".join(f"{name}: 1" for name in names)}}}
   depths: {{{", ".join(f"{name}: {len(names) - place}" for place, name in enumerate(names))}}}
@@ -68,21 +60,16 @@ precision: float64
 """
 
 
-def _stages(widths):
-    lines = []
+def _layers(widths):
+    """The lines of model.layers: a block for each depth, and behind all but the last an exit."""
+    head, plain = "GlobalAveragePooling2D, Dense: {units: !classes}]", "norm: bn, scaler: false"
+    lines = [f"[PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Norm: {{kind: bn}}, ReLU]"]
     for place, width in enumerate(widths):
-        lines.append(
-            f"    - PostActivationBlock: {{filters: {width}, stride: {2 if place else 1}, norm: bn, scaler: false}}"
-        )
+        lines.append(f"PostActivationBlock: {{filters: {width}, stride: {2 if place else 1}, {plain}}}")
         if place + 1 < len(widths):
-            chain = "".join(
-                f"SeparableBlock: {{filters: {more}, norm: bn, scaler: false}}, " for more in widths[place + 1 :]
-            )
-            lines.append(
-                f"    - Exit: [AttentionGate: {{norm: bn, scaler: false}}, {chain}GlobalAveragePooling2D, "
-                "Dense: {units: !classes}]"
-            )
-    return "\n".join(lines)
+            chain = "".join(f"SeparableBlock: {{filters: {more}, {plain}}}, " for more in widths[place + 1 :])
+            lines.append(f"Exit: [AttentionGate: {{{plain}}}, {chain}{head}")
+    return [*lines, f"[{head}"]
 
 
 def stems(stages):
@@ -96,10 +83,8 @@ def stems(stages):
             found |= {f"attention{stage}.0.{one}": f"{gate}/separable/{other}" for one, other in SEPARABLE.items()}
             found |= {f"attention{stage}.1.norm": f"{gate}/norm3/bn"}
             for place in range(chain):
-                found |= {
-                    f"scala{stage}.{place}.{one}": f"{unit + 1}_{place + 1}_separable_block/{other}"
-                    for one, other in SEPARABLE.items()
-                }
+                layer = f"{unit + 1}_{place + 1}_separable_block"
+                found |= {f"scala{stage}.{place}.{one}": f"{layer}/{other}" for one, other in SEPARABLE.items()}
             found[f"middle_fc{stage}"] = f"{unit + 1}_{chain + 2}_dense"
     found["fc_layer"] = f"{2 * stages}_1_dense"
     return found
@@ -113,19 +98,11 @@ class Replay:
         _in_shape(self.file)
         self.meta, examples = self.file.meta, Examples()
         self.deepest = len(self.meta["widths"])
-        self.plans = [
-            plan(
-                [
-                    Entry(
-                        client,
-                        self.deepest - self.meta["depth"][client],
-                        examples.batches(self.file, f"round{number}/client{client}"),
-                    )
-                    for client in part["users"]
-                ]
-            )
-            for number, part in enumerate(self.meta["rounds"])
-        ]
+        self.plans = []
+        for number, part in enumerate(self.meta["rounds"]):
+            batches = [examples.batches(self.file, f"round{number}/client{client}") for client in part["users"]]
+            levels = [self.deepest - self.meta["depth"][client] for client in part["users"]]
+            self.plans.append(plan(list(map(Entry, part["users"], levels, batches))))
         test = Split(self.file.input("eval/img"), self.file.input("eval/label"))
         dataset = dataclasses.replace(examples.dataset(self.meta["classes"], self.file.name), test=test)
         self.process = build_process(recipe_text(self.meta), dataset, [1] * self.meta["num_clients"])

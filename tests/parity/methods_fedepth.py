@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, state_of
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, recipe_head, state_of
 from methods_files import File, Gaps, variable_paths
 
 from hetero_tf.base import registry
@@ -133,11 +133,8 @@ class Replay:
             for name, path in self.paths.items()
             if (found := re.match(r"(?:pre_)?linear(\d+)\.", name))
         }
-        return {
-            path: EXIT_FACTORS[number]
-            for path, number in numbers.items()
-            if number in EXIT_FACTORS and number < max(numbers.values())
-        }
+        weighed = EXIT_FACTORS.keys() - {max(numbers.values(), default=0)}
+        return {path: EXIT_FACTORS[number] for path, number in numbers.items() if number in weighed}
 
     def trained_with(self, peer):
         """A `Trainer` whose clients with peers give them these values `{path: value}` to start from."""
@@ -187,10 +184,8 @@ def _layers(file, norm):
         stems |= {f"{stem}.{part}": f"{layer}/{part}" for part in ("conv1", "conv2", "shortcut")}
         stems |= {f"{stem}.bn{part}": f"{layer}/norm{part}/{norm}" for part in (1, 2)}
         filters, stride = len(arrays[f"{stem}.conv1.weight"]), 2 if f"{stem}.shortcut.weight" in arrays else 1
-        lines.append(
-            f"PreActivationBlock: {{filters: {filters}, stride: {stride}, norm: {norm}, scaler: false, "
-            "residual: activated}"
-        )
+        options = f"filters: {filters}, stride: {stride}, norm: {norm}, scaler: false, residual: activated"
+        lines.append(f"PreActivationBlock: {{{options}}}")
         if unit in exits or unit == units:
             stems |= _head(f"{unit}" if exits else "", len(lines), norm)
             pooled = f"Norm: {{kind: {norm}}}, {'' if exits else 'ReLU, '}GlobalAveragePooling2D"
@@ -211,13 +206,7 @@ def _recipe(meta, levels, layers, engine):
     whole = [list(range(1, 1 + max(stages[-1][-1] for stages in given.values())))]
     budgets = {level: 0.5 if stages != whole else 2 if peers else 1 for level, stages in given.items()}
     return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{name: images}}
-partition: {{name: iid, clients: {len(meta["client_train_sizes"])}}}
-model:
-  layers:
-{"".join(f"    - {line}{chr(10)}" for line in layers)}
+{recipe_head(len(meta["client_train_sizes"]), layers)}
 levels:
   widths: {json.dumps(dict.fromkeys(levels, 1.0))}
   mix: {json.dumps(dict.fromkeys(levels, 1))}
@@ -295,10 +284,8 @@ def _compare_round(replay, state, number, returned, after, gaps):
     gaps.note("round", {path: value for path, value in found.items() if path not in factors}, plain)
     counted = replay.counted(returned)
     for path, own in factors.items():
-        weighed = sum(
-            own[replay.file.meta["budget_group"][client]] * counted[client] * values[path]
-            for client, values in returned.items()
-        )
+        groups = replay.file.meta["budget_group"]
+        weighed = sum(own[groups[client]] * counted[client] * values[path] for client, values in returned.items())
         gaps.note("weighed exits", weighed / sum(counted.values()), after[path])
 
 

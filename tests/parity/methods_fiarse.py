@@ -7,10 +7,11 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, state_of
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, recipe_head, state_of
 from methods_files import File, Gaps, variable_paths
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+HEAD = "[GlobalAveragePooling2D, Dense: {units: !classes}]"
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 # The runs of a file: how its keys begin, whether the mask has a gradient, and how it is computed here.
 RUNS = (
@@ -90,22 +91,14 @@ def _stems(process, meta):
 
 
 def _recipe(meta, levels, surrogate, engine, precision):
-    first, *_ = meta["widths"]
+    stem = f"[PaddedConv2D: {{filters: {meta['widths'][0]}, use_bias: false}}, Norm: {{kind: sbn}}, ReLU]"
     blocks = [
         f"PostActivationBlock: {{filters: {width}, stride: {2 if stage and not block else 1}, scaler: false}}"
         for stage, (width, count) in enumerate(zip(meta["widths"], meta["num_blocks"], strict=True))
         for block in range(count)
     ]
     return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{name: images}}
-partition: {{name: iid, clients: {len(meta["client_size"])}}}
-model:
-  layers:
-    - [PaddedConv2D: {{filters: {first}, use_bias: false}}, Norm: {{kind: sbn}}, ReLU]
-    - {f"{chr(10)}    - ".join(blocks)}
-    - [GlobalAveragePooling2D, Dense: {{units: !classes}}]
+{recipe_head(len(meta["client_size"]), [stem, *blocks, HEAD])}
 levels:
   widths: {json.dumps(dict.fromkeys(levels, 1.0))}
   mix: {json.dumps(dict.fromkeys(levels, 1))}

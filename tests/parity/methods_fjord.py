@@ -53,25 +53,17 @@ def _levels(file):
 
 
 def _recipe(file):
-    meta = file.meta
-    first, *_ = channels = meta["widths"]
+    meta, channels = file.meta, file.meta["widths"]
     blocks = [
         f"PostActivationBlock: {{filters: !w {filters}, stride: {1 if stage == 0 or place else 2}, norm: wbn, "
         "scaler: false}"
         for stage, (filters, count) in enumerate(zip(channels, meta["blocks"]))
         for place in range(count)
     ]
-    levels = _levels(file)
+    stem = f"[PaddedConv2D: {{filters: !w {channels[0]}, use_bias: false}}, Norm: {{kind: wbn}}, ReLU]"
+    head, levels = "[GlobalAveragePooling2D, Dense: {units: !classes}]", _levels(file)
     return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{name: images}}
-partition: {{name: iid, clients: {len(meta["rounds"]) * len(meta["max_p"])}}}
-model:
-  layers:
-    - [PaddedConv2D: {{filters: !w {first}, use_bias: false}}, Norm: {{kind: wbn}}, ReLU]
-    - {f"{chr(10)}    - ".join(blocks)}
-    - [GlobalAveragePooling2D, Dense: {{units: !classes}}]
+{common.recipe_head(len(meta["rounds"]) * len(meta["max_p"]), [stem, *blocks, head])}
 levels:
   widths: {{{", ".join(f"{name}: {width}" for width, name in levels.items())}}}
   mix: {{{", ".join(f"{name}: 1" for name in levels.values())}}}
@@ -97,14 +89,9 @@ def _paths(file, process):
     places = [(stage, place) for stage, count in enumerate(file.meta["blocks"], 1) for place in range(count)]
     for block, (stage, place) in zip(blocks, places, strict=True):
         stem = f"layer{stage}.{place}"
-        stems |= {
-            f"{stem}.conv1": f"{block}/conv1",
-            f"{stem}.conv2": f"{block}/conv2",
-            f"{stem}.bn1": f"{block}/norm1/wbn",
-            f"{stem}.bn2": f"{block}/norm2/wbn",
-            f"{stem}.shortcut.0": f"{block}/shortcut",
-            f"{stem}.shortcut.1": f"{block}/norm3/wbn",
-        }
+        stems |= {f"{stem}.conv{part}": f"{block}/conv{part}" for part in (1, 2)}
+        stems |= {f"{stem}.bn{part}": f"{block}/norm{part}/wbn" for part in (1, 2)}
+        stems |= {f"{stem}.shortcut.0": f"{block}/shortcut", f"{stem}.shortcut.1": f"{block}/norm3/wbn"}
     found = files.variable_paths([path for path in process.paths if "/moving_" not in path], stems)
     layers = {layer: stem for stem, layer in stems.items()}
     for path in process.paths:
@@ -117,17 +104,11 @@ def _paths(file, process):
 
 def _plan(file, number, work):
     levels, widths, cohort = list(_levels(file)), sorted(file.meta["p_s"]), file.meta["rounds"][number]
-    return common.plan(
-        [
-            common.Entry(
-                number * len(file.meta["max_p"]) + client,
-                levels.index(file.meta["max_p"][client]),
-                work[client],
-                [widths.index(width) for width in drawn],
-            )
-            for client, drawn in zip(cohort["users"], cohort["draws"], strict=True)
-        ]
-    )
+    largest, entries = file.meta["max_p"], []
+    for client, drawn in zip(cohort["users"], cohort["draws"], strict=True):
+        level, stages = levels.index(largest[client]), [widths.index(width) for width in drawn]
+        entries.append(common.Entry(number * len(largest) + client, level, work[client], stages))
+    return common.plan(entries)
 
 
 def _compare_client(file, paths, shapes, place, trained, counts, gaps):
@@ -137,11 +118,8 @@ def _compare_client(file, paths, shapes, place, trained, counts, gaps):
         gaps.note("reported", np.average(trained.losses, weights=counts), file.result(f"{place}/reported_loss"))
     # A client of this project holds the first channels only; the vectors' decays all of them.
     whole = file.weights(f"f64/{place}/after", paths, shapes)
-    gaps.note(
-        "client",
-        trained.values,
-        {path: whole[path][tuple(slice(size) for size in value.shape)] for path, value in trained.values.items()},
-    )
+    first = {path: whole[path][tuple(map(slice, value.shape))] for path, value in trained.values.items()}
+    gaps.note("client", trained.values, first)
 
 
 def _compare_prediction(file, process, state, gaps):

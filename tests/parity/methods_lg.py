@@ -36,11 +36,8 @@ LAYERS = {
 FLATTENED = {"mlp": {}, "cnn": {"fc1.weight": (5, 5)}}
 STEMS = {
     "mlp": {
-        "layer_input": "0_1_dense",
-        "layer_hidden1": "1_0_dense",
-        "layer_hidden2": "2_0_dense",
-        "layer_hidden3": "3_0_dense",
-        "layer_out": "4_0_dense",
+        **{"layer_input": "0_1_dense", "layer_out": "4_0_dense"},
+        **{f"layer_hidden{number}": f"{number}_0_dense" for number in (1, 2, 3)},
     },
     "cnn": {"conv1": "0_0_conv2d", "conv2": "1_0_conv2d", "fc1": "2_1_dense", "fc2": "3_0_dense", "fc3": "4_0_dense"},
 }
@@ -107,10 +104,8 @@ class Replay:
 
     def net(self, state, client):
         """`{variable path: value}` of a client's own model."""
-        kept = state.clients["personal"]
-        return {
-            path: np.asarray(kept[path][client] if path in kept else value) for path, value in state.weights.items()
-        }
+        own = {path: table[client] for path, table in state.clients["personal"].items()}
+        return {path: np.asarray(value) for path, value in (state.weights | own).items()}
 
     def outputs(self, net, rows=slice(None)):
         """What the authors' net gives for test images: probabilities (mlp) or their logarithms (cnn)."""
@@ -190,23 +185,15 @@ def compare_metrics(replay, states, gaps):
         accuracy, losses = replay.local(state)
         gaps.note("local", accuracy, file.result(f"round{number}/local/accuracy"))
         gaps.note("local", losses, file.result(f"round{number}/local/test_loss"))
-        best = [
-            max((accuracy[client], replay.net(state, client)), best[client], key=lambda pair: pair[0])
-            for client in clients
-        ]
+        nets = [(accuracy[client], replay.net(state, client)) for client in clients]
+        best = [max(pairs, key=lambda pair: pair[0]) for pairs in zip(nets, best)]
         mean = _mean([net for _, net in best])
         found = replay.measured(replay.outputs(mean))
-        gaps.note(
-            "mean of best",
-            found,
-            [file.result(f"round{number}/avg_of_best/{name}") for name in ("accuracy", "test_loss")],
-        )
+        expected = [file.result(f"round{number}/avg_of_best/{name}") for name in ("accuracy", "test_loss")]
+        gaps.note("mean of best", found, expected)
         if accuracy.mean() > best_local[0]:
-            personal = state.clients["personal"]
-            best_local = (
-                accuracy.mean(),
-                [{path: net[path] if path in personal else mean[path] for path in net} for _, net in best],
-            )
+            shared = {path: value for path, value in mean.items() if path not in state.clients["personal"]}
+            best_local = accuracy.mean(), [net | shared for _, net in best]
     _compare_final(replay, best_local[1], gaps)
 
 

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, state_of
+from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, recipe_head, state_of
 from methods_files import File, Gaps, variable_paths
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -67,12 +67,8 @@ class Replay:
     def member(self, place, number):
         """`{path: value}` of one network under a place of the file."""
         side = self.file.meta["image"][1] // 4
-        return self.file.weights(
-            place,
-            {f"{number}.{name}": path for name, path in self.paths.items()},
-            self.shapes,
-            {f"{number}.fc1.weight": (side, side)},
-        )
+        paths = {f"{number}.{name}": path for name, path in self.paths.items()}
+        return self.file.weights(place, paths, self.shapes, {f"{number}.fc1.weight": (side, side)})
 
     def weights(self, place):
         """`{path: [networks, ...]}` under a place of the file."""
@@ -104,10 +100,8 @@ def _resnet(file):
             stems |= {f"{stem}.{part}": f"{layer}/{part}" for part in ("conv1", "conv2", "shortcut")}
             stems |= {f"{stem}.n{part}": f"{layer}/norm{part}/{norm}" for part in (1, 2)}
             stride = 2 if stage > 1 and block == 0 else 1
-            lines.append(
-                f"PreActivationBlock: {{filters: {width}, stride: {stride}, norm: {norm}, scaler: {scaler}, "
-                "scaler_at: products}"
-            )
+            options = f"filters: {width}, stride: {stride}, norm: {norm}, scaler: {scaler}, scaler_at: products"
+            lines.append(f"PreActivationBlock: {{{options}}}")
     stems |= {"n4": f"{len(lines)}_0_norm/{norm}", "linear": f"{len(lines)}_3_dense"}
     return [*lines, f"[Norm: {{kind: {norm}}}, ReLU, GlobalAveragePooling2D, Dense: {{units: !classes}}]"], stems
 
@@ -146,13 +140,7 @@ def _settings(meta):
 
 def _recipe(meta, levels, layers, personal, engine):
     return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{name: images}}
-partition: {{name: iid, clients: {len(meta["client_sizes"])}}}
-model:
-  layers:
-{"".join(f"    - {line}{chr(10)}" for line in layers)}
+{recipe_head(len(meta["client_sizes"]), layers)}
 levels:
   widths: {json.dumps(dict.fromkeys(levels, meta["atom"]))}
   mix: {json.dumps(dict.fromkeys(levels, 1))}
@@ -242,11 +230,9 @@ def _chosen(state, order):
 
 def _accuracy(replay, state):
     """Share of the evaluation's examples that all networks together get right."""
-    hits = [
-        np.argmax(
-            predict(replay.process, state, replay.file.input(f"eval/batch{batch}/img"), training=replay.training), -1
-        )
-        == replay.file.input(f"eval/batch{batch}/label")
-        for batch in range(replay.file.steps("eval"))
-    ]
-    return float(np.mean(np.concatenate(hits)))
+    hits = []
+    for batch in range(replay.file.steps("eval")):
+        images, labels = (replay.file.input(f"eval/batch{batch}/{name}") for name in ("img", "label"))
+        logits = predict(replay.process, state, images, training=replay.training)
+        hits.extend(np.argmax(logits, -1) == labels)
+    return float(np.mean(hits))

@@ -75,13 +75,8 @@ def _clocks(labels, picks, weights, classes):
 def _sizes(case):
     drawn = _by_kind(case)
     sizes = "dirichlet" if case.get("partition_mode") == "dir" else "equal"
-    options = {
-        "sizes": sizes,
-        "least": case["min_per_share"],
-        "shuffled": False,
-        "held_out": case["val_ratio"],
-        "test": "new",
-    }
+    options = {"sizes": sizes, "least": case["min_per_share"], "shuffled": False}
+    options |= {"held_out": case["val_ratio"], "test": "new"}
     return "quantity", options, {"dirichlet": drawn["rng.dirichlet"], "integers": drawn["rng.choice"]}
 
 
@@ -141,22 +136,16 @@ def _heterofl(case):
     table = np.tile(np.arange(case["classes"]), shards)[orders[0]]
     rows = [np.unique(row) for row in table.reshape(case["clients"], per_client)]
     picks = [order[0] for order in orders[1:]]
-    return (
-        "labels",
-        {"per_client": per_client},
-        {"permutation": [table, *_shards(rows, picks, case["classes"], shards)]},
-    )
+    orders = [table, *_shards(rows, picks, case["classes"], shards)]
+    return "labels", {"per_client": per_client}, {"permutation": orders}
 
 
 def _lg(case):
     table = np.asarray(_by_kind(case)["random.shuffle"][0])
     shards = len(table) // case["classes"]
     rows = table.reshape(case["clients"], -1)
-    return (
-        "labels",
-        {"per_client": rows.shape[1], "keep_duplicates": True},
-        {"permutation": [table, *_shards(rows, _by_kind(case)["choice"], case["classes"], shards)]},
-    )
+    orders = [table, *_shards(rows, _by_kind(case)["choice"], case["classes"], shards)]
+    return "labels", {"per_client": rows.shape[1], "keep_duplicates": True}, {"permutation": orders}
 
 
 def _picked(total, each, orders):

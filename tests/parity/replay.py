@@ -22,6 +22,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from methods_files import Gaps  # noqa: E402
 from vectors import Vectors  # noqa: E402
 
 from hetero_tf import recipe
@@ -41,39 +42,14 @@ from hetero_tf.rounds.stack_update import StackPlan, train_stack  # noqa: E402
 from recipes import recipe_text  # noqa: E402
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
+STAGES = ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local")
 TOLERANCES = {
-    "float64": dict.fromkeys(
-        ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local"), 1e-8
-    ),
-    "float32": {
-        "cut": 0.0,
-        "loss": 1e-5,
-        "norm": 1e-4,
-        "client": 1e-5,
-        "merge": 1e-5,
-        "round": 1e-5,
-        "kept": 0.0,
-        "sbn": 1e-5,
-        "global": 1e-5,
-        "local": 1e-5,
-    },
+    "float64": dict.fromkeys(STAGES, 1e-8),
+    "float32": dict.fromkeys(STAGES, 1e-5) | {"cut": 0.0, "norm": 1e-4, "kept": 0.0},
 }
 BIT_EQUAL = ("cut", "kept")
 ENGINES = ("sequential", "stacked")
 FLIPPED = 1e-3
-
-
-class Differences(dict):
-    """The largest difference seen at each stage."""
-
-    def note(self, stage, found, expected, relative=False):
-        """Adds one comparison; shapes must agree, and NaN counts as infinitely wrong."""
-        found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-        if found.shape != expected.shape:
-            raise SystemExit(f"{stage}: shape {found.shape} instead of {expected.shape}")
-        gap = np.abs(found - expected) / (np.abs(expected) if relative else 1.0)
-        worst = float(np.max(gap, initial=0.0))
-        self[stage] = max(self.get(stage, 0.0), np.inf if np.isnan(worst) else worst)
 
 
 class Replay:
@@ -93,10 +69,8 @@ class Replay:
             process = dataclasses.replace(process, input=source, parts=parts)
         self.process = process
         self.shapes = [tuple(v.shape) for v in process.evaluator.global_model.trainable_variables]
-        self.start = [
-            tf.constant(value, vectors.precision)
-            for value in vectors.parameters("global_init", self.shapes, results=False)
-        ]
+        start = vectors.parameters("global_init", self.shapes, results=False)
+        self.start = [tf.constant(value, vectors.precision) for value in start]
 
     def _with_levels(self, plan):
         return dataclasses.replace(plan, levels=np.asarray([self.levels[client] for client in plan.clients], np.int32))
@@ -135,16 +109,13 @@ class Replay:
     def stages(self):
         """The stages that the file must show."""
         vectors = self.vectors
-        known = {"loss", "norm", "client", "merge", "round", "kept", "global"}
-        cut = any(
-            self._has_cut(f"round{number}/client{c}", c) for number, own in enumerate(vectors.cohorts) for c in own
-        )
-        return (
-            known
-            | ({"cut"} if cut and vectors.precision == "float32" else set())
-            | ({"sbn"} if vectors.meta.get("norm") == "bn" else set())
-            | (set() if vectors.text else {"local"})
-        )
+        work = [(f"round{number}/client{c}", c) for number, own in enumerate(vectors.cohorts) for c in own]
+        shown = {
+            "cut": vectors.precision == "float32" and any(self._has_cut(*each) for each in work),
+            "sbn": vectors.meta.get("norm") == "bn",
+            "local": not vectors.text,
+        }
+        return {stage for stage in STAGES if shown.get(stage, True)}
 
     def _has_cut(self, place, client):
         """Whether the file holds the sub-model that a client was handed; clients of the global level get everything."""
@@ -169,9 +140,8 @@ def _image_data(vectors):
         planned.append(_plan(cohort, work))
     train = Split(np.concatenate(images), np.concatenate(labels))
     test = Split(vectors.input("eval/img"), vectors.input("eval/label"))
-    return Dataset(
-        train, test, classes=len(vectors.arrays["global_init/" + vectors.names()[-1]]), source=vectors.name
-    ), planned
+    classes = len(vectors.arrays["global_init/" + vectors.names()[-1]])
+    return Dataset(train, test, classes=classes, source=vectors.name), planned
 
 
 def _text_data(vectors):
@@ -210,15 +180,9 @@ def _with_given_masks(vectors, planned):
     most = max(max(plan.rows.shape[2] for plan in planned), *vectors.arrays["eval/mask"].shape[:1])
     clients, steps = len(vectors.meta["levels"]), max(plan.rows.shape[1] for plan in planned)
     table = np.zeros((len(planned) + 1, clients, max(steps, 1), most, bptt), np.float32)
-    lengths = np.full(
-        sum(
-            len(vectors.arrays[f"round{r}/client{c}/tokens"])
-            for r, cohort in enumerate(vectors.cohorts)
-            for c in cohort
-        ),
-        0,
-        np.int32,
-    )
+    work = [(number, client) for number, cohort in enumerate(vectors.cohorts) for client in cohort]
+    rows = sum(len(vectors.arrays[f"round{number}/client{client}/tokens"]) for number, client in work)
+    lengths = np.zeros(rows, np.int32)
     for number, (cohort, plan) in enumerate(zip(vectors.cohorts, planned)):
         for slot, client in enumerate(cohort):
             tokens = vectors.arrays[f"round{number}/client{client}/tokens"]
@@ -315,17 +279,8 @@ def _note_cut(replay, submodel, weights, client, number, differences):
 
 
 def _where(parts, submodel, client, number):
-    classes = parts.examples.present.shape[1]
-    return coordinates(
-        parts.placement.cut,
-        submodel,
-        parts.algorithm.submodel,
-        tf.constant(number),
-        tf.constant(client),
-        tf.constant(0),
-        tf.range(classes),
-        tf.constant(0),
-    )
+    labels, number, client, zero = tf.range(parts.examples.present.shape[1]), *map(tf.constant, (number, client, 0))
+    return coordinates(parts.placement.cut, submodel, parts.algorithm.submodel, number, client, zero, labels, zero)
 
 
 def _rows(parts, submodel, client, number):
@@ -354,11 +309,8 @@ def compare_rounds(replay, covered, differences):
         old = state.weights
         state, _ = process.run(state, [plan])
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
-        before = (
-            vectors.parameters("global_init", replay.shapes, results=False)
-            if number == 0
-            else vectors.parameters(f"round{number - 1}/global_after", replay.shapes)
-        )
+        place = f"round{number - 1}/global_after" if number else "global_init"
+        before = vectors.parameters(place, replay.shapes, results=number > 0)
         for name, new, was, mask in zip(names, after, before, covered[number], strict=True):
             differences.note("round", state.weights[name], new)
             differences.note("kept", np.asarray(state.weights[name])[~mask], np.asarray(old[name])[~mask])
@@ -375,15 +327,8 @@ def compare_evaluation(replay, state, differences):
         statistics = _statistics(replay, weights)
         if len(statistics) != 2 * len(vectors.statistics_names()):
             raise SystemExit(f"{vectors.name}: has statistics of some norms only")
-        expected = sum(
-            (
-                [vectors.result(f"sbn/{name}.running_mean"), vectors.result(f"sbn/{name}.running_var")]
-                for name in vectors.statistics_names()
-            ),
-            [],
-        )
-        for mine, theirs in zip(statistics, expected, strict=True):
-            differences.note("sbn", mine, theirs)
+        names = [f"sbn/{name}.running_{part}" for name in vectors.statistics_names() for part in ("mean", "var")]
+        _note_all(differences, "sbn", statistics, map(vectors.result, names))
     elif calibration.statistics_paths(process.evaluator.global_model):
         raise SystemExit(f"{vectors.name}: the model has statistics but the file has none")
     found = process.evaluator.measure_global(weights, statistics)
@@ -403,18 +348,11 @@ def compare_evaluation(replay, state, differences):
 
 def _statistics(replay, weights):
     vectors, process = replay.vectors, replay.process
-    images = tf.constant(vectors.input("sbn/img"))
-    top = process.recipe.levels.global_level
-    calibrate = calibration.build_calibrate(
-        process.evaluator.global_model,
-        process.family.predictor(top),
-        process.input,
-        images,
-        tf.constant(vectors.input("sbn/label")),
-        vectors.meta["sbn_batch"],
-        parallel=2,
-    )
-    full, short = calibration.statistics_batches([np.arange(len(images))], vectors.meta["sbn_batch"])
+    images, labels = tf.constant(vectors.input("sbn/img")), tf.constant(vectors.input("sbn/label"))
+    models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
+    size = vectors.meta["sbn_batch"]
+    calibrate = calibration.build_calibrate(*models, process.input, images, labels, size, parallel=2)
+    full, short = calibration.statistics_batches([np.arange(len(images))], size)
     return calibrate(weights, full, short, 0)
 
 
@@ -431,9 +369,9 @@ def _compare_local(replay, logits, differences):
 
 
 def replay_file(path, precision, engine):
-    """All stages of one file: `Differences`."""
+    """All stages of one file: `Gaps`."""
     vectors = Vectors(path, precision)
-    differences = Differences()
+    differences = Gaps()
     whole = Replay(vectors, engine, label_cut=False)
     compare_clients(whole, differences)
     covered = [whole.covered(plan) for plan in whole.plans]

@@ -91,14 +91,8 @@ def _replay_case(case):
     test = np.asarray(case.get("test_labels", [0]), np.int32)
     split = registry.find("partitions", name).split
     try:
-        found = split(
-            train,
-            test,
-            classes,
-            np.random.default_rng(0) if "error" in case else draws,
-            clients=case["clients"],
-            **options,
-        )
+        rng = np.random.default_rng(0) if "error" in case else draws
+        found = split(train, test, classes, rng, clients=case["clients"], **options)
     except BadInput as error:
         return "error" in case, f"{name} refuses: {error}"
     except AssertionError as error:
@@ -124,14 +118,12 @@ def _compare(case, found):
         equal["test"] = _lists(found.test) == case["test"]
     table = case.get("label_split", case.get("class_table"))
     if table is not None:
-        equal["labels"] = [sorted(set(row)) for row in table] == [
-            np.flatnonzero(mask).tolist() for mask in found.label_mask
-        ]
+        masks = [np.flatnonzero(mask).tolist() for mask in found.label_mask]
+        equal["labels"] = [sorted(set(row)) for row in table] == masks
     if "val" in case and case["method_arg"] != "pat":
         # What is held out is nobody's: it is known by what is missing where nothing is held out.
-        equal["val"] = [
-            own[: len(kept)] == kept and own[len(kept) :] for own, kept in zip(_whole(case), _lists(found.train))
-        ] == case["val"]
+        pairs = zip(_whole(case), _lists(found.train))
+        equal["val"] = [own[: len(kept)] == kept and own[len(kept) :] for own, kept in pairs] == case["val"]
     return equal
 
 
@@ -139,9 +131,8 @@ def _whole(case):
     name, options, answers = SOURCES[case["source"]](case)
     labels = [np.asarray(case[part], np.int32) for part in ("labels", "test_labels")]
     split = registry.find("partitions", name).split
-    return _lists(
-        split(*labels, case["classes"], Draws(answers), clients=case["clients"], **options | {"held_out": 0.0}).train
-    )
+    found = split(*labels, case["classes"], Draws(answers), clients=case["clients"], **options | {"held_out": 0.0})
+    return _lists(found.train)
 
 
 def _lists(shares):

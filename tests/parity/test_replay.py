@@ -48,7 +48,7 @@ def test_an_empty_folder_is_an_error(tmp_path, capsys):
 
 
 def test_nan_and_wrong_shapes_are_never_within_tolerance():
-    found = replay.Differences()
+    found = replay.Gaps()
     found.note("loss", [1.0, np.nan], [1.0, 1.0])
     assert replay.within("float32", found, double_passes=True) == ["loss"]
     with pytest.raises(SystemExit, match="loss: shape"):

@@ -58,25 +58,14 @@ def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys):
     [
         (
             "fedepth_link",
-            (
-                "round0/client0/loss",
-                "round0/client1/after/bn9.bias",
-                "eval/batch0/logits",
-                "round0/client0/after_stage1/layer1.0.bn1.running_mean",
-                "round0/global_after/first_norm.running_var",
-            ),
+            "round0/client0/loss round0/client1/after/bn9.bias eval/batch0/logits "
+            "round0/client0/after_stage1/layer1.0.bn1.running_mean round0/global_after/first_norm.running_var",
             {"loss", "client", "logits", "stage", "round"},
         ),
         (
             "splitmix_resnet",
-            (
-                "round0/client0/loss",
-                "round0/client1/after/1.linear.weight",
-                "round0/global_after/0.conv1.weight",
-                "eval/members2/batch0/logits",
-                "sort/base_acc",
-                "sort/members1/batch0/logits",
-            ),
+            "round0/client0/loss round0/client1/after/1.linear.weight round0/global_after/0.conv1.weight "
+            "eval/members2/batch0/logits sort/base_acc sort/members1/batch0/logits",
             # The second round starts from the weights that are wrong.
             {"loss", "client", "round", "logits", "accuracy", "sorted"},
         ),
@@ -84,7 +73,7 @@ def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys):
 )
 def test_every_wrong_number_is_noticed(tmp_path, name, places, stages):
     def change(arrays):
-        for place in places:
+        for place in places.split():
             arrays[f"f64/{place}"] = np.array(arrays[f"f64/{place}"], order="C")
             arrays[f"f64/{place}"].reshape(-1)[0] += 1e-6
 

@@ -39,12 +39,7 @@ def replayed(tmp_path):
 
 def test_cases_by_hand_come_out(replayed):
     found = replayed(CASES)
-    assert [(name, good) for name, good, _ in found] == [
-        ("prefix", True),
-        ("whole", True),
-        ("late", True),
-        ("nothing", True),
-    ]
+    assert [(name, good) for name, good, _ in found] == [(case["name"], True) for case in CASES["cases"]]
     assert [detail for *_, detail in found][:2] == ["skip 1,2; 3 | 4,5 | 6", "1,2,3"]
     assert found[2][2].startswith("refused: unit 2 takes 9 and the client can hold 6; only units before")
 

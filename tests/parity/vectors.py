@@ -119,13 +119,8 @@ def _resnet(meta):
     for stage in range(1, 5):
         for block in range(8):
             stem = f"layer{stage}.{block}"
-            names += [
-                *_pair(f"{stem}.n1"),
-                *_pair(f"{stem}.n2"),
-                f"{stem}.conv1.weight",
-                f"{stem}.conv2.weight",
-                f"{stem}.shortcut.weight",
-            ]
+            names += [*_pair(f"{stem}.n1"), *_pair(f"{stem}.n2")]
+            names += [f"{stem}.{part}.weight" for part in ("conv1", "conv2", "shortcut")]
     return [*names, *_pair("n4"), *_pair("linear")]
 
 
