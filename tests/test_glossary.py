@@ -1,4 +1,4 @@
-"""GLOSSARY.md explains every metric and every word that heads a line or a column of the output."""
+"""recipes/GLOSSARY.md explains every metric and every word that heads a line or a column of the output."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from hetero_tf.base.metrics import METRICS
 
-TEXT = (Path(__file__).resolve().parents[1] / "GLOSSARY.md").read_text()
+TEXT = (Path(__file__).resolve().parents[1] / "recipes" / "GLOSSARY.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
 TERMS = {
     term.strip("` ").lower() for words, _ in ROWS for term in re.split(r", | \(|\)", words.replace("`", "")) if term
