@@ -81,15 +81,6 @@ class AttentionGate(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "scale": self.scale,
-            "clients": self.clients,
-        }
-
 
 def _enlarge(small, height, width):
     """`[batch, ceil(height / 2), ceil(width / 2), channels]` to height and width, rows first."""

@@ -52,6 +52,3 @@ class Link(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         stride = self._stride(input_shape)
         return (input_shape[0], self.rows, -(-input_shape[2] // stride), self.clients * self.channels)
-
-    def get_config(self):
-        return {**super().get_config(), "rows": self.rows, "channels": self.channels, "clients": self.clients}

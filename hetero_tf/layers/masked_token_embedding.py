@@ -68,14 +68,3 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.width)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "classes": self.classes,
-            "positions": self.positions,
-            "width": self.width,
-            "dropout": self.dropout,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -56,6 +56,3 @@ class Norm(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "kind": self.kind, "clients": self.clients}

@@ -81,16 +81,6 @@ class PaddedConv2D(keras.layers.Layer):
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
         return (input_shape[0], *space, self.clients * self.filters)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "stride": self.stride,
-            "use_bias": self.use_bias,
-            "clients": self.clients,
-        }
-
 
 def grouped_conv2d(inputs, kernel, stride, padding, groups):
     """`tf.nn.conv2d` of each group's channels with its own kernels; see `groups_work`."""

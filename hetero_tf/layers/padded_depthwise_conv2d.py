@@ -46,6 +46,3 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
         return (input_shape[0], *space, input_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "kernel_size": self.kernel_size, "stride": self.stride}

@@ -86,15 +86,6 @@ class PatchEmbedding(keras.layers.Layer):
         lead = () if self.clients == 1 else (self.clients,)
         return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "patch": self.patch,
-            "width": self.width,
-            "scale": self.scale,
-            "clients": self.clients,
-        }
-
 
 def _rows(rank, before, behind):
     """Paddings of a value of so many axes by rows, on its last axis but one."""

@@ -86,14 +86,3 @@ class PostActivationBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return self.conv1.compute_output_shape(input_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

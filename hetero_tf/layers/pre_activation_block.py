@@ -113,16 +113,3 @@ class PreActivationBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return self.conv1.compute_output_shape(input_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "residual": self.residual,
-            "scaler_at": self.scaler_at,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -34,6 +34,3 @@ class Scaler(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "scale": self.scale, "enabled": self.enabled}

@@ -76,12 +76,3 @@ class SelfAttention(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "heads": self.heads,
-            "head_width": self.head_width,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

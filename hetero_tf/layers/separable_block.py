@@ -76,14 +76,3 @@ class SeparableBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*self.deep1.compute_output_shape(input_shape)[:-1], self.clients * self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "stride": self.stride,
-            "norm": self.norm,
-            "scaler": self.scaler,
-            "scale": self.scale,
-            "clients": self.clients,
-        }

@@ -115,6 +115,3 @@ class StaticBatchNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}

@@ -76,12 +76,3 @@ class TrackedBatchNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "epsilon": self.epsilon,
-            "momentum": self.momentum,
-            "apart": self.apart,
-            "clients": self.clients,
-        }

@@ -40,7 +40,7 @@ GIVEN = {
 def made(request):
     """`(dtype=...) -> a fresh layer`, and its inputs."""
     arguments, inputs = GIVEN.get(request.param, ({}, PIXELS))
-    return lambda **more: layer_class(request.param)(**arguments, **more), inputs
+    return lambda **more: layer_class(request.param)(**{**arguments, **more}), inputs
 
 
 def called(layer, inputs, training=False):
@@ -58,9 +58,19 @@ def test_constructor_arguments_are_attributes_and_documented(made):
     if type(layer).__init__ is not keras.layers.Layer.__init__:
         for name in names:
             assert hasattr(layer, name)
-            assert name in layer.get_config()
             assert name in registry.argument_docs(inspect.getdoc(type(layer)))
     assert "shape" in type(layer).__doc__
+
+
+def test_the_config_records_every_argument_that_is_passed(made):
+    layer = made[0]()
+    if type(layer).__init__ is keras.layers.Layer.__init__:
+        return
+    names = [name for name in inspect.signature(type(layer).__init__).parameters if name not in ("self", "kwargs")]
+    arguments = {name: getattr(layer, name) for name in names}
+    layer = made[0](**arguments)
+    assert arguments.items() <= layer.get_config().items()
+    assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
 
 
 def test_a_layer_made_from_its_config_gives_the_same_outputs(made):

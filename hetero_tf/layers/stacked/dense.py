@@ -62,14 +62,3 @@ class StackedDense(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*leading_shape(input_shape, self.clients)[:-1], self.units)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "clients": self.clients,
-            "use_bias": self.use_bias,
-            "activation": keras.activations.serialize(self.activation),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }

@@ -32,6 +32,3 @@ class StackedFlatten(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         clients, batch, *sizes = leading_shape(input_shape, self.clients)
         return (clients, batch, math.prod(sizes))
-
-    def get_config(self):
-        return {**super().get_config(), "clients": self.clients}

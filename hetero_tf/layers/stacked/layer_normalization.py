@@ -63,12 +63,3 @@ class StackedLayerNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "clients": self.clients,
-            "epsilon": self.epsilon,
-            "center": self.center,
-            "scale": self.scale,
-        }
