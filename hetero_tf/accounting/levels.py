@@ -32,12 +32,11 @@ class Costs:
     classes: int
 
     def units(self, level, width):
-        """`{unit: memory.UnitCost}` of one network of a level at some width, all exits of the level with it."""
+        """`{unit: UnitCost}` of one network of a level at some width, all exits of the level with it."""
         route = dataclasses.replace(self.family.route(level), width=width)
         if route not in self._traced:
             units = self.family.recipe.model.units
-            own = width == self.family.recipe.levels.widths[level]
-            model = self.family.trained(level, self.classes) if own else self.family.fresh(level, self.classes, width)
+            model = self.family.fresh(level, self.classes, width)
             self._traced[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
         return self._traced[route]
 

@@ -50,7 +50,7 @@ def stage_flops(stage, products, exits, epochs):
 
     Args:
         stage: `stages.Stage`; its routes (peers, teachers) add up.
-        products: `width -> {unit: multiply-adds of one example's forward pass}`, as `memory.unit_costs` counts them.
+        products: `width -> {unit: multiply-adds of one example's forward pass}`, as `unit_costs` counts them.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
         epochs: Passes over a client's examples.
     """

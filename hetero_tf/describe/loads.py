@@ -20,7 +20,7 @@ class Part:
 
     Attributes:
         units: Names of the units that are packed into it.
-        held: What counts against a budget, see `memory.UnitCost.by`.
+        held: What counts against a budget, see `UnitCost.by`.
         buffer: Bytes that a client with as many examples as the mean keeps beside it, see `buffers`; 0: none.
     """
 

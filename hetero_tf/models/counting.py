@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
@@ -30,48 +32,108 @@ class Forward:
     activations: int
 
 
-def forward(model, example):
-    """Traces one call and counts; what a layer hides in a loop or a tf.function of its own is not seen.
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer.
+
+    Attributes:
+        layer: The layer.
+        inputs: Its first argument, a tensor or a structure of tensors.
+        outputs: What it returned, likewise.
+    """
+
+    layer: keras.layers.Layer
+    inputs: Any
+    outputs: Any
+
+
+@dataclass(frozen=True)
+class OuterCall:
+    """The call of a layer that stands directly in a model.
+
+    Attributes:
+        layer: The layer.
+        calls: Of this layer and of those inside it, in the order in which they return; its own is the last.
+        products: Multiply-adds of each convolution and matrix product in it.
+    """
+
+    layer: keras.layers.Layer
+    calls: tuple[Call, ...]
+    products: tuple[int, ...]
+
+
+def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
+    """Traces one call of a model and returns what its layers did, in the order in which they return.
+
+    What a layer hides in a loop or in a `tf.function` of its own is not seen.
 
     Args:
-        model: Built Keras model. Its layers are changed, so give one that is not used elsewhere.
+        model: A model built for this purpose: its layers are changed, so that they record their calls.
         example: Shape of one input, without None.
 
-    Returns:
-        `Forward`.
+    Raises:
+        BadInput: A product has a shape that is known only when it runs.
+    """
+    calls, outer_calls = [], []
+    directly_in_model = {id(layer) for layer in model.layers}
+
+    def recording(layer, call):
+        def record(*args, **kwargs):
+            graph = tf.compat.v1.get_default_graph()
+            before = len(graph.get_operations())
+            outputs = call(*args, **kwargs)
+            calls.append(Call(layer, args[0] if args else None, outputs))
+            if id(layer) in directly_in_model:
+                counts = map(multiply_adds, graph.get_operations()[before:])
+                outer_calls.append(OuterCall(layer, tuple(calls), tuple(filter(None, counts))))
+                calls.clear()
+            return outputs
+
+        return record
+
+    for layer in all_layers(model):
+        layer.call = recording(layer, layer.call)
+    spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
+    tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec)
+    return outer_calls
+
+
+def forward(model: keras.Model, example: tuple[int, ...]) -> Forward:
+    """Counts one forward pass of one example; see `trace` for the arguments.
 
     Raises:
         BadInput: A layer gives a shape that is known only when it runs.
     """
-    calls = []
-    for layer in all_layers(model):
-        layer.call = _recorded(layer, layer.call, calls)
-    spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
-    graph = tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec).graph
-    counts = [multiply_adds(operation) for operation in graph.get_operations()]
-    innermost = [outputs for layer, _, outputs in calls if not any(layer._flatten_layers(include_self=False))]
+    outer_calls = trace(model, example)
+    products = [count for outer in outer_calls for count in outer.products]
+    shapes = [_shapes(call) for outer in outer_calls for call in outer.calls if _maps_tensor(call)]
     return Forward(
-        paper_flops=sum(paper_flops(*call) for call in calls),
-        multiply_adds=sum(counts),
-        products=sum(count > 0 for count in counts),
-        activations=sum(math.prod(shape) for shape in innermost),
+        paper_flops=sum(paper_flops(*of_call) for of_call in shapes),
+        multiply_adds=sum(products),
+        products=len(products),
+        activations=sum(math.prod(outputs) for layer, _, outputs in shapes if not _has_layers(layer)),
     )
 
 
-def _recorded(layer, call, calls):
-    """`call` that leaves (layer, input shape, output shape) in `calls`."""
-
-    def recorded(*args, **kwargs):
-        outputs = call(*args, **kwargs)
-        if args and all(isinstance(value, tf.Tensor) for value in (args[0], outputs)):
-            calls.append((layer, known_shape(args[0], layer.name), known_shape(outputs, layer.name)))
-        return outputs
-
-    return recorded
+def _maps_tensor(call):
+    """Whether a call takes one tensor to one tensor."""
+    return isinstance(call.inputs, tf.Tensor) and isinstance(call.outputs, tf.Tensor)
 
 
-def known_shape(tensor, where):
-    """The shape of a tensor; refuses one with a size that only a run tells. `where` names its layer or operation."""
+def _shapes(call):
+    name = call.layer.name
+    return call.layer, known_shape(call.inputs, name), known_shape(call.outputs, name)
+
+
+def _has_layers(layer):
+    return any(layer._flatten_layers(include_self=False))
+
+
+def known_shape(tensor: tf.Tensor, where: str) -> tuple[int, ...]:
+    """Returns the shape of a tensor and refuses one with a size that is known only at run time.
+
+    `where` names the tensor's layer or operation in the message.
+    """
     shape = tuple(tensor.shape)
     if None in shape:
         raise BadInput(
@@ -81,10 +143,10 @@ def known_shape(tensor, where):
     return shape
 
 
-def paper_flops(layer, inputs, outputs):
-    """Operations of one call by the convention of the paper's tables, of the layer's own parameters only.
+def paper_flops(layer: keras.layers.Layer, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> int:
+    """Counts the operations of one call as the paper's tables do, for the layer's own parameters only.
 
-    A module counts as often as it has parameter tensors. A kernel of k values counts k at every place of the
+    A module counts as often as it has parameter tensors. A kernel of k values counts k at every position of the
     output, that of a convolution with a bias one more per output value; scale and offset of a norm count twice
     the input each. Everything else (embeddings, activations, pooling, attention products) counts nothing.
 
@@ -92,20 +154,20 @@ def paper_flops(layer, inputs, outputs):
         layer: Keras layer; parameters named `...kernel` and `...bias` belong together, norms have `gamma`, `beta`.
         inputs, outputs: Shapes of one call.
     """
-    own = {variable.name: tuple(variable.shape) for variable in layer._trainable_variables}
-    places, total = math.prod(outputs[:-1]), 0
-    for name, kernel in own.items():
+    parameters = {variable.name: tuple(variable.shape) for variable in layer._trainable_variables}
+    positions, total = math.prod(outputs[:-1]), 0
+    for name, kernel in parameters.items():
         if name.endswith("kernel"):
-            bias = own.get(name.removesuffix("kernel") + "bias")
+            bias = parameters.get(name.removesuffix("kernel") + "bias")
             # Rank 4 is a convolution: the paper's counter adds its bias, that of a dense layer not.
             added = math.prod(bias) if bias and len(kernel) == 4 else 0
-            total += (1 if bias is None else 2) * (math.prod(kernel) + added) * places
-    norms = sum(name in ("gamma", "beta") for name in own)
+            total += (1 if bias is None else 2) * (math.prod(kernel) + added) * positions
+    norms = sum(name in ("gamma", "beta") for name in parameters)
     return total + norms * 2 * math.prod(inputs)
 
 
-def multiply_adds(operation):
-    """Multiply-adds of one TensorFlow operation; 0 unless it is a convolution or a product of tensors."""
+def multiply_adds(operation: tf.Operation) -> int:
+    """Counts the multiply-adds of one TensorFlow operation; 0 unless it is a convolution or a product of tensors."""
     if operation.type not in PRODUCTS or len(operation.inputs) != 2:
         return 0
     first, second = (known_shape(value, operation.name) for value in operation.inputs)

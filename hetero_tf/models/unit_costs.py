@@ -6,14 +6,16 @@ no bound on what TensorFlow allocates.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.build import build_model
-from hetero_tf.models.counting import known_shape, multiply_adds
-from hetero_tf.models.variables import all_layers
+from hetero_tf.models.counting import OuterCall, known_shape, trace
+from hetero_tf.recipe.schema import Recipe
 
 # The paper trains with batches of 128, but its table comes out with this one.
 TABLE_BATCH = 32
@@ -36,117 +38,88 @@ class UnitCost:
     parameters: int
     multiply_adds: int
 
-    def memory(self, batch):
-        """Bytes of training memory with so many examples in a step."""
+    def memory(self, batch: int) -> int:
+        """Returns the bytes of training memory with so many examples in a step."""
         return VALUE_BYTES * (2 * batch * self.elements + self.parameters)
 
-    def by(self, measure):
-        """What counts against a budget: bytes of memory with `TABLE_BATCH` examples, or multiply-adds."""
+    def by(self, measure: str) -> int:
+        """Returns what counts against a budget: bytes of memory with `TABLE_BATCH` examples, or multiply-adds."""
         return self.memory(TABLE_BATCH) if measure == "memory" else self.multiply_adds
 
 
-def unit_costs(model, example, units):
+def unit_costs(model: keras.Model, example: tuple[int, ...], units: dict[str, str]) -> tuple[UnitCost, ...]:
     """Traces one call of a model and counts what each unit takes.
 
     Args:
-        model: Built functional Keras model.
+        model: Functional Keras model that was built for this purpose, see `counting.trace`.
         example: Shape of one input, without None.
-        units: `{name of a layer of the model: name of its unit}`; of a recipe's model
-            `recipe.model.units`.
+        units: `{name of a layer of the model: name of its unit}`, such as `recipe.model.units`.
 
     Returns:
-        Tuple of `UnitCost`, one for each unit that the model has, in the order of `units`.
+        One `UnitCost` for each unit that the model has, in the order of `units`.
 
     Raises:
         ValueError: A layer of the model is in no unit.
         BadInput: A layer gives a shape that is known only when it runs.
     """
-    outermost = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    missing = [layer.name for layer in outermost if layer.name not in units]
+    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    missing = [layer.name for layer in layers if layer.name not in units]
     if missing:
         raise ValueError(f"`units` must name the unit of every layer. Received: units without {', '.join(missing)}")
-    traced, found = _trace(model, example, outermost), {}
-    for layer in sorted(outermost, key=lambda layer: list(units).index(layer.name)):
-        calls, products = traced[layer.name]
-        sums = found.setdefault(units[layer.name], [0, 0, 0])
-        for place, value in enumerate((counted(layer, calls), _parameters(layer), products)):
-            sums[place] += value
-    return tuple(UnitCost(unit, *sums) for unit, sums in found.items())
+    outer_calls = {outer.layer.name: outer for outer in trace(model, example)}
+    costs: dict[str, UnitCost] = {}
+    for name, unit in units.items():
+        if name in outer_calls:
+            cost = _cost(unit, outer_calls[name])
+            costs[unit] = total([costs[unit], cost], unit) if unit in costs else cost
+    return tuple(costs.values())
 
 
-def unit_shares(recipe, shape, example, classes):
-    """`{unit: share}`: what each unit takes by what all of them take, in the measure of the recipe's budgets.
+def unit_shares(
+    recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int
+) -> dict[str, float]:
+    """Returns `{unit: share}`: what each unit takes of what all take, in the measure of the recipe's budgets.
 
     Args:
-        recipe: `recipe.schema.Recipe`.
-        shape: Of one input without the batch axis, see `models.build_model`; example: the same without None.
+        recipe: The recipe.
+        shape: Of one input without the batch axis, see `models.build.build_model`.
+        example: The same without None.
         classes: Length of the global label axis.
     """
     width = recipe.levels.widths[recipe.levels.global_level]
     model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
     units = recipe.model.units
-    found = {cost.unit: cost.by(recipe.levels.measure) for cost in unit_costs(model, example, units)}
-    return {unit: held / sum(found.values()) for unit, held in found.items()}
+    taken = {cost.unit: cost.by(recipe.levels.measure) for cost in unit_costs(model, example, units)}
+    return {unit: amount / sum(taken.values()) for unit, amount in taken.items()}
 
 
-def total(costs):
-    """The `UnitCost` of all units together, "all"."""
-    return UnitCost(
-        "all", *(sum(getattr(cost, name) for cost in costs) for name in ("elements", "parameters", "multiply_adds"))
-    )
+def total(costs: Iterable[UnitCost], unit: str = "all") -> UnitCost:
+    """Returns the cost of several units together, as one of the name `unit`."""
+    sums = np.sum([(cost.elements, cost.parameters, cost.multiply_adds) for cost in costs], axis=0)
+    return UnitCost(unit, *sums.tolist())
 
 
-def _trace(model, example, outermost):
-    """`{name of an outermost layer: (calls in it as (layer, output tensors), its own last; multiply-adds)}`."""
-    found, calls = {}, []
-
-    def recorded(layer, call):
-        def record(*args, **kwargs):
-            graph = tf.compat.v1.get_default_graph()
-            before = len(graph.get_operations())
-            outputs = call(*args, **kwargs)
-            calls.append((layer, tf.nest.flatten(outputs)))
-            if layer in outermost:
-                found[layer.name] = calls.copy(), sum(map(multiply_adds, graph.get_operations()[before:]))
-                calls.clear()
-            return outputs
-
-        return record
-
-    layers = list(all_layers(model))
-    for layer in layers:
-        layer.call = recorded(layer, layer.call)
-    spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
-    try:
-        tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec)
-    finally:
-        # The class's own method shows again: clients train this model too.
-        for layer in layers:
-            del layer.call
-    return found
+def _cost(unit, outer):
+    return UnitCost(unit, counted(outer), _parameters(outer.layer), sum(outer.products))
 
 
 def _parameters(layer):
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
-def counted(outermost, calls):
-    """Values for one example that count in the call of one outermost layer.
+def counted(outer: OuterCall) -> int:
+    """Counts the values that one call of an outermost layer keeps for one example.
 
     What a layer with weights hands on counts, and what a composite layer makes of that where it is a tensor of its
     own, as the sum of a residual block. Layers without weights (activations, pooling, Scaler) count nothing, and
     neither does an outermost layer whose weights are all vectors: the paper's total has no norm between the blocks.
-
-    Args:
-        outermost: The layer.
-        calls: (layer, output tensors) of every call in it, in the order in which they end, its own the last.
     """
-    if all(len(variable.shape) < 2 for variable in outermost.trainable_variables):
+    if all(len(variable.shape) < 2 for variable in outer.layer.trainable_variables):
         return 0
     seen, values = set(), 0
-    for layer, outputs in calls:
-        for output in outputs:
-            if layer.trainable_variables and id(output) not in seen:
-                values += math.prod(known_shape(output, layer.name))
+    for call in outer.calls:
+        for output in tf.nest.flatten(call.outputs):
+            if call.layer.trainable_variables and id(output) not in seen:
+                values += math.prod(known_shape(output, call.layer.name))
             seen.add(id(output))
     return values
