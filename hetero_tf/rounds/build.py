@@ -119,7 +119,7 @@ def _examples(
     )
 
 
-def _algorithm(recipe: Recipe, registered: int, masks: tuple[EntryMask, ...] | None) -> Algorithm:
+def _algorithm(recipe: Recipe, registered: int, masks: tuple[EntryMask | None, ...] | None) -> Algorithm:
     client, server = recipe.client, registry.find("servers", recipe.round.server.name)
     correct, remember, reads = _correction(client.correction)
     return Algorithm(

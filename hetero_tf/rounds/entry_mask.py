@@ -40,8 +40,8 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, copies: int = 
     if plugin is None:
         return None
     module, options = registry.find("masks", plugin.name), plugin.options
-    maskable = [np.full(int(np.prod(v.shape)), v.path.rpartition("/")[2] not in OF_NORMS) for v in variables]
-    maskable, share = np.tile(np.concatenate(maskable), copies), recipe.levels.entries.get(level, 1.0)
+    parts = [np.full(int(np.prod(v.shape)), v.path.rpartition("/")[2] not in OF_NORMS) for v in variables]
+    maskable, share = np.tile(np.concatenate(parts), copies), recipe.levels.entries.get(level, 1.0)
     return EntryMask(
         functools.partial(module.prepare, maskable=maskable, share=share, **options),
         functools.partial(module.mask, **options),

@@ -72,7 +72,7 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
     return Stack(clients, row_shapes, trainable * copies, copies, tuple(map(stage_models, stages)))
 
 
-def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask, ...] | None:
+def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None, ...] | None:
     """Returns the mask of each sub-model's rows; None where the recipe has none."""
     if family.recipe.round.mask is None:
         return None

@@ -58,7 +58,7 @@ class Algorithm:
     submodel: Callable
     loss: Callable
     couple: Callable
-    masks: tuple[EntryMask, ...] | None
+    masks: tuple[EntryMask | None, ...] | None
     correct: Callable | None
     remember: Callable | None
     read_slots: tuple[int, ...]

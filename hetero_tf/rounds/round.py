@@ -89,7 +89,7 @@ def play_one(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[dict, dict]:
     """Plays one round on the arrays of one round of a `packing.PackedRounds`; see `build_round`."""
-    *sums, records = train_cohort(parts, state, packed, learning_rate, round, seed)
-    weights, slots = merge_updates(parts, state, *sums)
+    total, coverage, memory_change, records = train_cohort(parts, state, packed, learning_rate, round, seed)
+    weights, slots = merge_updates(parts, state, total, coverage, memory_change)
     tables = update_tables(parts, state["tables"], records, *packed[:2])
     return {"weights": weights, "slots": slots, "tables": tables}, records
