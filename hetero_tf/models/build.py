@@ -148,10 +148,11 @@ def _layer(spec, width, classes, dtype, supplied):
     args.update({name: supplied[name] for name in registry.level_arguments(spec.kind)})
     policy = keras.DTypePolicy(dtype)
     mixed = policy.compute_dtype != policy.variable_dtype
+    # A policy goes in by its name: Keras records no other form of it in the config of a layer.
     # Only what computes products gains from a mixed policy, and sums in bfloat16 would lose digits.
     products = spec.kind in MIXED or getattr(layer_class(spec.kind), "HAS_PRODUCTS", False)
     return layer_class(spec.kind, supplied["clients"], mixed)(
-        **args, name=spec.name, dtype=policy if products else policy.variable_dtype
+        **args, name=spec.name, dtype=dtype if products else policy.variable_dtype
     )
 
 
