@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import select
 import subprocess
 import sys
 import time
@@ -32,7 +33,15 @@ def terminal(monkeypatch, kind="xterm", columns=40):
     monkeypatch.setenv("TERM", kind)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
     stream = os.fdopen(theirs, "w")
-    return Console(stream), lambda: os.read(ours, 10000).decode()
+
+    def read():
+        # One read gives what has arrived so far; what was written later may need another one.
+        text = os.read(ours, 10000)
+        while select.select([ours], [], [], 0.2)[0]:
+            text += os.read(ours, 10000)
+        return text.decode()
+
+    return Console(stream), read
 
 
 def test_a_terminal_has_one_live_line_that_fits(monkeypatch):

@@ -215,7 +215,7 @@ def test_other_names_are_refused():
     with pytest.raises(BadInput) as refusal:
         recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
     assert str(refusal.value) == (
-        "--set precision=bfloat16: precision: unknown value; did you mean 'mixed_bfloat16'? "
+        "--set precision=bfloat16: precision: unknown value; did you mean 'float64'? "
         "It must be one of float32, float64, mixed_bfloat16. Received: 'bfloat16'"
     )
     assert recipe.loads(tiny.DENSE).float_type == "float32"
