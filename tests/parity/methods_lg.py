@@ -84,7 +84,10 @@ class Replay:
         dataset = dataclasses.replace(examples.dataset(CLASSES, self.file.name), test=Split(self.images, self.labels))
         process = build_process(recipe_text(self.meta, self.clients), dataset, [1] * self.clients)
         rows = Shares.from_lists(self.file.input(f"client{client}/test_rows") for client in range(self.clients))
-        self.process = dataclasses.replace(process, partition=dataclasses.replace(process.partition, test=rows))
+        partition = dataclasses.replace(process.partition, test=rows)
+        # What measures the clients holds the partition too.
+        evaluator = dataclasses.replace(process.evaluator, partition=partition)
+        self.process = dataclasses.replace(process, partition=partition, evaluator=evaluator)
         self.paths = variable_paths(self.process.paths, STEMS[self.meta["net"]])
         self.start = state_of(self.process, self.weights("global_init"))
         self.model = self.process.family.predictor("a")
