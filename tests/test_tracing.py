@@ -14,7 +14,9 @@ def test_evaluating_every_round_traces_once():
         traced.append(kwargs["training"])
         return process.input.batch(*args, **kwargs)
 
-    watched = dataclasses.replace(process, input=dataclasses.replace(process.input, batch=counted))
+    examples = process.evaluator.examples
+    examples = dataclasses.replace(examples, input=dataclasses.replace(examples.input, batch=counted))
+    watched = dataclasses.replace(process, evaluator=dataclasses.replace(process.evaluator, examples=examples))
     state = watched.initialize()
     watched.evaluate(state)
     first = len(traced)

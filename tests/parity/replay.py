@@ -66,7 +66,9 @@ class Replay:
             source = _with_given_masks(vectors, self.plans)
             examples = dataclasses.replace(process.parts.examples, input=source)
             parts = dataclasses.replace(process.parts, examples=examples)
-            process = dataclasses.replace(process, input=source, parts=parts)
+            # What measures the model reads the examples too.
+            evaluator = dataclasses.replace(process.evaluator, examples=examples)
+            process = dataclasses.replace(process, input=source, parts=parts, evaluator=evaluator)
         self.process = process
         self.shapes = [tuple(v.shape) for v in process.evaluator.global_model.trainable_variables]
         start = vectors.parameters("global_init", self.shapes, results=False)
