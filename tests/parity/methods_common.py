@@ -47,12 +47,13 @@ class Examples:
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a plan: a client, its level's position in the mix, the ids of each step's batch, and the stages."""
+    """One place of a plan: a client and its level's position in the mix; of each step the batch's ids, stage and start."""
 
     client: int
     level: int
     batches: list
     stages: list | None = None
+    starts: list | None = None
     member: int = 0
 
 
@@ -67,15 +68,16 @@ def plan(entries):
     """A `plans.Plan` of entries, in their order."""
     steps = [len(entry.batches) for entry in entries]
     size = (len(entries), max(steps), max(len(batch) for entry in entries for batch in entry.batches))
-    rows, stages = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32)
+    rows, starts, stages = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32), np.zeros(size[:2], np.int32)
     for slot, entry in enumerate(entries):
         stages[slot, : steps[slot]] = 0 if entry.stages is None else entry.stages
+        starts[slot, : steps[slot]] = 0 if entry.starts is None else entry.starts
         for step, batch in enumerate(entry.batches):
             rows[slot, step, : len(batch)] = batch
     clients, levels, members = (
         np.asarray([getattr(entry, name) for entry in entries], np.int32) for name in ("client", "level", "member")
     )
-    return Plan(clients, levels, np.asarray(steps, np.int32), rows, np.zeros(size[:2], np.int32), stages, members)
+    return Plan(clients, levels, np.asarray(steps, np.int32), rows, starts, stages, members)
 
 
 def build_process(text, dataset, sizes, labels=None, rates=None):

@@ -8,7 +8,6 @@ largest difference of each stage; the exit code is 1 if one is beyond its tolera
 """
 
 import argparse
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -20,29 +19,21 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from methods_files import Gaps  # noqa: E402
-from vectors import Vectors  # noqa: E402
+import numpy as np
+import tensorflow as tf
+from heterofl import STAGES, Replay
+from methods_common import Trainer
+from methods_files import Gaps
+from vectors import Vectors
 
-from hetero_tf import recipe
-from hetero_tf.base import registry  # noqa: E402
-from hetero_tf.data.dataset import Dataset, Split  # noqa: E402
+from hetero_tf.base import registry
 from hetero_tf.evaluation import calibration
-from hetero_tf.inputs import masked_text  # noqa: E402
-from hetero_tf.methods.losses.masked_cross_entropy import masked  # noqa: E402
-from hetero_tf.partitions.partition import Partition  # noqa: E402
-from hetero_tf.partitions.shares import Shares  # noqa: E402
-from hetero_tf.planning.plan import Plan
-from hetero_tf.process import State, learning_process  # noqa: E402
-from hetero_tf.rounds.coverage import axis_masks, coverage  # noqa: E402
-from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take  # noqa: E402
+from hetero_tf.methods.losses.masked_cross_entropy import masked
+from hetero_tf.rounds.coverage import axis_masks, coverage
+from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
 from hetero_tf.rounds.merge import merge_updates
-from hetero_tf.rounds.stack_update import StackPlan, train_stack  # noqa: E402
-from recipes import recipe_text  # noqa: E402
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
-STAGES = ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local")
 TOLERANCES = {
     "float64": dict.fromkeys(STAGES, 1e-8),
     "float32": dict.fromkeys(STAGES, 1e-5) | {"cut": 0.0, "norm": 1e-4, "kept": 0.0},
@@ -52,184 +43,25 @@ ENGINES = ("sequential", "stacked")
 FLIPPED = 1e-3
 
 
-class Replay:
-    """One file in one precision, set up as a learning process."""
-
-    def __init__(self, vectors, engine, label_cut):
-        self.vectors = vectors
-        self.recipe = recipe.loads(recipe_text(vectors.meta, vectors.precision, engine, label_cut), vectors.name)
-        self.levels = [self.recipe.levels.names.index(level) for level in vectors.meta["levels"]]
-        self.dataset, self.plans = _text_data(vectors) if vectors.text else _image_data(vectors)
-        self.plans = [self._with_levels(plan) for plan in self.plans]
-        process = learning_process(self.recipe, self.dataset, self._partition())
-        if vectors.text:
-            source = _with_given_masks(vectors, self.plans)
-            examples = dataclasses.replace(process.parts.examples, input=source)
-            parts = dataclasses.replace(process.parts, examples=examples)
-            # What measures the model reads the examples too.
-            evaluator = dataclasses.replace(process.evaluator, examples=examples)
-            process = dataclasses.replace(process, input=source, parts=parts, evaluator=evaluator)
-        self.process = process
-        self.shapes = [tuple(v.shape) for v in process.evaluator.global_model.trainable_variables]
-        start = vectors.parameters("global_init", self.shapes, results=False)
-        self.start = [tf.constant(value, vectors.precision) for value in start]
-
-    def _with_levels(self, plan):
-        return dataclasses.replace(plan, levels=np.asarray([self.levels[client] for client in plan.clients], np.int32))
-
-    def _partition(self):
-        classes = self.dataset.classes
-        split = self.vectors.meta["label_split"]
-        mask = np.zeros((len(split), classes), bool)
-        for client, labels in enumerate(split):
-            mask[client, labels] = True
-        test = Shares.from_lists(self._tested(client) for client in range(len(split)))
-        return Partition(train=Shares.empty(len(split)), test=test, label_mask=mask)
-
-    def _tested(self, client):
-        """Which test examples are the client's: those that the file lists, which it must if it has any of its labels."""
-        name = f"eval/local{client}/rows"
-        own = [] if self.vectors.text else np.isin(self.dataset.test.y, self.vectors.meta["label_split"][client])
-        if np.any(own) and name not in self.vectors:
-            raise SystemExit(f"{self.vectors.name}: lacks {name}")
-        return np.asarray(self.vectors.arrays.get(name, []), np.int32)
-
-    def covered(self, plan):
-        """For each variable the entries that some client covers: its level's share of every axis, its own labels."""
-        found = [np.zeros(shape, bool) for shape in self.shapes]
-        # The label axes: rows of the words' vectors, and the outputs of the last layer.
-        axes = {**({0: 0} if self.vectors.text else {}), len(found) - 2: -1, len(found) - 1: -1}
-        for client, level in zip(plan.clients.tolist(), plan.levels.tolist()):
-            stack = self.process.parts.engine.stacks[self.process.family.submodel_of[level]]
-            for place, (mask, shape) in enumerate(zip(found, stack.own_shapes, strict=True)):
-                index = [np.arange(size) for size in shape]
-                if place in axes:
-                    index[axes[place]] = np.asarray(self.vectors.meta["label_split"][client])
-                mask[np.ix_(*index)] = True
-        return found
-
-    def stages(self):
-        """The stages that the file must show."""
-        vectors = self.vectors
-        work = [(f"round{number}/client{c}", c) for number, own in enumerate(vectors.cohorts) for c in own]
-        shown = {
-            "cut": vectors.precision == "float32" and any(self._has_cut(*each) for each in work),
-            "sbn": vectors.meta.get("norm") == "bn",
-            "local": not vectors.text,
-        }
-        return {stage for stage in STAGES if shown.get(stage, True)}
-
-    def _has_cut(self, place, client):
-        """Whether the file holds the sub-model that a client was handed; clients of the global level get everything."""
-        whole = self.vectors.meta["levels"][client] == self.vectors.meta["global_level"]
-        return not whole and not self.vectors.leaves_out(f"{place}/before")
-
-
-def _image_data(vectors):
-    """All batches of all clients as one training split, and the plans that read them in the given order."""
-    images, labels, planned = [], [], []
-    for number, cohort in enumerate(vectors.cohorts):
-        work = []
-        for client in cohort:
-            place = f"round{number}/client{client}"
-            batches = []
-            for step in range(vectors.steps(place)):
-                first = sum(map(len, labels))
-                labels.append(vectors.input(f"{place}/batch{step}/label"))
-                images.append(vectors.input(f"{place}/batch{step}/img"))
-                batches.append(np.arange(first, first + len(labels[-1]), dtype=np.int32))
-            work.append((batches, [0] * len(batches)))
-        planned.append(_plan(cohort, work))
-    train = Split(np.concatenate(images), np.concatenate(labels))
-    test = Split(vectors.input("eval/img"), vectors.input("eval/label"))
-    classes = len(vectors.arrays["global_init/" + vectors.names()[-1]])
-    return Dataset(train, test, classes=classes, source=vectors.name), planned
-
-
-def _text_data(vectors):
-    """All token rows as one split, padded on the right, and the plans that read them segment by segment."""
-    rows, planned = [], []
-    for number, cohort in enumerate(vectors.cohorts):
-        work = []
-        for client in cohort:
-            place = f"round{number}/client{client}"
-            own = np.arange(len(rows), len(rows) + len(vectors.arrays[f"{place}/tokens"]), dtype=np.int32)
-            rows.extend(vectors.input(f"{place}/tokens"))
-            steps = vectors.steps(place)
-            work.append(([own] * steps, [step * vectors.meta["bptt"] for step in range(steps)]))
-        planned.append(_plan(cohort, work))
-    longest = max(map(len, rows))
-    padded = np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
-    test = Split(vectors.input("eval/tokens"), None)
-    return Dataset(Split(padded, None), test, classes=vectors.meta["num_tokens"], source=vectors.name), planned
-
-
-def _plan(cohort, work):
-    size = (len(cohort), max(len(starts) for _, starts in work), max(len(batch) for rows, _ in work for batch in rows))
-    rows, firsts = np.full(size, -1, np.int32), np.zeros(size[:2], np.int32)
-    for slot, (batches, starts) in enumerate(work):
-        firsts[slot, : len(starts)] = starts
-        for step, batch in enumerate(batches):
-            rows[slot, step, : len(batch)] = batch
-    steps = np.asarray([len(starts) for _, starts in work], np.int32)
-    zeros = np.zeros(len(cohort), np.int32)
-    return Plan(np.asarray(cohort, np.int32), zeros, steps, rows, firsts, np.zeros_like(firsts), zeros)
-
-
-def _with_given_masks(vectors, planned):
-    """The production input, reading the file's masks instead of random numbers, and rows without their padding."""
-    bptt = vectors.meta["bptt"]
-    most = max(max(plan.rows.shape[2] for plan in planned), *vectors.arrays["eval/mask"].shape[:1])
-    clients, steps = len(vectors.meta["levels"]), max(plan.rows.shape[1] for plan in planned)
-    table = np.zeros((len(planned) + 1, clients, max(steps, 1), most, bptt), np.float32)
-    work = [(number, client) for number, cohort in enumerate(vectors.cohorts) for client in cohort]
-    rows = sum(len(vectors.arrays[f"round{number}/client{client}/tokens"]) for number, client in work)
-    lengths = np.zeros(rows, np.int32)
-    for number, (cohort, plan) in enumerate(zip(vectors.cohorts, planned)):
-        for slot, client in enumerate(cohort):
-            tokens = vectors.arrays[f"round{number}/client{client}/tokens"]
-            lengths[plan.rows[slot, 0][: len(tokens)]] = tokens.shape[1]
-            for step in range(plan.steps[slot]):
-                mask = vectors.arrays[f"round{number}/client{client}/step{step}/mask"]
-                table[number, client, step, : mask.shape[0], : mask.shape[1]] = mask
-    mask = vectors.arrays["eval/mask"]
-    table[-1, 0, 0, : mask.shape[0], : mask.shape[1]] = mask
-
-    def given(key, shape):
-        # Training keys are (seed, round, client, step), one for each client of a stack; those of the test are
-        # (seed, row, start).
-        mask = tf.gather_nd(table, key[..., 1:]) if key.shape[-1] == 4 else tf.constant(table)[-1, 0, 0]
-        return 1.0 - mask[..., : shape[0], : shape[1]]
-
-    source = masked_text.build(vectors.precision, segment=bptt, uniform=given)
-
-    def batch(x, y, rows, start, key, labels, training, length=None):
-        # The clients that idle in a tick read row 0, which is not shorter than the rows of the others.
-        most = tf.reduce_min(tf.gather(lengths, rows[..., 0])) if training else x.shape[1]
-        return source.batch(x[:, :most], y, rows, start, key, labels, training)
-
-    return dataclasses.replace(source, batch=batch)
-
-
 def compare_clients(replay, differences):
     """Cut and local training of every client of every round, from the weights of the authors' run."""
     vectors, parts = replay.vectors, replay.process.parts
     submodel_of = replay.process.family.submodel_of
-    training = [_training(replay, submodel) for submodel in range(len(parts.engine.stacks))]
-    weights = replay.start
+    state, trainer = replay.start, Trainer(replay.process)
     for number, plan in enumerate(replay.plans):
-        total, masks = None, []
+        weights, total, masks = list(state.weights.values()), None, []
         for slot, (client, level) in enumerate(zip(plan.clients.tolist(), plan.levels.tolist())):
             place, submodel = f"round{number}/client{client}", submodel_of[level]
             _note_cut(replay, submodel, weights, client, number, differences)
-            trained, losses, norms = training[submodel](weights, client, number, plan, slot)
-            differences.note("loss", losses, vectors.result(f"{place}/loss"))
-            differences.note("norm", norms, vectors.result(f"{place}/grad_norm"), relative=True)
-            after = vectors.parameters(f"{place}/after", [tuple(value.shape) for value in trained])
+            update = trainer(state, plan, slot)
+            trained = list(update.values.values())
+            differences.note("loss", update.losses, vectors.result(f"{place}/loss"))
+            differences.note("norm", update.norms, vectors.result(f"{place}/grad_norm"), relative=True)
+            after = vectors.parameters(f"{place}/after", [value.shape for value in trained])
             # A shortened file may leave out the weights of wide clients; their part of the merge still tells.
             _note_all(differences, "client", trained if after else [], after or [])
             rows = _rows(parts, submodel, client, number)
-            added = put(parts.placement.cut, submodel, trained, rows)
+            added = put(parts.placement.cut, submodel, list(map(tf.constant, trained)), rows)
             total = added if total is None else [have + more for have, more in zip(total, added)]
             masks.append(axis_masks(parts.placement.cut, rows, vectors.precision))
         stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.placement.cut.distinct}
@@ -238,36 +70,7 @@ def compare_clients(replay, differences):
         merged, _ = merge_updates(parts, {"weights": weights, "slots": []}, total, covered)
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
         _note_all(differences, "merge", merged, after)
-        weights = [tf.constant(value, vectors.precision) for value in after]
-
-
-def _training(replay, submodel):
-    """Local training of one client of a sub-model, alone in its stack; compiled once for all its clients."""
-    parts, rate = replay.process.parts, tf.constant(replay.vectors.meta["lr"], replay.vectors.precision)
-    stack = parts.engine.stacks[submodel]
-    weights = [tf.TensorSpec(shape, replay.vectors.precision) for shape in replay.shapes]
-    # One trace for every number of steps and every size of a batch.
-    work = [
-        tf.TensorSpec(shape, tf.int32)
-        for shape in ([stack.clients], [stack.clients], [], [stack.clients, None, None], [None], [None])
-    ]
-
-    @tf.function(autograph=False, input_signature=[weights, tf.TensorSpec([], tf.int32), *work])
-    def train(weights, number, *work):
-        state = {"weights": weights, "slots": [], "tables": {"personal": {}, "memory": {}}}
-        work = StackPlan(*work)
-        update = train_stack(parts, submodel, state, number, tf.constant(0), work, rate)
-        return stack.from_row(update.local.weights[0]), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
-
-    def alone(weights, client, number, plan, slot):
-        steps = plan.steps[slot]
-        empty = [(0, stack.clients - 1), (0, 0), (0, 0)]
-        clients = np.pad([client], empty[:1], constant_values=-1).astype(np.int32)
-        rows = np.pad(plan.rows[slot : slot + 1, :steps], empty, constant_values=-1)
-        work = (clients, np.zeros_like(clients), steps, rows, plan.starts[slot, :steps], plan.stages[slot, :steps])
-        return train(weights, tf.constant(number), *map(tf.constant, work))
-
-    return alone
+        state = replay.state(number + 1, after)
 
 
 def _note_cut(replay, submodel, weights, client, number, differences):
@@ -303,17 +106,14 @@ def compare_rounds(replay, covered, differences):
         covered: For each round the masks of `Replay.covered`.
     """
     vectors, process = replay.vectors, replay.process
-    names = [v.path for v in process.evaluator.global_model.trainable_variables]
-    state = State(0, dict(zip(names, replay.start)))
-    process = dataclasses.replace(process)
-    object.__setattr__(process, "learning_rate", lambda round: vectors.meta["lr"])
+    state = replay.start
     for number, plan in enumerate(replay.plans):
         old = state.weights
         state, _ = process.run(state, [plan])
         after = vectors.parameters(f"round{number}/global_after", replay.shapes)
         place = f"round{number - 1}/global_after" if number else "global_init"
         before = vectors.parameters(place, replay.shapes, results=number > 0)
-        for name, new, was, mask in zip(names, after, before, covered[number], strict=True):
+        for name, new, was, mask in zip(process.paths, after, before, covered[number], strict=True):
             differences.note("round", state.weights[name], new)
             differences.note("kept", np.asarray(state.weights[name])[~mask], np.asarray(old[name])[~mask])
             differences.note("kept", np.asarray(new)[~mask], np.asarray(was)[~mask])
