@@ -50,6 +50,16 @@ def train(monkeypatch):
     return runs.trainer(monkeypatch)
 
 
+@pytest.fixture
+def eager():
+    """Functions run step by step: where a test is not about compiled rounds, tracing would take most of its time."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forgotten(request):
     """Lets go of what a file has built when its tests have ended: every process keeps its graphs."""

@@ -153,9 +153,7 @@ METHODS = {
     "fiarse_public": Method(TRACKED, (*FIARSE, *PUBLIC), by_depth),
     "clip": Method(DENSE, (ENDS, "client.update={name: clip, norm: 0.05}", 'round.personal=["0"]'), joint),
     "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
-    "local_adam": Method(
-        TEXT, ("levels.depths={a: 2, c: 1}", f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), of_text
-    ),
+    "local_adam": Method(DENSE, (ENDS, f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), joint),
     "local_adamw": Method(DEEP, (*blockwise(), f"optimizer={STEPS}adamw, epsilon: 0.001}}"), blocks),
     **{
         name: Method(DENSE, (ENDS, server(name, **options)), joint)

@@ -13,21 +13,24 @@ from hetero_tf.models.variables import constants
 
 def play(process, weights, planned, first_round=0):
     """Runs the planned rounds; returns the new weights by path, and (mean loss, mean gradient norm) per round."""
-    metrics = []
+    metrics, models = [], {}
     for number, plan in enumerate(planned, first_round):
-        weights, found = play_round(process, weights, plan, number)
+        weights, found = play_round(process, models, weights, plan, number)
         metrics.append(np.mean(found, axis=0))
     return weights, metrics
 
 
-def play_round(process, weights, plan, number):
-    """One round. Clients without a step are left out."""
+def play_round(process, models, weights, plan, number):
+    """One round. Clients without a step are left out; `models` holds one Keras model of each level."""
     recipe, classes = process.recipe, process.dataset.classes
     total = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
     count = {path: np.zeros(value.shape, recipe.precision) for path, value in weights.items()}
     metrics = []
     for slot, client in enumerate(plan.clients.tolist()):
-        model = process.family.fresh(recipe.levels.names[plan.levels[slot]], classes)
+        level = recipe.levels.names[plan.levels[slot]]
+        if level not in models:
+            models[level] = process.family.fresh(level, classes)
+        model = models[level]
         places = {
             v.path: [
                 coordinates(process, size, kept, number, client) for size, kept in zip(weights[v.path].shape, v.shape)

@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 
-from hetero_tf import process, recipe
+from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.run import experiment
 from hetero_tf.store import sealed
 
 _built = {}
-_learning_process = process.learning_process
+_learning_process = experiment.learning_process
 
 
 def _shared(recipe, dataset, partition, parallel):
@@ -23,7 +23,7 @@ def _shared(recipe, dataset, partition, parallel):
 
 def trainer(monkeypatch):
     """What the fixture `train` is: `(folder, text, *overrides, ...) -> (summary, what was said)`."""
-    monkeypatch.setattr(process, "learning_process", _shared)
+    monkeypatch.setattr(experiment, "learning_process", _shared)
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
         said = io.StringIO()

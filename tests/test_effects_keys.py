@@ -151,6 +151,6 @@ def test_every_key_is_here_or_elsewhere():
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_every_key_has_an_effect(key):
+def test_every_key_has_an_effect(key, eager):
     seen, text, beside, change = KEYS[key]
     assert seen(text, *beside) != seen(text, *beside, change)

@@ -107,8 +107,7 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
         assert length([found - expected]) < share * max(length([expected]), whole), variable
 
 
-@pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(("base", "engine"), [("images", "stacked"), ("text", "sequential"), ("dense", "stacked")])
 def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
     assert tiny.same(tiny.arrays(process.initialize()), start)
@@ -122,15 +121,14 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
         np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in others], rtol=1e-2)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
-def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not(engine):
+def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not():
     for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
-        found = nodes(built("images", engine, precision)._round)
+        found = nodes(built("images", "stacked", precision)._round)
         assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in PRODUCTS} == types
         assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("BiasAddGrad", "Rsqrt", "Sqrt")} == {
             tf.float32
         }
-    found = nodes(built("text", engine, "mixed_bfloat16")._round)
+    found = nodes(built("text", "sequential", "mixed_bfloat16")._round)
     assert any(node.op == "BatchMatMulV2" and node.attr["T"].type == tf.bfloat16 for node in found)
     assert {tf.as_dtype(node.attr["T"].type) for node in found if node.op in ("Softmax", "Erf")} == {tf.float32}
 

@@ -128,7 +128,7 @@ def mutated(generator, text):
 def test_mutated_recipes_load_or_are_refused_with_their_line():
     generator = random.Random(7)
     refused = placed = 0
-    for _ in range(1000):
+    for _ in range(400):
         text = mutated(generator, FILES[generator.choice(sorted(FILES))])
         try:
             got = recipe.loads(text, "r.yaml")
@@ -137,7 +137,7 @@ def test_mutated_recipes_load_or_are_refused_with_their_line():
             placed += bool(re.match(r"r\.yaml:\d+:\d+: ", str(error)))
         else:
             assert recipe.loads(got.source) == got
-    assert refused > 500
+    assert refused > 200
     assert placed >= 0.95 * refused
 
 

@@ -19,18 +19,12 @@ SMALL = (
     "evaluate.statistics_batch=20",
     "rounds=1",
 )
-# One of each kind of method; the others are long.
-QUICK = ("depthfl", "fedepth", "fjord", "heterofl", "splitmix")
-
 MIXES = {1: "levels.mix=a", 4: "levels.mix=a1-d1"}
 
 
-def marks(name):
-    return [] if name.removeprefix("methods/") in QUICK else [pytest.mark.long]
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in METHODS])
-def test_a_round_of_the_recipe_moves_what_it_trains(name):
+@pytest.mark.parametrize("name", METHODS)
+def test_a_round_of_the_recipe_moves_what_it_trains(name, eager):
+    """Step by step: `test_methods` has every method compiled."""
     given = recipe.load(name)
     mix = [] if given.levels.idle else [MIXES[len(given.levels.mix)]]
     # Without exits, budgets or units by name, three blocks show what nine do.

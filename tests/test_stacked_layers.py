@@ -77,7 +77,7 @@ def run(model, values, state, inputs, factors):
     return outputs.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
 
-def compare(one, twin, inputs):
+def assert_as_apart(one, twin, inputs):
     """Runs `one` for every client and `twin` once, on random values and keys; all outputs and gradients must agree."""
     rng = np.random.default_rng(0)
     values = [[rng.normal(size=v.shape) for v in one.trainable_variables] for _ in range(K)]
@@ -119,7 +119,7 @@ def test_a_layer_of_k_clients_equals_k_layers(kind, arguments, shape, leads):
     stacked = (K, None, *shape[1:]) if leads else (None, *shape[1:-1], K * shape[-1])
     one, twin = model_of(kind, arguments, (None, *shape[1:])), model_of(kind, arguments, stacked, K)
     assert [v.path.split("/")[-1] for v in one.variables] == [v.path.split("/")[-1] for v in twin.variables]
-    compare(one, twin, list(inputs.astype(np.int32) if shape == TOKENS else inputs))
+    assert_as_apart(one, twin, list(inputs.astype(np.int32) if shape == TOKENS else inputs))
 
 
 MODELS = {
@@ -141,7 +141,7 @@ def test_a_recipes_model_of_k_clients_equals_k_models(name):
     else:
         assert twin.input_shape == (None, 8, 8, K * shape[-1])
         inputs = rng.normal(size=(K, 4, *shape))
-    compare(one, twin, list(inputs))
+    assert_as_apart(one, twin, list(inputs))
 
 
 def test_a_batch_of_as_many_examples_as_clients_is_no_leading_form():
@@ -149,7 +149,7 @@ def test_a_batch_of_as_many_examples_as_clients_is_no_leading_form():
         build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 0.5, 0.5, 9, "float64", clients=clients)
         for clients in (1, K)
     )
-    compare(one, twin, list(np.random.default_rng(4).normal(size=(K, K, 5, 5, 2))))
+    assert_as_apart(one, twin, list(np.random.default_rng(4).normal(size=(K, K, 5, 5, 2))))
 
 
 def test_without_the_gradient_of_groups_convolutions_run_client_by_client(monkeypatch):

@@ -82,9 +82,10 @@ def train_locally(stack, objective, correct, optimizer, batches, weights, learni
         steps, weights, slots, loss, norm = after
         return tick + 1, steps, weights, slots, losses.write(tick, loss), norms.write(tick, norm)
 
-    record = tf.TensorArray(weights.dtype, size=batches.most, element_shape=[stack.clients])
+    # Two, since a function that runs eagerly writes into the array itself.
+    records = (tf.TensorArray(weights.dtype, size=batches.most, element_shape=[stack.clients]) for _ in range(2))
     slots = tuple(tf.zeros_like(weights[:, : stack.parameters]) for _ in range(optimizer.slots))
-    state = (0, tf.zeros([stack.clients], tf.int32), weights, slots, record, record)
+    state = (0, tf.zeros([stack.clients], tf.int32), weights, slots, *records)
     for stages in stack.loops:
         of_loop = _batches_of(stack, batches, stages, weights=_masked(stack, state[2], mask))
         body = functools.partial(step, of_loop, stages)

@@ -30,7 +30,7 @@ def test_text_vectors_agree_in_float64():
     assert found["kept"] == 0.0
 
 
-def test_one_changed_value_is_reported_and_gives_exit_code_1(tmp_path, capsys):
+def test_one_changed_value_is_reported_and_gives_exit_code_1(tmp_path, capsys, eager):
     with np.load(SMALL / "conv_bn.npz") as arrays:
         changed = {name: arrays[name] for name in arrays.files}
     changed["f64/round0/global_after/blocks.5.weight"][0, 0, 1, 1] += 1e-3

@@ -40,7 +40,7 @@ def test_recorded_files_are_replayed(path):
 
 
 @pytest.mark.long
-def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys):
+def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys, eager):
     def change(arrays):
         arrays["f64/round0/global_after/layer2.0.bn1.bn.2.running_mean"][0] += 1e-3
 
@@ -71,7 +71,7 @@ def test_one_changed_value_is_told_and_gives_exit_code_1(tmp_path, capsys):
         ),
     ],
 )
-def test_every_wrong_number_is_noticed(tmp_path, name, places, stages):
+def test_every_wrong_number_is_noticed(tmp_path, eager, name, places, stages):
     def change(arrays):
         for place in places.split():
             arrays[f"f64/{place}"] = np.array(arrays[f"f64/{place}"], order="C")
@@ -89,7 +89,7 @@ def test_every_wrong_number_is_noticed(tmp_path, name, places, stages):
     ],
     ids=["a variable", "a result", "an input"],
 )
-def test_a_missing_key_never_drops_a_comparison(tmp_path, missing, told):
+def test_a_missing_key_never_drops_a_comparison(tmp_path, eager, missing, told):
     with pytest.raises(SystemExit, match=told):
         replay_methods.replay_file(rewritten(tmp_path, "fedepth_partial", lambda arrays: arrays.pop(missing)))
 
