@@ -1,16 +1,26 @@
 """hetero_tf: federated learning of one model on unequal devices, from a YAML recipe."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Only for type checkers: the package itself imports at once, TensorFlow when it is first needed.
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hetero_tf.process import LearningProcess
+    from hetero_tf.recipe.schema import Recipe
+
 __version__ = "0.2.0"
 
 
-def load_recipe(path, overrides=()):
+def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe":
     """Reads and checks a recipe; see `recipe.load`."""
     from hetero_tf import recipe
 
     return recipe.load(path, overrides)
 
 
-def learning_process(recipe, **options):
+def learning_process(recipe: "Recipe", **options) -> "LearningProcess":
     """Builds the learning process of a recipe; see `process.learning_process`."""
     from hetero_tf import process
 

@@ -80,9 +80,10 @@ def imports(tree, package):
 
 
 def at_import(tree):
-    """The statements that run when the module is imported: everything but the bodies of functions."""
+    """The statements that run when the module is imported: not bodies of functions, nor what only type checkers read."""
     for node in ast.iter_child_nodes(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for_types = isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING"
+        if not for_types and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield node
             yield from at_import(node)
 

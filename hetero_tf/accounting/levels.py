@@ -3,14 +3,15 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from hetero_tf.accounting.traffic import ClientCost, stage_flops
 from hetero_tf.methods.stages import Stage, whole
-from hetero_tf.models.family import level_of, outline
-from hetero_tf.models.unit_costs import unit_costs
+from hetero_tf.models.family import ModelFamily, level_of, outline
+from hetero_tf.models.unit_costs import UnitCost, unit_costs
 from hetero_tf.models.variables import constants
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import Cut
@@ -22,16 +23,16 @@ class Costs:
     """Counts on the networks of a recipe; each is built and traced once, when it is first asked for.
 
     Attributes:
-        family: `models.family.ModelFamily`.
+        family: The models of all levels.
         example: Shape of one input, without None.
         classes: Length of the label axis that clients train.
     """
 
-    family: object
+    family: ModelFamily
     example: tuple
     classes: int
 
-    def units(self, level, width):
+    def units(self, level: str, width: float) -> dict[str, UnitCost]:
         """`{unit: UnitCost}` of one network of a level at some width, all exits of the level with it."""
         route = dataclasses.replace(self.family.route(level), width=width)
         if route not in self._traced:
@@ -40,12 +41,12 @@ class Costs:
             self._traced[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
         return self._traced[route]
 
-    def stages(self, level):
+    def stages(self, level: str) -> tuple[Stage, ...]:
         """The `stages.Stage`s of a level; of one that is not in the mix, the whole of it."""
         recipe = self.family.recipe
         return self.family.stages.get(level) or (_whole(*whole(outline(recipe), level_of(recipe, level))),)
 
-    def train_flops(self, level):
+    def train_flops(self, level: str) -> tuple[float, ...]:
         """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
         exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs
 
@@ -63,7 +64,15 @@ def _whole(route, units):
     return Stage((route,), units)
 
 
-def travelling(costs, level, shapes, fixed, label_axes, classes, labels):
+def travelling(
+    costs: Costs,
+    level: str,
+    shapes: dict[str, tuple[int, ...]],
+    fixed: Collection[str],
+    label_axes: dict[str, dict[int, int]],
+    classes: int,
+    labels: np.ndarray,
+) -> tuple[float, float]:
     """How many values of one network a client receives and sends in a round: means over clients (down, up).
 
     It receives what its stages run and sends what the merge counts, never constants; what stays with the clients does

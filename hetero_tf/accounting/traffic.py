@@ -1,9 +1,12 @@
 """What a round costs its clients: bytes in both directions, operations of training; and what a run has cost so far."""
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from hetero_tf.methods.stages import Stage
 
 # Forward, gradient of the inputs, gradient of the weights: as many products each.
 TRAINED, PASSED, FROZEN = 3, 2, 1
@@ -37,12 +40,12 @@ class RoundCost:
     bytes_up: np.ndarray
     train_flops: np.ndarray
 
-    def metrics(self):
+    def metrics(self) -> dict[str, int]:
         """The sums over the cohort as `{"bytes_down", "bytes_up", "train_flops"}`, ready for a row of metrics."""
         return {name: int(values.sum()) for name, values in vars(self).items()}
 
 
-def stage_flops(stage, products, exits, epochs):
+def stage_flops(stage: Stage, products: Callable, exits: dict[int, tuple[int, str]], epochs: int) -> float:
     """Operations of training on one example in one stage, two for a multiply-add.
 
     A unit that is trained costs three times its forward pass, one of the frozen first ones once; what stands behind
@@ -65,7 +68,9 @@ def stage_flops(stage, products, exits, epochs):
     return total
 
 
-def round_cost(client_costs, levels, steps, examples, stages):
+def round_cost(
+    client_costs: Sequence[ClientCost], levels: np.ndarray, steps: np.ndarray, examples: np.ndarray, stages: np.ndarray
+) -> RoundCost:
     """The `RoundCost` of a round.
 
     Args:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 IMPORTED = time.monotonic()
@@ -29,18 +30,18 @@ class Console:
         self._lapped = clock() - age()
         self._live = False
 
-    def lap(self, name):
+    def lap(self, name: str) -> None:
         """Ends a part of the work, which lasted since the one before; the first began with the process."""
         now = self.clock()
         self.laps[name], self._lapped = now - self._lapped, now
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         """Prints a sentence on lines of its own, and logs it."""
         self._write(("\n" if self._live else "") + text + "\n")
         self._live = False
         self._record(text)
 
-    def progress(self, text):
+    def progress(self, text: str) -> None:
         """Shows the state of the work: over the last one on a terminal, else as a line."""
         if self._terminal():
             # Some terminals do not tell their width.
@@ -70,7 +71,7 @@ class Console:
                 log.write(text + "\n")
 
 
-def age():
+def age() -> float:
     """Seconds since this process began; since the import of this module where the system does not tell."""
     try:
         # Fields after the name, which may hold blanks and brackets; the twentieth is the start in ticks since boot.
@@ -80,7 +81,7 @@ def age():
         return time.monotonic() - IMPORTED
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     """Seconds for a person: 8 s, 3:05 min, 2:10:00 h."""
     seconds = max(int(seconds), 0)
     if seconds < 60:
@@ -91,25 +92,25 @@ def duration(seconds):
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} h"
 
 
-def figures(metrics):
+def figures(metrics: dict) -> str:
     """`{name: number}` in one line: "global_accuracy 97.12  local_loss 0.0841"."""
     return "  ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in metrics.items())
 
 
-def table(rows):
+def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text as lines, the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     cells = ([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows)
     return "\n".join(map("  ".join, cells))
 
 
-def engine_lines(report):
+def engine_lines(report: dict) -> str:
     """How clients are computed, in one line; and a line for each level that could not be computed several at once.
 
     Args:
         report: As `rounds.engine.report` gives it.
     """
-    together = {}
+    together: dict[int, list[str]] = {}
     for level, clients in report["clients_at_once"].items():
         together.setdefault(clients, []).append(level)
     ways = [

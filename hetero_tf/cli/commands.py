@@ -23,7 +23,7 @@ USAGE = """hetero_tf {version}: federated learning of one model on unequal devic
 """
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns its exit code (0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite)."""
     interrupts.install("nothing is half-written")
     argv = sys.argv if argv is None else argv
@@ -74,7 +74,7 @@ def _unexpected(error, debug, code, advice):
     return code
 
 
-def program():
+def program() -> str:
     """How the user called the program, for "what to type next"."""
     return os.environ.get("HETERO_TF_PROGRAM", "hetero_tf")
 

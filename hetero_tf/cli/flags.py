@@ -1,14 +1,18 @@
 """The flags of the command line and the word before them."""
 
 import re
+from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import BadInput, did_you_mean
 
+if TYPE_CHECKING:
+    from absl import flags
+
 COMMANDS = ("train", "describe", "evaluate", "export")
 
 
-def definitions():
+def definitions() -> "flags.FlagValues":
     """All flags; absl's own ones are not shown to a person."""
     from absl import flags
 
@@ -35,7 +39,7 @@ def definitions():
     return values
 
 
-def parse(argv):
+def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
     """The command, `train` where none is named, and the values of the flags; `BadInput` if something is wrong."""
     from absl import flags
 

@@ -8,11 +8,13 @@ import os
 import select
 import signal
 import threading
+from collections.abc import Callable
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def install(sentence):
+def install(sentence: str) -> None:
     """From now on a signal prints "stopped by NAME; SENTENCE" and ends the process with 128 + its number."""
     # A copy of its own: standard error may be pointed elsewhere when the signal comes.
     terminal = os.dup(2)
@@ -35,7 +37,7 @@ def install(sentence):
             signal.signal(number, stop)
 
 
-def in_worker(work):
+def in_worker(work: Callable[[], Any]) -> Any:
     """Runs `work()` in a second thread while this one stays ready for signals; gives its result or its exception."""
     outcome = []
 

@@ -6,10 +6,11 @@
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput, did_you_mean
-from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.data.dataset import Dataset, NotAvailable
 
 # Embedded sets that may stand in, and the options that the stand-in takes over from the recipe.
 STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}
@@ -27,7 +28,7 @@ SHAPES = {
 }
 
 
-def load(plugin, fallback=None, data_dir=None):
+def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None = None) -> Dataset:
     """Loads the data of a recipe.
 
     Args:

@@ -29,7 +29,7 @@ class Split:
     owners: np.ndarray | None = None
 
     @property
-    def labels(self):
+    def labels(self) -> np.ndarray:
         """What is predicted: labels int32 `[n]` of images, words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
 
@@ -76,18 +76,18 @@ class Dataset:
                 )
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """ "images" or "text"."""
         return "text" if self.train.y is None else "images"
 
     @property
-    def name(self):
+    def name(self) -> str:
         """`source` without folders and reasons, for what leaves this machine."""
         name = self.source.split(" (")[0]
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
 
     @functools.cached_property
-    def sha256(self):
+    def sha256(self) -> str:
         """Hex digest of the content: arrays with dtype and shape, owners, classes and words; not of `source`."""
         digest = hashlib.sha256(repr((self.classes, self.vocabulary)).encode())
         for array in (self.train.x, self.train.y, self.test.x, self.test.y):

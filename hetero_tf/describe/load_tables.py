@@ -27,7 +27,7 @@ def to_json(loads: Loads) -> dict:
     return finite({**vars(loads), "levels": levels, "round": round_totals(loads)})
 
 
-def to_text(loads):
+def to_text(loads: Loads) -> str:
     """The estimate of every level against its budget, the stages where there are any, and the totals of a round."""
     parts = [_levels(loads), _stages(loads), _notes(loads)]
     return "\n\n".join(part for part in parts if part)

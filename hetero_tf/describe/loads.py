@@ -8,6 +8,7 @@ import numpy as np
 
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.describe.costs import LevelCost
+from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.unit_costs import TABLE_BATCH
 
 # The recipe allows fractions of so large numbers.
@@ -55,7 +56,7 @@ class LevelLoad:
     train_flops: float
 
     @property
-    def estimate(self):
+    def estimate(self) -> float:
         """What the largest part holds."""
         return max(part.held for part in self.parts)
 
@@ -78,17 +79,17 @@ class Loads:
     tolerance: float
     levels: tuple[LevelLoad, ...]
 
-    def of_budget(self, load):
+    def of_budget(self, load: LevelLoad) -> float | None:
         """The estimate of a level as a share of its budget; None where it has none."""
         return None if load.budget is None else load.estimate / float(load.budget * Fraction(self.whole))
 
-    def is_over(self, load):
+    def is_over(self, load: LevelLoad) -> bool:
         """Whether the estimate exceeds the budget by more than the tolerance."""
         share = self.of_budget(load)
         return share is not None and share > (1 + self.tolerance) * (1 + 1e-9)
 
 
-def round_totals(loads):
+def round_totals(loads: Loads) -> dict[str, float]:
     """{"clients", "bytes_down", "bytes_up", "train_flops"} of a round, expected over the mix."""
     each = {
         name: sum(load.clients * getattr(load, name) for load in loads.levels)
@@ -97,7 +98,7 @@ def round_totals(loads):
     return {"clients": sum(load.clients for load in loads.levels), **each}
 
 
-def is_divided(family):
+def is_divided(family: ModelFamily) -> bool:
     """Whether the levels of a recipe differ in more than their widths, so that there is something to tell."""
     levels = family.recipe.levels
     return bool(levels.budgets or levels.depths or levels.members) or (

@@ -3,13 +3,14 @@
 from hetero_tf.base import console
 from hetero_tf.base.console import table
 from hetero_tf.describe import load_tables
+from hetero_tf.describe.description import Description
 from hetero_tf.store.plain_json import finite
 
 MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
 
 
-def to_json(description):
+def to_json(description: Description) -> dict:
     """Plain dict, ready for JSON.
 
     Returns:
@@ -43,7 +44,7 @@ def _mix(description):
     return {"shares": dict(shares), **means, "ratio": means["parameters"] / first}
 
 
-def to_text(description, variables=True):
+def to_text(description: Description, variables: bool = True) -> str:
     """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
     parts = [_heading(description), _levels(description), _notes(description)]
     if description.loads is not None:

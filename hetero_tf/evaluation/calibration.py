@@ -1,16 +1,19 @@
 """The query for the statistics of static batch normalisation: one pass over the data, after training."""
 
+from collections.abc import Callable
+
+import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.inputs import all_labels
+from hetero_tf.inputs import Input, all_labels
 from hetero_tf.models.variables import all_layers, queried, with_values
 
 # Batches in one call: fewer leave small models waiting for kernels to start, more leave the caches.
 GROUPS = 20
 
 
-def statistics_paths(model):
+def statistics_paths(model: keras.Model) -> list[str]:
     """Paths of the non-trainable values that `calibrate` gathers, in model order."""
     return [variable.path for variable in queried(model)]
 
@@ -37,7 +40,15 @@ def statistics_batches(examples, batch_size, rng=None):
     return np.concatenate(full), short
 
 
-def build_calibrate(model, grouped_model, source, x, y, batch_size, parallel):
+def build_calibrate(
+    model: keras.Model,
+    grouped_model: keras.Model,
+    source: Input,
+    x: tf.Tensor,
+    y: tf.Tensor | None,
+    batch_size: int,
+    parallel: int,
+) -> Callable:
     """Compiles the static batch normalisation query.
 
     Args:

@@ -1,6 +1,7 @@
 """Measures a state of a run: the statistics query, Global and Local metrics, and the models by which levels predict."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import keras
@@ -142,13 +143,13 @@ class Evaluator:
         return self._build_calibrate(self.global_model, self.recipe.levels.global_level)
 
     @functools.cached_property
-    def global_logits(self):
+    def global_logits(self) -> Callable:
         """`(trainable, others) -> logits` of the test images, for the graph, see `build_image_logits`."""
         size = self.recipe.evaluate.batch_size
         return build_image_logits(self.global_model, self.examples.input, self.dataset.test.x, size, self.parallel)
 
     @functools.cached_property
-    def client_logits(self):
+    def client_logits(self) -> Callable:
         """`(weights, personal, seed) -> logits` of the clients' own models, see `build_client_logits`."""
         recipe, train, test = self.recipe, self.examples, self.dataset.test
         batches = Batches(
@@ -171,15 +172,14 @@ class Evaluator:
         return client_tests(self.partition, self._levels, self.recipe.levels.names)
 
     @functools.cached_property
-    def measure_global(self):
+    def measure_global(self) -> Callable:
         """`(trainable, others) -> metrics` of the global model, compiled."""
         recipe, test = self.recipe, self.dataset.test
         if test.y is None:
             size, classes = recipe.evaluate.batch_size, self.dataset.classes
-            metrics = build_text_metrics(
-                self.global_model, self.examples.input, test.x, classes, size, recipe.seed, self.parallel
-            )
-            return tf.function(metrics, autograph=False)
+            model, source = self.global_model, self.examples.input
+            of_text = build_text_metrics(model, source, test.x, classes, size, recipe.seed, self.parallel)
+            return tf.function(of_text, autograph=False)
 
         # Models and data must be built outside of the graph.
         logits_of, targets = self.global_logits, tf.constant(test.y)
@@ -192,7 +192,7 @@ class Evaluator:
         return metrics
 
     @functools.cached_property
-    def measure_clients(self):
+    def measure_clients(self) -> Callable:
         """`(weights, personal, seed) -> metrics` of the clients' own models, compiled."""
 
         logits_of = self.client_logits

@@ -21,13 +21,23 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import images, text
+from hetero_tf.process import LearningProcess
+from hetero_tf.rounds.state import State
 from hetero_tf.store import plain_json
 
 ABOUT, README, VERSION = "export.json", "README.txt", "1"
 OLD = ".old-"
 
 
-def export(process, state, statistics, folder, info, level=None, overwrite=False):
+def export(
+    process: LearningProcess,
+    state: State,
+    statistics: dict,
+    folder: Path,
+    info: dict,
+    level: str | None = None,
+    overwrite: bool = False,
+) -> Path:
     """Writes the export, whole or not at all.
 
     Args:

@@ -1,14 +1,19 @@
 """What the export of an image model answers to: pixels, or the bytes of picture files."""
 
+from collections.abc import Collection
+from pathlib import Path
+
+import keras
 import tensorflow as tf
 
 from hetero_tf.inputs import all_labels
+from hetero_tf.process import LearningProcess
 
 # ITU-R BT.601; adds up to 1, so that a grey picture keeps its values.
 LUMA = (0.299, 0.587, 0.114)
 
 
-def endpoints(process, model, archive, scratch):
+def endpoints(process: LearningProcess, model: keras.Model, archive: keras.export.ExportArchive, scratch: Path) -> dict:
     """`{signature: (function, input specs)}`.
 
     `serving_default`: `image` float32 [n, height, width, channels], pixels in 0..1 -> logits, probabilities
@@ -52,7 +57,7 @@ def endpoints(process, model, archive, scratch):
     return made
 
 
-def decode(data, shape):
+def decode(data: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
     """The bytes of a picture as float32 pixels in 0..1 of a fixed shape, resized without aliasing; alpha is dropped.
 
     Args:
@@ -69,7 +74,7 @@ def decode(data, shape):
     return tf.ensure_shape(tf.image.resize(pixels, shape[:2], antialias=True), shape)
 
 
-def readme(process, signatures):
+def readme(process: LearningProcess, signatures: Collection[str]) -> str:
     """How to call it, as three lines of Python to be run inside the folder of the export."""
     if "serve_bytes" in signatures:
         name, call = "serve_bytes", 'image_bytes=tf.constant([open("picture.png", "rb").read()])'

@@ -1,15 +1,18 @@
 """A compiled round as StableHLO, to be run where there is no TensorFlow."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.planning.plan import Plan
+from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.round import play
-from hetero_tf.rounds.state import in_order
+from hetero_tf.rounds.state import State, in_order
 
 
-def portable_round(process, state, planned):
+def portable_round(process: LearningProcess, state: State, planned: Sequence[Plan]) -> tuple[bytes, list[tf.Tensor]]:
     """The planned rounds as one program without captured data.
 
     Args:

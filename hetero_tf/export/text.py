@@ -1,10 +1,15 @@
 """What the export of a masked language model answers to: word numbers, or sentences with `<mask>` words."""
 
+from collections.abc import Collection
+from pathlib import Path
+
+import keras
 import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.words import END
+from hetero_tf.process import LearningProcess
 
 MASK = "<mask>"
 TOP = 5
@@ -12,7 +17,7 @@ TOP = 5
 SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
 
 
-def endpoints(process, model, archive, scratch):
+def endpoints(process: LearningProcess, model: keras.Model, archive: keras.export.ExportArchive, scratch: Path) -> dict:
     """`{signature: (function, input specs)}`.
 
     `serving_default`: `token_ids` int32 [n, length], the mask token is the number of words -> logits
@@ -71,7 +76,7 @@ def endpoints(process, model, archive, scratch):
     return made
 
 
-def logits_of(model, ids, segment, classes):
+def logits_of(model: keras.Model, ids: tf.Tensor, segment: int, classes: int) -> tf.Tensor:
     """Logits float32 [n, length, classes] of ids [n, length], segment by segment."""
     shape = tf.shape(ids)
     whole = shape[1] // segment * segment
@@ -82,7 +87,9 @@ def logits_of(model, ids, segment, classes):
     return tf.cast(tf.concat([full, rest], 1), tf.float32)
 
 
-def encode(text, numbers, mask, ends_lines):
+def encode(
+    text: tf.Tensor, numbers: tf.lookup.StaticHashTable, mask: int, ends_lines: bool
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Words of texts [n] as (ids int32 [n, longest] with -1 behind the words, is_mask, lengths [n]).
 
     Args:
@@ -122,11 +129,12 @@ def _tables(words, scratch):
     )
 
 
-def readme(process, signatures):
+def readme(process: LearningProcess, signatures: Collection[str]) -> str:
     """How to call it, as three lines of Python to be run inside the folder of the export."""
     name, call, answer = "serving_default", f"token_ids=[[0, 1, {process.dataset.classes}]]", "logits"
-    if "serve_text" in signatures:
-        word = process.dataset.vocabulary[-1]
+    words = process.dataset.vocabulary
+    if "serve_text" in signatures and words:
+        word = words[-1]
         name, call, answer = "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
     return (
         f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'

@@ -8,7 +8,7 @@ from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.base.npz import array_names, read_arrays
 
 
-def read(path: Path, variables: list, reinitialize: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def read(path: Path | str, variables: list, reinitialize: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Reads the values of variables from a .npz file that holds `variable path -> array`.
 
     `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file.

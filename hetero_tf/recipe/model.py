@@ -56,7 +56,7 @@ class Model:
         """`{layer: unit}` by name; a variable's path begins with the name of its layer."""
         return {spec.name: spec.unit for spec in self.layers}
 
-    def unit_of(self, path):
+    def unit_of(self, path: str) -> str:
         """The unit of a variable's layer."""
         return self.units[path.split("/")[0]]
 

@@ -17,7 +17,7 @@ class Position:
     line: str | None = None
     column: int = 0
 
-    def frame(self):
+    def frame(self) -> str:
         """Returns the line and below it a caret under the column; nothing for an override."""
         if self.line is None:
             return ""

@@ -82,7 +82,7 @@ def fill_buffer(
     return lambda rows: tf.gather(buffer, tf.gather(positions, rows))
 
 
-def check_buffers(source: Input, stored: np.ndarray, stack: Stack):
+def check_buffers(source: Input, stored: np.ndarray, stack: Stack) -> None:
     """Refuses buffers that would change the result.
 
     Args:

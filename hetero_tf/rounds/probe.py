@@ -15,7 +15,7 @@ def first_line(problem: Exception) -> str:
     return (str(problem).strip() or repr(problem)).splitlines()[0]
 
 
-def check_stack(stack: Stack, alone: Stack):
+def check_stack(stack: Stack, alone: Stack) -> None:
     """Refuses a stack that does not compute for each client what the client's own model computes.
 
     Args:
@@ -33,7 +33,7 @@ def check_stack(stack: Stack, alone: Stack):
         raise ValueError("several clients at once give other numbers than one by one")
 
 
-def check_twin(twin: RoutedModel, alone: RoutedModel):
+def check_twin(twin: RoutedModel, alone: RoutedModel) -> None:
     """Refuses a twin whose variables do not hold the values of its K clients in one of the two known ways.
 
     Args:

@@ -6,6 +6,8 @@ from pathlib import Path
 from hetero_tf import data
 from hetero_tf.base import metrics
 from hetero_tf.base.console import Console, engine_lines, figures
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import split
@@ -73,7 +75,7 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
     return learning_process(recipe, *loaded, parallel=settings.threads)
 
 
-def _load(recipe, settings, run, before):
+def _load(recipe, settings, run, before) -> tuple[Dataset, Partition]:
     """The data set and its partition."""
     dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
     return dataset, resume.stored_partition(run, dataset, before, lambda: split(recipe, dataset))

@@ -26,7 +26,7 @@ class Spec:
     dtype: str
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Size in bytes, as an exact Python integer."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from typing import Any
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import Damaged
@@ -65,7 +66,7 @@ def depth(text: str) -> int:
     return deepest
 
 
-def finite(value: object) -> object:
+def finite(value: Any) -> Any:
     """Returns the value with NumPy scalars as Python numbers and NaN or infinity as None, ready for `dump`."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}

@@ -32,12 +32,12 @@ class Route:
     copy: int = 0
 
     @property
-    def stepped(self):
+    def stepped(self) -> tuple[str, ...]:
         """The units of the trunk that every step runs."""
         return self.units[self.frozen :] if self.buffered else self.units
 
     @property
-    def before(self):
+    def before(self) -> "Route":
         """The route through the frozen units; it ends in what they hand on."""
         return Route(self.units[: self.frozen], (), self.width)
 
@@ -50,7 +50,7 @@ class Stage:
     trained: frozenset
 
     @property
-    def before(self):
+    def before(self) -> Route | None:
         """The route through its frozen units where what they give is buffered, else None."""
         return next((route.before for route in self.routes if route.buffered), None)
 
@@ -70,7 +70,7 @@ class Outline:
     widths: tuple[float, ...]
 
     @property
-    def last(self):
+    def last(self) -> int:
         """The number of the trunk's end among the exits."""
         return len(self.exits) + 1
 
@@ -85,7 +85,7 @@ class Level:
     budget: float | None
 
 
-def whole(outline, level):
+def whole(outline: Outline, level: Level) -> tuple[Route, frozenset]:
     """The `Route` through all of a level's sub-model with all its exits, and the units that are on it."""
     if level.depth == outline.last:
         trunk, numbers = outline.trunk, tuple(range(1, outline.last + 1))
