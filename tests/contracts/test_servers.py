@@ -56,16 +56,6 @@ def played(name, changes, dtype="float64", seed=0, **options):
     return found
 
 
-def test_signature_slots_and_documented_options(name):
-    module = registry.find("servers", name)
-    parameters = inspect.signature(module.apply).parameters
-    options = registry.options("servers", name)
-    asked = ["memory_change"] if "memory_change" in parameters else []
-    assert list(parameters) == ["old", "mean", "coverage", "slots", "registered", *asked, *options]
-    assert all(option.doc for option in options.values())
-    assert isinstance(module.SLOTS, tuple) and len(set(module.SLOTS)) == len(module.SLOTS)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_entries_that_nobody_covers_keep_every_bit_with_their_slots(name, dtype):
     apply, many = server(name)
