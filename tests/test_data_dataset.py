@@ -123,12 +123,6 @@ def test_unknown_loaders_and_fallbacks_are_named():
         data.load(Plugin("digits"), "pydocs")
 
 
-def test_the_data_folder_must_be_a_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="--data_dir and HETERO_TF_DATA must name a folder. Received: .*file"):
-        data.load(Plugin("digits"), None, tmp_path / "file")
-
-
 @pytest.mark.parametrize(
     ("dataset", "options", "shape"),
     [

@@ -7,6 +7,7 @@ import numpy as np
 import programs
 import pytest
 import runs
+from refusals import refusal
 
 from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.data import tfds
@@ -37,9 +38,7 @@ def test_another_recipe_is_refused_with_both_values(train, tmp_path):
     train(tmp_path, RECIPE)
     before = programs.contents(tmp_path)
     other = ("optimizer.learning_rate=0.1", "round.clients=3", "rounds=9")
-    with pytest.raises(BadInput) as refusal:
-        train(tmp_path, RECIPE, *other)
-    assert str(refusal.value) == (
+    assert refusal(train, tmp_path, RECIPE, *other) == (
         f"{tmp_path}: holds a run of another recipe (round.clients: 2 -> 3; optimizer.learning_rate: 0.05 -> 0.1); "
         "choose another folder by --run_dir, or give the recipe that the run began with"
     )

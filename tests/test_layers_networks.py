@@ -1,6 +1,5 @@
 """Residual blocks, parts of exits, ViT layers and tracked batch normalisation against formulas of their own."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -218,11 +217,3 @@ def test_the_epsilon_of_the_norms_is_the_one_given():
     block = TransformerBlock(2, 3, 7, epsilon=0.5)
     assert {block.norm1.epsilon, block.norm2.epsilon} == {0.5}
     assert TransformerBlock(2, 3, 7).norm1.epsilon == 1e-5
-
-
-def test_a_vit_of_these_layers_is_an_ordinary_keras_model():
-    inputs = keras.Input((8, 8, 3))
-    outputs = TransformerBlock(2, 3, 7, norm_first=True)(PatchEmbedding(4, 6)(inputs))
-    model = keras.Model(inputs, keras.layers.Dense(3)(ClassTokenReadout()(outputs)))
-    assert model(np.zeros((2, 8, 8, 3))).shape == (2, 3)
-    assert model.output_shape == (None, 3)

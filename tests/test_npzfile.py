@@ -4,6 +4,7 @@ import io
 import os
 import zipfile
 
+import folders
 import numpy as np
 import pytest
 
@@ -99,13 +100,7 @@ def test_damaged_members_are_refused(tmp_path, content):
 def test_no_flip_or_cut_is_silent(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (40, 5), np.uint8)
     np.savez(tmp_path / "a.npz", x=x)
-    whole = (tmp_path / "a.npz").read_bytes()
-    rng = np.random.default_rng(1)
-    for trial in range(150):
-        place = int(rng.integers(len(whole)))
-        broken = bytearray(whole[:place] if trial % 3 == 0 else whole)
-        if trial % 3:
-            broken[place] ^= 1 << int(rng.integers(8))
+    for broken in folders.damaged((tmp_path / "a.npz").read_bytes(), 150, seed=1, cuts=3):
         (tmp_path / "b.npz").write_bytes(broken)
         try:
             found = read_arrays(tmp_path / "b.npz", ["x"])["x"]

@@ -9,7 +9,7 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.partitions import class_deck, dealing, labels, natural, quantity
+from hetero_tf.partitions import class_deck, dealing, iid, labels, natural, quantity
 from hetero_tf.partitions.partition import label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_counts, label_distances
@@ -201,18 +201,28 @@ def test_the_recipe_hands_owners_to_the_way_that_takes_them():
         assert found.train.sizes.tolist() == sizes
 
 
-def test_many_clients_are_a_matter_of_moments():
-    train = np.arange(600_000, dtype=np.int32) % 10
+OF_MANY = {"train_owners": rng().permutation(600_000).astype(np.int32) % 150_000, "test_owners": None, "test": "equal"}
+
+
+@pytest.mark.parametrize(
+    ("way", "examples", "clients", "options", "least", "used"),
+    [
+        ("iid", 1_000_000, 500_000, {}, 2, 1.0),
+        ("labels", 1_000_000, 250_000, {"per_client": 2}, 2, 0.94),
+        ("class_deck", 600_000, 150_000, {}, 1, 0.92),
+        ("quantity", 600_000, 150_000, {"sizes": "equal"}, 1, 0.92),
+        ("natural", 600_000, 150_000, OF_MANY, 1, 0.92),
+        ("dirichlet_turns", 400_000, 100_000, {"alpha": 0.5}, 4, 1.0),
+        ("dirichlet", 400_000, 20_000, {"alpha": 5.0, "least": 1, "held_out": 0.2}, 1, 0.75),
+    ],
+)
+def test_many_clients_are_a_matter_of_moments(way, examples, clients, options, least, used):
+    train = np.arange(examples, dtype=np.int32) % 10
     began = time.process_time()
-    for way in ("class_deck", "labels", "quantity", "natural"):
-        options = {"sizes": "equal"} if way == "quantity" else {}
-        if way == "natural":
-            owners = rng().permutation(600_000).astype(np.int32) % 150_000
-            options = {"train_owners": owners, "test_owners": None, "test": "equal"}
-        found = registry.find("partitions", way).split(train, train[:1000], 10, rng(), clients=150_000, **options)
-        assert found.train.sizes.min() >= 1 and found.summary(train)["train_used"] > 550_000
-    # Together they take about three seconds; the bound only catches what grows faster than the data.
-    assert time.process_time() - began < 20
+    found = registry.find("partitions", way).split(train, train[:1000], 10, rng(), clients=clients, **options)
+    # It takes about a second; the bound only catches what grows faster than the data.
+    assert time.process_time() - began < 10
+    assert found.train.sizes.min() >= least and found.summary()["train_used"] >= used * examples
 
 
 FEW = np.arange(20, dtype=np.int32) % 10
@@ -227,6 +237,13 @@ DEALT = (
 @pytest.mark.parametrize(
     ("way", "options", "told"),
     [
+        (iid, {"clients": 21}, r"`clients` must be in 1..20, the number of training examples .* Received: clients=21"),
+        (iid, {"clients": 0}, r"`clients` must be in 1..20.* Received: clients=0"),
+        (labels, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
+        (labels, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
+        (labels, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
+        (labels, {"clients": 7, "per_client": 2}, r"a multiple of the 10 labels. Received: clients=7, per_client=2"),
+        (labels, {"clients": 15, "per_client": 2}, r"an example for each of its 3 shards; label 0 has 2; use fewer"),
         (class_deck, {"clients": 5}, f"{DEALT}. Received: clients=5, per_client=2"),
         (class_deck, {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
         (class_deck, {"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),

@@ -5,10 +5,10 @@ import os
 
 import pytest
 from bad_recipes import BASE, TEXT
+from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import changes
 from hetero_tf.recipe.files import LARGEST_FILE, shipped
 from hetero_tf.recipe.model import Classes, Width
@@ -215,12 +215,6 @@ def test_a_file_goes_before_a_shipped_name(tmp_path, monkeypatch):
     assert recipe.load("mnist").name == "base"
 
 
-def refusal(path):
-    with pytest.raises(BadInput) as error:
-        recipe.load(path)
-    return str(error.value)
-
-
 def test_files_that_are_no_recipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("folder")
@@ -235,20 +229,20 @@ def test_files_that_are_no_recipes(tmp_path, monkeypatch):
         "comment": b"# x\n",
     }.items():
         (tmp_path / name).write_bytes(content)
-    assert refusal("folder") == "folder: expected a file. Received: a folder"
-    assert refusal("pipe") == "pipe: expected a file. Received: a pipe, device or socket"
-    assert refusal("/dev/zero") == "/dev/zero: expected a file. Received: a pipe, device or socket"
-    assert refusal("mnits") == "mnits: no such recipe; did you mean 'mnist'?"
-    assert refusal("mnist/x").startswith("mnist/x: no such recipe")
-    assert refusal("a\0b").startswith("a\0b: no such recipe")
-    assert refusal("x" * 5000).startswith("x" * 200 + ": no such recipe")
-    assert refusal("utf16") == "utf16: is UTF-16 text; save it as UTF-8"
-    assert refusal("latin") == "latin: is not UTF-8 text (byte 9); save it as UTF-8"
-    assert refusal("binary").startswith("binary: is not UTF-8 text")
-    assert refusal("large") == f"large: has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"
-    assert refusal("nul").startswith("nul:1:8: unreadable character U+0000; a recipe is plain text\n")
-    assert refusal("empty").startswith("empty:1:1: empty; expected keys and values")
-    assert refusal("comment").startswith("comment:1:1: empty; expected keys and values")
+    assert refusal(recipe.load, "folder") == "folder: expected a file. Received: a folder"
+    assert refusal(recipe.load, "pipe") == "pipe: expected a file. Received: a pipe, device or socket"
+    assert refusal(recipe.load, "/dev/zero") == "/dev/zero: expected a file. Received: a pipe, device or socket"
+    assert refusal(recipe.load, "mnits") == "mnits: no such recipe; did you mean 'mnist'?"
+    assert refusal(recipe.load, "mnist/x").startswith("mnist/x: no such recipe")
+    assert refusal(recipe.load, "a\0b").startswith("a\0b: no such recipe")
+    assert refusal(recipe.load, "x" * 5000).startswith("x" * 200 + ": no such recipe")
+    assert refusal(recipe.load, "utf16") == "utf16: is UTF-16 text; save it as UTF-8"
+    assert refusal(recipe.load, "latin") == "latin: is not UTF-8 text (byte 9); save it as UTF-8"
+    assert refusal(recipe.load, "binary").startswith("binary: is not UTF-8 text")
+    assert refusal(recipe.load, "large") == f"large: has {LARGEST_FILE + 1} bytes, at most {LARGEST_FILE} are allowed"
+    assert refusal(recipe.load, "nul").startswith("nul:1:8: unreadable character U+0000; a recipe is plain text\n")
+    assert refusal(recipe.load, "empty").startswith("empty:1:1: empty; expected keys and values")
+    assert refusal(recipe.load, "comment").startswith("comment:1:1: empty; expected keys and values")
 
 
 def test_a_byte_order_mark_is_fine(tmp_path):
