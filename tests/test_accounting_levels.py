@@ -3,7 +3,6 @@
 import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +15,6 @@ from hetero_tf import recipe
 from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.family import build_family
-
-ROOT = Path(__file__).resolve().parents[1]
 
 DEEP = tiny.IMAGES.replace(
     """    - PreActivationBlock: {filters: !w 12, stride: 2}
@@ -151,7 +148,7 @@ def test_an_ensembles_work_is_that_of_one_network():
 
 def test_training_in_stages_costs_what_was_counted_by_hand():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
-    given = recipe.load(ROOT / "recipes/methods/fedepth.yaml")
+    given = recipe.load("methods/fedepth")
     found = levels.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
     (joint,) = found.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)

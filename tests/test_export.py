@@ -379,14 +379,9 @@ def test_pictures_of_all_kinds_are_decoded():
 
 
 def test_images_of_two_channels_have_no_bytes(image_process):
-    two = dataclasses.replace(
-        image_process.dataset,
-        **{
-            part: dataclasses.replace(split, x=np.repeat(split.x, 2, 3))
-            for part, split in (("train", image_process.dataset.train), ("test", image_process.dataset.test))
-        },
-    )
-    process = dataclasses.replace(image_process, dataset=two)
+    dataset = image_process.dataset
+    train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
+    process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
     made = images.endpoints(process, None, None, None)
     assert set(made) == {"serving_default"}
     assert "image=tf.zeros([1, 14, 14, 2])" in images.readme(process, made)

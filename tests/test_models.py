@@ -163,13 +163,11 @@ def test_every_variable_and_output_has_the_float_type_of_the_recipe(base, dtype)
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "TEXT"])
-def test_a_model_is_an_ordinary_keras_model(base, tmp_path, capsys):
+def test_a_model_is_an_ordinary_keras_model(base, tmp_path):
     shape = TOKENS if base == "TEXT" else (5, 5, 2)
     model = build_model(recipe.loads(getattr(tiny, base)).model, shape, 0.5, 0.5, tiny.WORDS)
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, tiny.WORDS, (3, 4)) if base == "TEXT" else rng.random((3, 5, 5, 2))
-    model.summary()
-    assert "Total params" in capsys.readouterr().out
     symbolic = model.compute_output_shape(inputs.shape)
     outputs = model(inputs)
     assert tuple(symbolic) == tuple(outputs.shape) == (*inputs.shape[:1], *((4,) if base == "TEXT" else ()), tiny.WORDS)

@@ -1,7 +1,6 @@
 """Reading .npz files of strangers: every damage is one sentence, and no header takes memory before it is checked."""
 
 import io
-import os
 import zipfile
 
 import folders
@@ -75,11 +74,7 @@ def test_a_missing_array_is_named_with_those_there(tmp_path):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
-def test_what_is_no_file_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe", "a pipe"), ("/dev/zero", "a pipe, device")):
-        with pytest.raises(BadInput, match=f"expected a file. Received: {what}"):
-            read_arrays(path, ["x"])
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="none: could not read: No such file"):
         read_arrays(tmp_path / "none", ["x"])
 

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
+from splits import CIFAR, TEST, TRAIN
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dirichlet, dirichlet_equal, dirichlet_turns
 from hetero_tf.partitions.statistics import label_distances
 
 WAYS = [dirichlet, dirichlet_equal, dirichlet_turns]
-CIFAR = np.arange(50000, dtype=np.int32) % 10
-TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
-TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)
 
 
 def split(way, alpha, seed=0, clients=20, train=TRAIN, test=TEST, **options):
@@ -117,11 +115,8 @@ def test_impossible_requests_are_refused(way):
 
 
 def test_a_draw_that_never_comes_is_refused(monkeypatch):
-    with pytest.raises(
-        BadInput,
-        match=r"`least` must be in 0..100: 2000 training examples are cut into 20 shares. "
-        "Received: least=101",
-    ):
+    told = "`least` must be in 0..100: 2000 training examples are cut into 20 shares. Received: least=101"
+    with pytest.raises(BadInput, match=told):
         split(dirichlet, 1.0, least=101)
     monkeypatch.setattr(dirichlet, "ATTEMPTS", 5)
     with pytest.raises(

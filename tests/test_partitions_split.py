@@ -6,6 +6,7 @@ import os
 import folders
 import numpy as np
 import pytest
+from splits import shares
 
 from hetero_tf.base.errors import BadInput, DiskProblem
 from hetero_tf.partitions import file, iid, labels
@@ -150,11 +151,11 @@ def test_the_authors_order_of_examples_and_labels():
 
 def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
     rows = np.random.default_rng(0).integers(0, 40, (17, 9)).astype(np.int32)
-    shares = Shares.from_sizes(np.random.default_rng(1).permutation(17).astype(np.int32), [5, 0, 9, 3])
+    given = Shares.from_sizes(np.random.default_rng(1).permutation(17).astype(np.int32), [5, 0, 9, 3])
     for block in (1, 20, 2**22):
         monkeypatch.setattr(partitions, "BLOCK", block)
-        found = label_mask(rows, shares, 41)
-        for own, mask in zip(shares, found, strict=True):
+        found = label_mask(rows, given, 41)
+        for own, mask in zip(given, found, strict=True):
             assert set(np.flatnonzero(mask)) == set(rows[own].reshape(-1).tolist())
 
 
@@ -163,22 +164,23 @@ def test_text_cannot_be_split_by_labels():
         labels.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, np.random.default_rng(0), clients=2)
 
 
-def ids(*lists):
-    return Shares.from_lists(np.array(own, np.int32) for own in lists)
-
-
 MASK = np.array([[1, 0], [1, 1]], bool)
 
 
 @pytest.mark.parametrize(
     ("train", "test", "mask", "told"),
     [
-        (ids([0]), ids([], []), MASK, r"`train` must have one share for each of the 2 clients .* Received: 1"),
-        (ids([0], [1]), ids([]), MASK, r"`test` must have one share for each of the 2 clients"),
-        ((np.zeros(1, np.int32),) * 2, ids([], []), MASK, r"`train` must be `Shares`; .* of arrays. Received: tuple"),
+        (shares([0]), shares([], []), MASK, r"`train` must have one share for each of the 2 clients .* Received: 1"),
+        (shares([0], [1]), shares([]), MASK, r"`test` must have one share for each of the 2 clients"),
         (
-            ids([0], [1]),
-            ids([], []),
+            (np.zeros(1, np.int32),) * 2,
+            shares([], []),
+            MASK,
+            r"`train` must be `Shares`; .* of arrays. Received: tuple",
+        ),
+        (
+            shares([0], [1]),
+            shares([], []),
             MASK.astype(int),
             r"`label_mask` must be bool \[clients, classes\]. Received: int64",
         ),
@@ -190,7 +192,7 @@ def test_partitions_are_checked_when_made(train, test, mask, told):
 
 
 def test_summary_in_numbers():
-    found = Partition(ids([4, 5, 6], [1]), ids([], [2, 3]), MASK)
+    found = Partition(shares([4, 5, 6], [1]), shares([], [2, 3]), MASK)
     assert json.loads(json.dumps(found.summary())) == {
         "clients": 2,
         "train_examples": {"min": 1, "mean": 2.0, "std": 1.0, "max": 3},
@@ -207,10 +209,10 @@ def test_summary_in_numbers():
 
 def test_digest_tells_partitions_apart():
     others = [
-        Partition(ids([4, 5], [6]), ids([], []), MASK),
-        Partition(ids([4], [5, 6]), ids([], []), MASK),
-        Partition(ids([4, 5], []), ids([], [6]), MASK),
-        Partition(ids([4, 5], [6]), ids([], []), ~MASK),
+        Partition(shares([4, 5], [6]), shares([], []), MASK),
+        Partition(shares([4], [5, 6]), shares([], []), MASK),
+        Partition(shares([4, 5], []), shares([], [6]), MASK),
+        Partition(shares([4, 5], [6]), shares([], []), ~MASK),
     ]
     assert len({one.sha256 for one in others}) == 4
 
@@ -248,7 +250,7 @@ def test_a_partition_of_other_data_is_refused(saved):
         file.split(train, test[:9000], 10, None, clients=100, path=path)
     with pytest.raises(BadInput, match="examples of client 0 have labels that its `label_mask` lacks"):
         file.split(train[::-1], test, 10, None, clients=100, path=path)
-    Partition(ids([0], []), ids([], []), np.ones((2, 10), bool)).save(path)
+    Partition(shares([0], []), shares([], []), np.ones((2, 10), bool)).save(path)
     with pytest.raises(BadInput, match="every client must have a training example. Received: none of client 1"):
         file.split(train, test, 10, None, clients=2, path=path)
 

@@ -81,21 +81,6 @@ def test_arguments_of_layers_leave_out_what_the_level_supplies():
     assert list(registry.options("layers", "GELU")) == []
 
 
-@pytest.mark.parametrize(
-    "name, file",
-    [
-        ("PaddedConv2D", "padded_conv2d"),
-        ("GELU", "gelu"),
-        ("ReLU", "re_lu"),
-        ("Norm", "norm"),
-        ("StaticBatchNormalization", "static_batch_normalization"),
-        ("MaxPooling2D", "max_pooling2d"),
-    ],
-)
-def test_snake_case(name, file):
-    assert registry.snake_case(name) == file
-
-
 def test_layer_gives_classes_of_keras_and_refuses_others():
     keras = pytest.importorskip("keras")
     assert layer_class("Dense") is keras.layers.Dense
@@ -196,19 +181,13 @@ def test_a_module_of_ones_own_uses_the_same_forms(plugged):
         ("Annotated[int, Range(lowest=1)]", r"typed.py: .* Received: Annotated\[int, Range\(lowest=1\)\]"),
         ("tuple[int, int]", r"typed.py: .* Received: tuple\[int, int\]"),
         ("int | float", r"typed.py: .* Received: int \| float"),
+        ("int = len('abc')", "option 'rate' of a plug-in has a default that is not a plain value"),
     ],
 )
-def test_a_type_that_cannot_be_read_is_a_sentence(plugged, annotation, told):
+def test_a_type_or_default_that_cannot_be_read_is_a_sentence(plugged, annotation, told):
     imports = "from __future__ import annotations\n"
     registry.register_plugin(
         plugged("typed", f"{imports}def multiplier(round, *, rate: {annotation}):\n    return 1\n")
     )
     with pytest.raises(BadInput, match=told):
         registry.options("schedules", "typed")
-
-
-def test_default_that_is_no_plain_value_is_a_sentence(plugged):
-    name = plugged("computed", "def multiplier(round, *, rate: int = len('abc')):\n    return 1\n")
-    registry.register_plugin(name)
-    with pytest.raises(BadInput, match=r"option 'rate' of a plug-in has a default that is not a plain value"):
-        registry.options("schedules", "computed")

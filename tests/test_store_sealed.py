@@ -258,10 +258,7 @@ def test_hostile_manifest(tmp_path, change, text):
     "text, said",
     [
         (b"[" * 10**6, "nested deeper than 32"),
-        (b'{"contents":' * 40 + b"1" + b"}" * 40, "nested deeper than 32"),
         (b" " * (2**22 + 1), "has 4194305 bytes, at most 4194304 are allowed"),
-        (b'{"contents": NaN}', "NaN is not a number"),
-        (b'{"contents": {}, "contents": {}}', "key 'contents' appears twice"),
         (b"[]", "'contents' is missing or not of type dict"),
         (b"{}", "'contents' is missing or not of type dict"),
         (b'{"contents": {}}', "'sha256' is missing or not of type str"),
