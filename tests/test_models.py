@@ -32,7 +32,7 @@ def count(model):
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
 
 
-# `test_accounting` has the published numbers of all levels.
+# `test_describe` has the published numbers of all levels.
 def test_parameters_of_the_cnn_as_arithmetic():
     def stage(channels, filters):
         return 9 * channels * filters + filters + 2 * filters  # kernel, bias, scale and offset
