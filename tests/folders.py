@@ -1,8 +1,21 @@
-"""Small data folders in the format of the real ones."""
+"""Small data folders in the format of the real ones, and damaged files."""
 
 import json
 
 import numpy as np
+
+
+def damaged(content, times, seed=0, cuts=2):
+    """Copies of bytes with one bit flipped each; every `cuts`-th is cut off at some place instead."""
+    rng = np.random.default_rng(seed)
+    for number in range(times):
+        place = int(rng.integers(len(content)))
+        copy = bytearray(content)
+        if number % cuts == cuts - 1:
+            del copy[place:]
+        else:
+            copy[place] ^= 1 << int(rng.integers(8))
+        yield bytes(copy)
 
 
 def write_femnist(folder, writers=3, images=4, tests=2):

@@ -6,6 +6,7 @@ A helper process imports it once and forks for every start, before TensorFlow ha
 
 import atexit
 import functools
+import importlib.util
 import json
 import os
 import resource
@@ -48,6 +49,20 @@ def command(*arguments, **options):
     """Runs `python -m hetero_tf` to its end."""
     options = {"capture_output": True, "text": True, "timeout": 600, "env": environment(), **options}
     return subprocess.run([sys.executable, "-m", "hetero_tf", *map(str, arguments)], **options)
+
+
+def python(code, *arguments, **options):
+    """Runs lines of Python to their end in a process of their own."""
+    options = {"capture_output": True, "text": True, "timeout": 600, "env": environment(), **options}
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], **options)
+
+
+def script(path):
+    """The module in a file of the checkout that belongs to no package, such as benchmarks/compare.py."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def recipe_file(folder, text=RECIPE, name="small.yaml"):

@@ -3,20 +3,18 @@
 import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
 from descriptions import describe_recipe
+from refusals import refusal
 
 from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.family import build_family
-
-ROOT = Path(__file__).resolve().parents[1]
 
 DEEP = tiny.IMAGES.replace(
     """    - PreActivationBlock: {filters: !w 12, stride: 2}
@@ -90,7 +88,9 @@ def test_a_client_receives_what_it_runs_and_sends_what_it_trains():
     assert counted.bytes_up == counted.bytes_down
 
 
-@pytest.mark.parametrize("more", ["round.label_rows=all", "client.coupling=mutual"])
+@pytest.mark.parametrize(
+    "more", ["round.label_rows=all", "client.coupling=mutual", "client.label_cut=false", "client.loss=cross_entropy"]
+)
 def test_without_a_cut_of_the_label_axis_all_rows_go_down(more):
     cut, whole = (described(*extra, labels=[2, 4], base=tiny.IMAGES).levels["a"] for extra in ((), (more,)))
     # The head: 12 values and a bias for each label.
@@ -148,7 +148,7 @@ def test_an_ensembles_work_is_that_of_one_network():
 
 def test_training_in_stages_costs_what_was_counted_by_hand():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
-    given = recipe.load(ROOT / "recipes/methods/fedepth.yaml")
+    given = recipe.load("methods/fedepth")
     found = levels.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
     (joint,) = found.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
@@ -167,9 +167,8 @@ def test_budgets_of_products_divide_by_products():
 
 
 def test_units_that_nobody_can_hold_are_refused():
-    with pytest.raises(BadInput) as refusal:
-        costs(*BUDGETS, "levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fixed")
-    assert str(refusal.value) == (
+    nobody = ("levels.budgets={b: 0.3, c: 0.3}", "levels.idle=[a]", "levels.assignment=fixed")
+    assert refusal(costs, *BUDGETS, *nobody) == (
         "levels.budgets: unit 1 is trained by nobody, since no client can hold it; raise a budget or the tolerance, or "
         "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}"
     )

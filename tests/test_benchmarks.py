@@ -1,23 +1,22 @@
 """The benchmark scripts run and print what BUILD.md says they print; nothing here is timed."""
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
+from programs import ROOT
 
 from hetero_tf import recipe
-
-CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def printed(script, *arguments):
     """What a benchmark script prints as JSON about the recipe tiny/digits."""
     command = [sys.executable, f"benchmarks/{script}.py", "--recipe", "tiny/digits", *arguments, "--json"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -57,9 +56,7 @@ def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
 
 
 def test_the_comparison_of_methods_asks_for_recipes_that_load():
-    spec = importlib.util.spec_from_file_location("methods_benchmark", CHECKOUT / "benchmarks" / "methods.py")
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    benchmark = programs.script("benchmarks/methods.py")
     assert len(benchmark.methods()) >= 17
     for data in benchmark.DATA:
         args = argparse.Namespace(data=data, set=["rounds=7"], data_dir="somewhere", jobs=2)
@@ -70,3 +67,23 @@ def test_the_comparison_of_methods_asks_for_recipes_that_load():
             loaded = recipe.load(file, overrides)
             assert (loaded.name, loaded.seed, loaded.rounds) == (method, 3, 7)
             assert {"--run_dir=folder", "--data_dir=somewhere"} <= set(line)
+
+
+TORCH_LOOP = ROOT / "benchmarks" / "torch_loop.py"
+
+
+def test_the_yardstick_says_how_to_install_torch_where_it_is_missing():
+    # An entry of None makes the import fail, also where somebody has PyTorch.
+    hide = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    done = programs.python(hide, TORCH_LOOP)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
+        "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
+        "torch_env/bin/python benchmarks/torch_loop.py\n"
+    )
+
+
+def test_the_yardstick_compiles_and_nothing_of_the_project_asks_for_torch():
+    compile(TORCH_LOOP.read_text(encoding="utf-8"), str(TORCH_LOOP), "exec")
+    assert "torch" not in (ROOT / "setup.py").read_text(encoding="utf-8")

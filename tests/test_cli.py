@@ -152,10 +152,6 @@ def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
     assert tree(place) == before
 
 
-def test_there_are_enough_wrong_words():
-    assert len({tuple(words) for words, _ in WRONG}) >= 40
-
-
 def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
     def refuse(path, *_, **__):
         raise OSError(30, "Read-only file system")
@@ -220,17 +216,6 @@ def test_version_and_help(capsys, monkeypatch):
             assert f"--{flag} " in out or flag == "h"
         for command in ("describe", "evaluate", "export"):
             assert f"hetero_tf {command} --" in out
-
-
-def test_help_and_refusals_do_not_wait_for_tensorflow():
-    script = (
-        "import sys; from hetero_tf.cli.commands import main; codes = [main(['hetero_tf', word]) for word in "
-        "('--help', '--recipe=digitz')]; print(codes, {'tensorflow', 'keras'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=600, env=programs.environment()
-    )
-    assert done.stdout.splitlines()[-1] == "[0, 2] set()"
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,15 @@
 """The comparison of runs, on run folders written here: two methods, seeds, costs and a target."""
 
-import importlib.util
 import json
-from pathlib import Path
 
+import programs
 import pytest
 
 from hetero_tf import recipe
 from hetero_tf.store import metrics
 from hetero_tf.store.run_folder import RunFolder
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "compare.py"
-SPEC = importlib.util.spec_from_file_location("compare", SCRIPT)
-compare = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(compare)
+compare = programs.script("benchmarks/compare.py")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import time
 
+import folders
 import numpy as np
 import pytest
 
@@ -76,12 +77,7 @@ def test_whatever_the_arrays_depend_on_makes_them_stale(ask, place, monkeypatch,
 def test_every_flip_and_cut_is_noticed(ask):
     ask()
     path = decoded.FOLDER / "set-1.0.npz"
-    whole, rng = path.read_bytes(), np.random.default_rng(0)
-    for trial in range(40):
-        place = int(rng.integers(len(whole)))
-        broken = bytearray(whole[:place] if trial % 2 else whole)
-        if trial % 2 == 0:
-            broken[place] ^= 1 << int(rng.integers(8))
+    for broken in folders.damaged(path.read_bytes(), 40):
         path.write_bytes(broken)
         arrays, _ = ask()
         assert arrays["x"].tolist() == np.arange(24).reshape(2, 3, 4).tolist() and arrays["y"].tolist() == [5, 6]

@@ -6,11 +6,9 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf import data
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data import decoded, femnist
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.recipe.schema import Plugin
 
 
 @pytest.fixture
@@ -140,8 +138,3 @@ def test_an_empty_folder_and_a_missing_one_say_what_belongs_there(folder, tmp_pa
         "github.com/TalwalkarLab/leaf, data/femnist, preprocess.sh",
     ):
         femnist.load(tmp_path, path="nowhere")
-
-
-def test_a_stand_in_has_the_size_of_the_real_images(tmp_path):
-    found = data.load(Plugin("femnist", {"path": "nowhere"}), "digits", tmp_path)
-    assert found.stand_in_for == "femnist" and found.train.x.shape[1:] == (28, 28, 1)

@@ -66,17 +66,16 @@ def with_pixel(value):
         ({"y_train": np.array([1, 2, 3, 1, 2, 3])}, r"its highest, 3, but 0 never occurs; renumber the labels"),
         ({"y_test": np.array([0, 3])}, r"test split: every label must be in 0..2. Received: 3 at position 1"),
         ({"x_test": GOOD["x_test"][:, :3]}, r"must have one shape. Received: \(4, 5, 1\) and \(3, 5, 1\)"),
+        ({"classes": 2}, r"every label must be in 0..1. Received: 2 at position 2"),
+        ({"train_owners": np.arange(5)}, r"expected owners int32 \[6\], one per example. Received: int32 \(5,\)"),
+        ({"train_owners": np.zeros(6)}, r"train_owners must be integers of shape \[n\]. Received: float64 \(6,\)"),
+        ({"train_owners": np.array([0, 1, -2, 0, 0, 0])}, r"train_owners must count from 0. Received: owner -2"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, changed, told):
     with pytest.raises(BadInput, match=told) as refusal:
         load(tmp_path, **changed)
     assert str(tmp_path / "own.npz") in str(refusal.value)
-
-
-def test_few_classes_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"every label must be in 0..1. Received: 2 at position 2"):
-        load(tmp_path, classes=2)
 
 
 def test_a_missing_file_names_the_places(tmp_path):
@@ -93,16 +92,3 @@ def test_owners_are_taken_where_the_file_has_them(tmp_path):
     assert found.train.owners.dtype == np.int32 and found.train.owners.tolist() == [4, 0, 0, 2, 4, 4]
     assert found.test.owners is None
     assert load(tmp_path, test_owners=np.array([1, 0])).test.owners.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("owners", "told"),
-    [
-        (np.arange(5), r"expected owners int32 \[6\], one per example. Received: int32 \(5,\)"),
-        (np.zeros(6), r"train_owners must be integers of shape \[n\]. Received: float64 \(6,\)"),
-        (np.array([0, 1, -2, 0, 0, 0]), r"train_owners must count from 0. Received: owner -2"),
-    ],
-)
-def test_owners_that_do_not_fit_are_refused(tmp_path, owners, told):
-    with pytest.raises(BadInput, match=told):
-        load(tmp_path, train_owners=owners)

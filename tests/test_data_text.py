@@ -60,13 +60,6 @@ def test_a_gzip_bomb_stops_at_the_first_long_line(tmp_path):
         read_words(path)
 
 
-def test_pipes_folders_and_devices_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe.txt")
-    for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe.txt", "a pipe"), ("/dev/zero", "a pipe, device")):
-        with pytest.raises(BadInput, match=f"expected a file. Received: {what}"):
-            read_words(path)
-
-
 def test_vocabulary_keeps_the_order_of_first_appearance():
     # heterofl-facts: `<ukn>` is an extra symbol, not the corpus's own `<unk>`.
     words = ["the", "<unk>", "<eos>", "cat", "the", "<eos>"]

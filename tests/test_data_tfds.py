@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import folders
 import numpy as np
 import pytest
 
@@ -145,13 +146,7 @@ def test_a_file_cut_between_two_records_is_counted(copied):
 
 def test_flips_and_cuts_inside_a_record_are_found(copied):
     folder, file = copied
-    whole = file.read_bytes()
-    rng = np.random.default_rng(0)
-    for trial in range(12):
-        place = int(rng.integers(1, len(whole)))
-        broken = bytearray(whole[:place] if trial % 2 else whole)
-        if trial % 2 == 0:
-            broken[place] ^= 1 << int(rng.integers(8))
+    for broken in folders.damaged(file.read_bytes(), 12):
         file.write_bytes(broken)
         with pytest.raises(BadInput, match="split train (cannot be read: .*; delete the folder|must have 30 examples)"):
             loader.load(folder, dataset="tiny")

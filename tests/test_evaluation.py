@@ -1,5 +1,6 @@
 """Statistics and metrics against plain loops over batches, examples and clients."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -134,19 +135,30 @@ def test_image_metrics_equal_a_loop_over_examples_and_clients():
     np.testing.assert_allclose(accuracies(tf.constant(np.asarray(hits, float)), tests), shares)
 
 
+def test_evaluating_every_round_traces_once():
+    process, traced = tiny.process(tiny.IMAGES), []
+
+    def counted(*args, **kwargs):
+        # `batch` runs in Python only while a function is traced.
+        traced.append(kwargs["training"])
+        return process.input.batch(*args, **kwargs)
+
+    examples = process.evaluator.examples
+    examples = dataclasses.replace(examples, input=dataclasses.replace(examples.input, batch=counted))
+    watched = dataclasses.replace(process, evaluator=dataclasses.replace(process.evaluator, examples=examples))
+    state = watched.initialize()
+    watched.evaluate(state)
+    first = len(traced)
+    for round in range(1, 4):
+        watched.evaluate(dataclasses.replace(state, round=round))
+    assert first >= 2 and len(traced) == first
+
+
 def test_local_metrics_of_an_unmasked_loss_see_all_logits():
     process, state = images("client.loss=cross_entropy")
     metrics, _ = process.evaluate(state)
     assert metrics["local_loss"] == pytest.approx(metrics["global_loss"])
     assert metrics["local_accuracy"] == pytest.approx(metrics["global_accuracy"])
-
-
-def test_every_client_is_tested_on_its_own_examples_under_its_own_labels():
-    _, partition = tiny.images(test=3)
-    found = client_tests(partition)
-    assert partition.test.sizes.tolist() == [1, 1, 1, 0]  # the last client has no test example
-    assert found.examples.tolist() == [0, 1, 2]
-    assert (found.present == partition.label_mask[[0, 1, 2]]).all()
 
 
 class Whole(Shares):
@@ -159,7 +171,7 @@ class Whole(Shares):
         return iter([self[0]])
 
 
-def test_local_tests_are_found_without_a_loop_over_the_clients():
+def test_every_client_is_tested_on_its_own_examples_under_its_own_labels_without_a_loop_over_clients():
     mask = np.asarray([[True, True], [False, True], [True, False]])
     test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
     with pytest.raises(AssertionError, match="client 0 was visited alone"):

@@ -18,8 +18,7 @@ OWN = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2"
 @functools.cache
 def built(*overrides, base=BASE, test=11):
     """A process and a state in which every client keeps something else."""
-    labels = ((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))
-    process = tiny.process(base, *OWN, *overrides, data=tiny.images((7, 5, 9, 0), test, labels=labels))
+    process = tiny.process(base, *OWN, *overrides, data=tiny.images((7, 5, 9, 0), test))
     rng, state = np.random.default_rng(11), process.initialize()
 
     def moved(value):

@@ -26,11 +26,13 @@ def measured(shares, sizes, levels=None, names=(), dtype=np.float64):
     return {name: value.numpy() for name, value in found.items()}
 
 
-def test_clients_without_test_examples_are_nobody():
-    found = shared_out([2, 0, 3, 0])
-    assert (found.clients.tolist(), found.counts.tolist(), found.levels) == ([0, 2], [2, 3], {})
+def test_clients_without_test_examples_are_nobody_and_the_others_have_their_levels():
+    found = shared_out([2, 0, 3, 0], np.array([1, 1, 0, 0]), ("a", "b"))
+    assert (found.clients.tolist(), found.counts.tolist()) == ([0, 2], [2, 3])
     assert found.owners.tolist() == [0, 0, 1, 1, 1]
+    assert {name: positions.tolist() for name, positions in found.levels.items()} == {"a": [1], "b": [0]}
     assert {found.clients.dtype, found.counts.dtype, found.owners.dtype} == {np.dtype(np.int32)}
+    assert shared_out([2, 0, 3, 0]).levels == {}
 
 
 def test_every_client_counts_once_however_many_examples_it_has():
@@ -93,10 +95,3 @@ def test_nobody_is_no_error():
     assert found.pop("accuracies").shape == (0,)
     assert sorted(found) == ["local_mean", "local_std", "local_std_noise", "local_worst_decile"]
     assert all(np.isnan(value) for value in found.values())
-
-
-def test_the_tests_know_their_clients_and_levels():
-    found = shared_out([1, 0, 2], np.array([1, 1, 0]), ("a", "b"))
-    assert found.owners.tolist() == [0, 1, 1]
-    assert {name: positions.tolist() for name, positions in found.levels.items()} == {"a": [1], "b": [0]}
-    assert shared_out([1, 0, 2]).levels == {}

@@ -5,9 +5,13 @@ import os
 
 import numpy as np
 import pytest
+from refusals import refusal
 
+from hetero_tf import recipe
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.npz import read_arrays
+from hetero_tf.data.words import read_words
 from hetero_tf.store import plain_json
 
 
@@ -70,6 +74,17 @@ def test_only_errors_of_the_file_itself_count_as_damage(tmp_path, monkeypatch, n
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(kind, match=text):
         files.read_bytes(tmp_path / "a", 5)
+
+
+READERS = {"arrays": lambda path: read_arrays(path, ["x"]), "words": read_words, "recipes": recipe.load}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_file_is_refused_by_every_reader(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    other = "a pipe, device or socket"
+    for path, what in ((tmp_path, "a folder"), (tmp_path / "pipe", other), ("/dev/zero", other)):
+        assert refusal(READERS[name], path) == f"{path}: expected a file. Received: {what}"
 
 
 def test_unknown_errors_still_give_a_sentence():

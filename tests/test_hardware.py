@@ -1,7 +1,5 @@
 """Preparation of TensorFlow, with a stand-in that says what was done to it; and the report of how clients are computed."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import programs
@@ -30,8 +28,7 @@ def run(tmp_path):
 
     def start(*lines):
         script = "\n".join(["import gc, os, sys", "from hetero_tf.base import hardware", *lines])
-        options = {"capture_output": True, "text": True, "timeout": 600, "env": programs.environment(PYTHONPATH=path)}
-        done = subprocess.run([sys.executable, "-c", script], **options)
+        done = programs.python(script, env=programs.environment(PYTHONPATH=path))
         assert done.returncode == 0, done.stderr
         return done.stdout.split(), done.stderr
 

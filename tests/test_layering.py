@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import programs
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
@@ -165,6 +166,20 @@ def test_every_module_keeps_the_rules(path, safe):
     assert unsafe(source, safe) == []
     if is_quick(path.relative_to(PACKAGE).parts):
         assert slow_imports(source, package) == [], f"`{unit}` must import TensorFlow in functions only"
+
+
+QUICK_ANSWERS = {
+    "help": "from hetero_tf.cli.commands import main; assert main(['hetero_tf', '--help']) == 0",
+    "a refusal": "from hetero_tf.cli.commands import main; assert main(['hetero_tf', '--recipe=digitz']) == 2",
+    "recipes": "from hetero_tf import recipe; recipe.load('cifar10'); recipe.documentation()",
+    "versions": "from hetero_tf.store.environment import environment; environment({}, {})",
+}
+
+
+@pytest.mark.parametrize("name", QUICK_ANSWERS)
+def test_what_is_answered_before_a_run_does_not_wait_for_tensorflow(name):
+    done = programs.python(f"import sys; {QUICK_ANSWERS[name]}; print({SLOW} & set(sys.modules))")
+    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
 
 
 def test_every_folder_of_modules_is_a_package():

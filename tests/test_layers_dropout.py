@@ -51,9 +51,6 @@ def test_nothing_is_drawn_without_training_or_rate():
     layer = Dropout(0.0)
     assert layer(values, training=True) is values
     assert layer.variables == []
-    for rate in (-0.1, 1):
-        with pytest.raises(ValueError, match=rf"`rate` must be in \[0, 1\). Received: rate={rate}"):
-            Dropout(rate)
 
 
 def test_the_key_is_a_seed_that_the_layer_never_changes():

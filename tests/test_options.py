@@ -5,11 +5,11 @@ import math
 import re
 
 import pytest
+from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
-from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.keys import constraint_of, is_plugin, keys
@@ -102,6 +102,8 @@ def wrong_numbers(constraint):
     yield large, large, "too large; must be "
     yield "true", "true", "wrong type; must be "
     yield "'7'", "'7'", "wrong type; must be "
+    for value in (".nan", "-.inf"):
+        yield value, value, "not a finite number; "
     if whole:
         yield 1.5, 1.5, "wrong type; must be "
     if constraint.odd:
@@ -110,9 +112,7 @@ def wrong_numbers(constraint):
 
 def check_refused(written, dotted, part, said):
     """The refusal of a text names the key, says what is wrong and points to where it stands."""
-    with pytest.raises(BadInput) as error:
-        recipe.loads(written, "r.yaml")
-    sentence, line, caret = str(error.value).split("\n")
+    sentence, line, caret = refusal(recipe.loads, written, "r.yaml").split("\n")
     assert re.fullmatch(rf"r\.yaml:\d+:\d+: {re.escape(dotted)}(\[0\])?: {re.escape(said)}.*", sentence)
     number, column = (int(found) for found in re.match(r"r\.yaml:(\d+):(\d+)", sentence).groups())
     assert written.splitlines()[number - 1][column - 1 :].startswith(flow(part))

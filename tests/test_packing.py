@@ -20,6 +20,13 @@ def drawn(rng, most=7, kinds=3):
     return steps, rows, starts, stages
 
 
+def even(clients, steps=1, starts=0, stages=0):
+    """Work of clients with so many steps each, all on whole batches of the same example."""
+    shape = clients, steps
+    first, second = (np.broadcast_to(values, shape).astype(np.int32) for values in (starts, stages))
+    return np.full(clients, steps, np.int32), np.zeros((*shape, BATCH), np.int32), first, second
+
+
 def plan(levels, work, clients=None):
     clients = np.arange(10, 10 + len(levels)) if clients is None else clients
     members = np.arange(len(levels), dtype=np.int32) % 3
@@ -67,12 +74,7 @@ def test_the_client_that_is_furthest_behind_goes_first():
 
 
 def test_clients_without_work_give_stacks_without_ticks():
-    nothing = (
-        np.zeros(2, np.int32),
-        np.full((2, 1, BATCH), -1, np.int32),
-        np.zeros((2, 1), np.int32),
-        np.zeros((2, 1), np.int32),
-    )
+    nothing = (np.zeros(2, np.int32), np.full((2, 1, BATCH), -1, np.int32), *np.zeros((2, 2, 1), np.int32))
     rows, starts, _ = align(*nothing)
     assert rows.shape == (2, 0, BATCH) and starts.shape == (0,)
     packed = pack_rounds([plan([0, 0], nothing)], [2], range(1))
@@ -105,8 +107,7 @@ def test_every_client_stands_at_its_place_with_its_work():
 
 
 def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
-    work = (np.ones(4, np.int32), np.zeros((4, 1, BATCH), np.int32), *np.zeros((2, 4, 1), np.int32))
-    packed = pack_rounds([plan([0, 1, 2, 2], work), plan([1, 1, 1, 1], work)], [1, 4, 2], range(3))
+    packed = pack_rounds([plan([0, 1, 2, 2], even(4)), plan([1, 1, 1, 1], even(4))], [1, 4, 2], range(3))
     assert packed.clients.shape == (2, 3, 4)
     assert packed.clients[0].tolist() == [[10, -1, -1, -1], [11, -1, -1, -1], [12, 13, -1, -1]]
     assert packed.clients[1].tolist() == [[10, 11, 12, 13], [-1] * 4, [-1] * 4]
@@ -116,28 +117,20 @@ def test_rounds_with_fewer_stacks_are_filled_up_with_the_cheapest_sub_model():
 
 
 def test_levels_with_the_same_sub_model_share_their_stacks():
-    work = (np.ones(4, np.int32), np.zeros((4, 1, BATCH), np.int32), *np.zeros((2, 4, 1), np.int32))
-    packed = pack_rounds([plan([0, 1, 2, 2], work)], [2, 3], (1, 0, 1))
+    packed = pack_rounds([plan([0, 1, 2, 2], even(4))], [2, 3], (1, 0, 1))
     assert packed.submodels.tolist() == [[1, 0]]
     assert packed.clients.tolist() == [[[10, 12, 13], [11, -1, -1]]]
 
 
 def test_the_order_of_a_plan_is_kept_so_that_the_most_work_starts_first():
-    work = (np.ones(5, np.int32), np.zeros((5, 1, BATCH), np.int32), *np.zeros((2, 5, 1), np.int32))
-    packed = pack_rounds([plan([2, 0, 2, 0, 2], work)], [2, 2, 2], range(3))
+    packed = pack_rounds([plan([2, 0, 2, 0, 2], even(5))], [2, 2, 2], range(3))
     assert packed.submodels.tolist() == [[2, 2, 0]]
     assert packed.clients.tolist() == [[[10, 12], [14, -1], [11, 13]]]
 
 
 def test_a_round_with_short_work_is_padded_to_the_longest_round():
-    short = (np.ones(1, np.int32), np.zeros((1, 1, BATCH), np.int32), *np.zeros((2, 1, 1), np.int32))
-    long = (
-        np.full(1, 3, np.int32),
-        np.zeros((1, 3, BATCH), np.int32),
-        np.asarray([[0, 64, 128]], np.int32),
-        np.asarray([[0, 1, 1]], np.int32),
-    )
-    packed = pack_rounds([plan([0], short), plan([0], long)], [2], range(1))
+    long = even(1, 3, starts=[[0, 64, 128]], stages=[[0, 1, 1]])
+    packed = pack_rounds([plan([0], even(1)), plan([0], long)], [2], range(1))
     assert packed.ticks.tolist() == [[1], [3]]
     assert packed.rows.shape == (2, 1, 2, 3, BATCH) and (packed.rows[0, :, :, 1:] == -1).all()
     assert packed.starts.tolist() == [[[0, 0, 0]], [[0, 64, 128]]]
@@ -145,7 +138,6 @@ def test_a_round_with_short_work_is_padded_to_the_longest_round():
 
 
 def test_rounds_of_one_call_may_have_cohorts_of_different_size():
-    work = (np.ones(3, np.int32), np.zeros((3, 1, BATCH), np.int32), *np.zeros((2, 3, 1), np.int32))
-    packed = pack_rounds([plan([0, 0, 0], work), plan([0], [array[:1] for array in work])], [2], range(1))
+    packed = pack_rounds([plan([0, 0, 0], even(3)), plan([0], even(1))], [2], range(1))
     assert packed.clients.tolist() == [[[10, 11], [12, -1]], [[10, -1], [-1, -1]]]
     assert [own.tolist() for own in packed.slots] == [[0, 1, 2], [0]]

@@ -4,28 +4,21 @@ import time
 
 import numpy as np
 import pytest
+from splits import CIFAR, TEST, TRAIN, shares
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.partitions import class_deck, dealing, labels, natural, quantity
+from hetero_tf.partitions import class_deck, dealing, iid, labels, natural, quantity
 from hetero_tf.partitions.partition import label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_counts, label_distances
 from hetero_tf.rounds.build import split
 
-TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
-TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)
-CIFAR = np.arange(50000, dtype=np.int32) % 10
-
 
 def rng(seed=0):
     return np.random.default_rng(seed)
-
-
-def ids(*lists):
-    return Shares.from_lists(np.array(own, np.int32) for own in lists)
 
 
 def test_cut_gives_the_least_and_then_the_parts():
@@ -38,25 +31,24 @@ def test_cut_gives_the_least_and_then_the_parts():
 
 
 def test_shuffle_keeps_the_owners():
-    shares = ids([9, 4, 6], [], [1, 0, 7, 8])
-    seen = set()
+    given, seen = shares([9, 4, 6], [], [1, 0, 7, 8]), set()
     for seed in range(40):
-        found = dealing.shuffle(shares, rng(seed))
+        found = dealing.shuffle(given, rng(seed))
         assert [sorted(own) for own in found] == [[4, 6, 9], [], [0, 1, 7, 8]]
         seen.add(tuple(found[0]))
     assert len(seen) == 6
 
 
 def test_hold_out_takes_the_last_or_the_first():
-    shares = ids([9, 4, 6, 2], [], [1], [3, 5])
-    assert [own.tolist() for own in dealing.hold_out(shares, 0.5)] == [[9, 4], [], [1], [3]]
-    assert [own.tolist() for own in dealing.hold_out(shares, 0.5, first=True)] == [[6, 2], [], [1], [5]]
+    given = shares([9, 4, 6, 2], [], [1], [3, 5])
+    assert [own.tolist() for own in dealing.hold_out(given, 0.5)] == [[9, 4], [], [1], [3]]
+    assert [own.tolist() for own in dealing.hold_out(given, 0.5, first=True)] == [[6, 2], [], [1], [5]]
 
 
 def test_own_test_examples_are_in_proportion_on_average():
     # Client 0 has 3 of 4 examples of label 0 and none of 1, client 2 has none: 10 test examples of 0, 4 of 1.
     train, test = np.array([0, 0, 0, 0, 1, 1], np.int32), np.repeat([0, 1, 2], [10, 4, 3]).astype(np.int32)
-    found, means = ids([0, 1, 2], [3, 4, 5], []), np.zeros((3, 3))
+    found, means = shares([0, 1, 2], [3, 4, 5], []), np.zeros((3, 3))
     for seed in range(200):
         dealt = dealing.deal_test("own", train, test, 3, found, rng(seed))
         means += [np.bincount(test[own], minlength=3) / 200 for own in dealt]
@@ -65,7 +57,7 @@ def test_own_test_examples_are_in_proportion_on_average():
 
 
 def test_other_test_examples_are_equal_shares():
-    train = ids(*[[client] for client in range(7)])
+    train = shares(*[[client] for client in range(7)])
     found = dealing.deal_test("contiguous", TRAIN, TEST, 10, train, rng())
     assert found.ids.tolist() == list(range(600))
     assert found.sizes.min() == 85 and found.sizes.sum() == 600
@@ -76,16 +68,16 @@ def test_other_test_examples_are_equal_shares():
 def test_label_statistics_against_loops():
     rows = rng(3).integers(0, 6, (40, 5))
     for what in (TRAIN % 6, rows):
-        shares = Shares.from_sizes(rng(4).permutation(40).astype(np.int32), [9, 0, 1, 30])
-        client, label, count = label_counts(what, shares, 6)
+        given = Shares.from_sizes(rng(4).permutation(40).astype(np.int32), [9, 0, 1, 30])
+        client, label, count = label_counts(what, given, 6)
         table = np.zeros((4, 6))
         table[client, label] = count
-        expected = np.array([np.bincount(what[own].reshape(-1), minlength=6) for own in shares])
+        expected = np.array([np.bincount(what[own].reshape(-1), minlength=6) for own in given])
         assert (table == expected).all() and count.min() > 0
         share = expected / np.maximum(expected.sum(1, keepdims=True), 1)
         gap = np.abs(share - expected.sum(0) / expected.sum()).sum(1) / 2
         gap[1] = 0
-        np.testing.assert_allclose(label_distances(what, shares, 6), gap, atol=1e-12)
+        np.testing.assert_allclose(label_distances(what, given, 6), gap, atol=1e-12)
 
 
 def test_shards_of_a_label_dealt_twice_are_both_kept():
@@ -201,18 +193,28 @@ def test_the_recipe_hands_owners_to_the_way_that_takes_them():
         assert found.train.sizes.tolist() == sizes
 
 
-def test_many_clients_are_a_matter_of_moments():
-    train = np.arange(600_000, dtype=np.int32) % 10
+OF_MANY = {"train_owners": rng().permutation(600_000).astype(np.int32) % 150_000, "test_owners": None, "test": "equal"}
+
+
+@pytest.mark.parametrize(
+    ("way", "examples", "clients", "options", "least", "used"),
+    [
+        ("iid", 1_000_000, 500_000, {}, 2, 1.0),
+        ("labels", 1_000_000, 250_000, {"per_client": 2}, 2, 0.94),
+        ("class_deck", 600_000, 150_000, {}, 1, 0.92),
+        ("quantity", 600_000, 150_000, {"sizes": "equal"}, 1, 0.92),
+        ("natural", 600_000, 150_000, OF_MANY, 1, 0.92),
+        ("dirichlet_turns", 400_000, 100_000, {"alpha": 0.5}, 4, 1.0),
+        ("dirichlet", 400_000, 20_000, {"alpha": 5.0, "least": 1, "held_out": 0.2}, 1, 0.75),
+    ],
+)
+def test_many_clients_are_a_matter_of_moments(way, examples, clients, options, least, used):
+    train = np.arange(examples, dtype=np.int32) % 10
     began = time.process_time()
-    for way in ("class_deck", "labels", "quantity", "natural"):
-        options = {"sizes": "equal"} if way == "quantity" else {}
-        if way == "natural":
-            owners = rng().permutation(600_000).astype(np.int32) % 150_000
-            options = {"train_owners": owners, "test_owners": None, "test": "equal"}
-        found = registry.find("partitions", way).split(train, train[:1000], 10, rng(), clients=150_000, **options)
-        assert found.train.sizes.min() >= 1 and found.summary(train)["train_used"] > 550_000
-    # Together they take about three seconds; the bound only catches what grows faster than the data.
-    assert time.process_time() - began < 20
+    found = registry.find("partitions", way).split(train, train[:1000], 10, rng(), clients=clients, **options)
+    # It takes about a second; the bound only catches what grows faster than the data.
+    assert time.process_time() - began < 10
+    assert found.train.sizes.min() >= least and found.summary()["train_used"] >= used * examples
 
 
 FEW = np.arange(20, dtype=np.int32) % 10
@@ -227,6 +229,13 @@ DEALT = (
 @pytest.mark.parametrize(
     ("way", "options", "told"),
     [
+        (iid, {"clients": 21}, r"`clients` must be in 1..20, the number of training examples .* Received: clients=21"),
+        (iid, {"clients": 0}, r"`clients` must be in 1..20.* Received: clients=0"),
+        (labels, {"clients": 21}, r"`clients` must be in 1..20.* Received: clients=21"),
+        (labels, {"clients": 10, "per_client": 11}, r"`per_client` must be in 1..10, .* Received: per_client=11"),
+        (labels, {"clients": 10, "per_client": 0}, r"`per_client` must be in 1..10, .* Received: per_client=0"),
+        (labels, {"clients": 7, "per_client": 2}, r"a multiple of the 10 labels. Received: clients=7, per_client=2"),
+        (labels, {"clients": 15, "per_client": 2}, r"an example for each of its 3 shards; label 0 has 2; use fewer"),
         (class_deck, {"clients": 5}, f"{DEALT}. Received: clients=5, per_client=2"),
         (class_deck, {"clients": 5, "per_client": 11}, "`per_client` must be in 1..10.* Received: .*per_client=11"),
         (class_deck, {"clients": 5, "per_client": 0}, "`per_client` must be in 1..10"),

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from splits import shares
 
 from hetero_tf.base.errors import BadInput, DiskProblem
 from hetero_tf.partitions import picture
@@ -14,24 +15,24 @@ LABELS = np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32)
 
 
 def partition(lists):
-    train = Shares.from_lists(np.array(ids, np.int32) for ids in lists)
+    train = shares(*lists)
     return Partition(train, Shares.empty(len(lists)), label_mask(LABELS, train, 3))
 
 
 def test_sizes_and_shares_of_labels():
-    sizes, shares = picture.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
+    sizes, found = picture.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
     assert sizes.tolist() == [3, 4, 1]
-    np.testing.assert_allclose(shares, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
+    np.testing.assert_allclose(found, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
 
 
 def test_neighbours_share_columns_and_rows_where_there_are_too_many():
     many = 3 * picture.COLUMNS + 7
     labels = np.arange(2 * many, dtype=np.int32) % 1000
     train = Shares.from_sizes(np.arange(2 * many, dtype=np.int32), np.full(many, 2))
-    sizes, shares = picture.table(Partition(train, Shares.empty(many), np.ones((many, 1000), bool)), labels)
+    sizes, found = picture.table(Partition(train, Shares.empty(many), np.ones((many, 1000), bool)), labels)
     assert sizes.tolist() == [2] * picture.COLUMNS
-    assert shares.shape == (picture.ROWS, picture.COLUMNS)
-    np.testing.assert_allclose(shares.sum(axis=0), 1)
+    assert found.shape == (picture.ROWS, picture.COLUMNS)
+    np.testing.assert_allclose(found.sum(axis=0), 1)
 
 
 def test_a_png_file_is_written_whole_or_not_at_all(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from splits import shares
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions.shares import Shares
@@ -9,12 +10,8 @@ from hetero_tf.partitions.shares import Shares
 LISTS = [[4, 1], [], [7], [0, 9, 2]]
 
 
-def shares(lists=LISTS):
-    return Shares.from_lists(np.array(own, np.int32) for own in lists)
-
-
 def test_it_reads_like_a_tuple_of_arrays():
-    found = shares()
+    found = shares(*LISTS)
     assert len(found) == 4
     assert [own.tolist() for own in found] == LISTS
     assert [found[client].tolist() for client in range(4)] == LISTS
@@ -25,18 +22,18 @@ def test_it_reads_like_a_tuple_of_arrays():
 
 
 def test_views_share_the_memory():
-    found = shares()
+    found = shares(*LISTS)
     assert all(np.shares_memory(own, found.ids) for own in found if own.size)
 
 
 @pytest.mark.parametrize("client", [4, -5, 10**9])
 def test_there_are_no_other_clients(client):
     with pytest.raises(IndexError, match=f"`client` must be in 0..3. Received: client={client}"):
-        shares()[client]
+        shares(*LISTS)[client]
 
 
 def test_sizes_and_owners():
-    found = shares()
+    found = shares(*LISTS)
     assert found.sizes.tolist() == [2, 0, 1, 3]
     assert found.owners.tolist() == [0, 0, 2, 3, 3, 3]
     assert found.owners.dtype == np.int32
@@ -45,7 +42,7 @@ def test_sizes_and_owners():
 
 
 def test_clients_may_have_nothing():
-    for found in (Shares.empty(3), shares([[], [], []]), Shares.from_sizes(np.zeros(0, np.int32), [0] * 3)):
+    for found in (Shares.empty(3), shares([], [], []), Shares.from_sizes(np.zeros(0, np.int32), [0] * 3)):
         assert [own.tolist() for own in found] == [[], [], []]
         assert found.owners.size == 0
     assert len(Shares.empty(0)) == len(Shares.from_lists([])) == len(Shares.from_sizes(np.zeros(0, np.int32), [])) == 0

@@ -1,19 +1,14 @@
 """The pictures of README: what they show, and that a command writes them."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
+import programs
 import pytest
 
 from hetero_tf import recipe
 from hetero_tf.store import metrics
 from hetero_tf.store.run_folder import RunFolder
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "pictures.py"
-SPEC = importlib.util.spec_from_file_location("pictures", SCRIPT)
-pictures = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(pictures)
+pictures = programs.script("benchmarks/pictures.py")
 
 
 def run_folder(path, name, seed, accuracies):

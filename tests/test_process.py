@@ -109,12 +109,6 @@ def test_statistics_belong_to_the_level_that_is_asked():
         np.testing.assert_array_equal(variable, narrow[variable.path])
 
 
-def test_models_without_static_batch_normalisation_have_no_statistics():
-    state = dense().initialize()
-    assert dense().statistics(state) == {}
-    assert dense().evaluate(state)[1] == {}
-
-
 def test_data_and_partition_come_from_the_recipe_where_none_is_given():
     given = recipe.loads(tiny.DENSE, overrides=["partition.clients=8", "data={name: synthetic, examples: 83}"])
     process = learning_process(given)

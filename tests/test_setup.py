@@ -4,7 +4,6 @@ Nothing is downloaded: stub interpreters stand on PATH, and `environment.make` g
 """
 
 import fcntl
-import importlib.util
 import json
 import os
 import re
@@ -13,11 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import programs
 import pytest
+from programs import ROOT
+from refusals import refusal
 
-ROOT = Path(__file__).resolve().parents[1]
+environment = programs.script("bin/environment.py")
 SCRIPTS = ("bin/hetero_tf", "bin/test", "bin/check", "bin/environment.sh", ".ci/run")
 # A stub interpreter: VERSION answers --version; ANSWER answers the search for one that can make environments
 # (empty: unsuitable); COMPLETE is the exit status of the question whether it has everything already.
@@ -29,16 +30,6 @@ case $1 in
     *environment.py) echo "NAME sets up" >&2; mkdir -p "$2/.venv/bin"; cp "$0" "$2/.venv/bin/python"; exit SETUP ;;
 esac
 """
-
-
-def load_environment():
-    spec = importlib.util.spec_from_file_location("environment", ROOT / "bin" / "environment.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-environment = load_environment()
 
 
 def stub(folder, name, version="3.12.0", answer="complete", complete=1, setup=0):
@@ -89,10 +80,7 @@ def test_the_active_environment_is_used_if_complete(checkout):
     assert done.stdout == f"python3 ran: -m hetero_tf describe --x=a b path: {checkout}\n"
     assert done.stderr == ""
     assert not (checkout / ".venv").exists()
-
-
-def test_a_persons_pythonpath_is_kept_behind_the_checkout(checkout):
-    stub(checkout.parent / "stubs", "python3", complete=0)
+    # What a person has set stays behind the checkout.
     assert start(checkout, PYTHONPATH="/mine").stdout.endswith(f" path: {checkout}:/mine\n")
 
 
@@ -181,11 +169,9 @@ def test_long_tests_run_only_when_asked_for(tmp_path, options, told):
 
 def test_a_command_started_through_a_link_finds_its_checkout(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
-    (checkout.parent / "stubs" / "link").symlink_to(checkout / "bin" / "hetero_tf")
-    path = f"{checkout.parent / 'stubs'}:{checkout.parent / 'tools'}"
     link = checkout.parent / "stubs" / "link"
-    done = subprocess.run([link], env={"PATH": path}, capture_output=True, text=True)
-    assert done.stdout == f"python3 ran: -m hetero_tf path: {checkout}\n"
+    link.symlink_to(checkout / "bin" / "hetero_tf")
+    assert start(checkout, command=link).stdout == f"python3 ran: -m hetero_tf path: {checkout}\n"
 
 
 class Runner:
@@ -218,10 +204,8 @@ def test_make_installs_once_and_again_after_a_change(checkout):
 
 
 def test_a_failure_shows_the_end_of_the_log_and_leaves_no_marker(checkout):
-    with pytest.raises(environment.Failed) as caught:
-        environment.make(checkout, Runner([0, 1]))
+    text = refusal(environment.make, checkout, Runner([0, 1]), kind=environment.Failed)
     log = checkout / ".venv" / "install.log"
-    text = str(caught.value)
     assert text.startswith(f"the installation failed (exit status 1); the end of {log}:\n    line 18\n")
     assert text.endswith("    line 29")
     assert not (checkout / ".venv" / "ready").exists()
@@ -253,9 +237,8 @@ def test_without_ensurepip_the_base_pip_installs(checkout):
 
 
 def test_neither_pip_nor_ensurepip_is_one_sentence(checkout):
-    with pytest.raises(environment.Failed) as caught:
-        environment.make(checkout, Runner(), has_ensurepip=False, has_pip=False)
-    assert str(caught.value) == (
+    missing = {"has_ensurepip": False, "has_pip": False}
+    assert refusal(environment.make, checkout, Runner(), kind=environment.Failed, **missing) == (
         f"Python at {sys.executable} lacks its venv module or pip; install them (Debian and Ubuntu: "
         "`apt install python3-venv python3-pip`) or put another Python on PATH."
     )
@@ -322,9 +305,7 @@ def metadata():
         "fake.setup, fake.find_packages = given.update, lambda include: include\nsys.modules['setuptools'] = fake\n"
         "runpy.run_path(sys.argv[1])\nimport json; print(json.dumps(given))"
     )
-    command = [sys.executable, "-c", code, ROOT / "setup.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
-    return json.loads(done.stdout)
+    return json.loads(programs.python(code, ROOT / "setup.py", cwd="/", check=True).stdout)
 
 
 def test_the_version_is_the_one_of_the_package(metadata):

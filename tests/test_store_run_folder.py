@@ -13,6 +13,12 @@ def contents(path):
     return sorted(str(entry.relative_to(path)) for entry in path.rglob("*"))
 
 
+def taken(path):
+    """Whether a run folder that is locked once holds a run."""
+    with RunFolder(path).lock() as run:
+        return run.started
+
+
 def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
     files = {"metrics": "metrics.jsonl", "environment": "environment.json", "log": "log.txt", "export": "export"}
@@ -55,18 +61,16 @@ def test_lock_sweeps_the_round_folders_too(tmp_path):
 def test_second_lock_is_refused_and_names_the_holder(tmp_path):
     run = RunFolder(tmp_path)
     told = f"process {os.getpid()} works on this run folder; wait for it, stop it, or"
-    with run.lock(), pytest.raises(Locked, match=told), run.lock():
-        pass
-    with run.lock():
-        pass
+    with run.lock(), pytest.raises(Locked, match=told):
+        taken(run.path)
+    assert not taken(run.path)
 
 
 def test_lock_is_freed_by_an_exception(tmp_path):
     run = RunFolder(tmp_path / "run")
     with pytest.raises(ZeroDivisionError), run.lock():
         raise ZeroDivisionError
-    with run.lock():
-        pass
+    assert not taken(run.path)
 
 
 def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, monkeypatch):
@@ -80,28 +84,22 @@ def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, m
     monkeypatch.setattr("time.sleep", write_it_now)
     with run.lock():
         (run.path / "run.lock").write_text("4194999\n")  # above the largest process id of Linux, 2**22
-        with pytest.raises(Locked, match=f"process {os.getpid()} works"), run.lock():
-            pass
+        with pytest.raises(Locked, match=f"process {os.getpid()} works"):
+            taken(run.path)
     assert len(waits) == 1
 
 
 def test_a_file_is_refused(tmp_path):
     (tmp_path / "run").write_text("text")
-    with (
-        pytest.raises(BadInput, match="run: is a file, not a folder; choose another run folder"),
-        RunFolder(tmp_path / "run").lock(),
-    ):
-        pass
+    with pytest.raises(BadInput, match="run: is a file, not a folder; choose another run folder"):
+        taken(tmp_path / "run")
     assert (tmp_path / "run").read_text() == "text"
 
 
 def test_a_path_through_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("text")
-    with (
-        pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"),
-        RunFolder(tmp_path / "file" / "run").lock(),
-    ):
-        pass
+    with pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"):
+        taken(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize("names", [["notes.txt"], ["recipe.yaml"], ["log.txt", "plots"], [".tmp-x"]])
@@ -109,27 +107,23 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path, names):
     for name in names:
         (tmp_path / name).write_text("mine")
     text = rf"holds other things \({', '.join(names)}\) and no run; choose an empty or new run folder"
-    with pytest.raises(BadInput, match=text), RunFolder(tmp_path).lock():
-        pass
+    with pytest.raises(BadInput, match=text):
+        taken(tmp_path)
     assert contents(tmp_path) == names
 
 
 def test_a_copied_run_folder_without_its_lock_is_taken(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "recipe.yaml").write_text("name: a\n")
-    with RunFolder(tmp_path).lock() as run:
-        assert run.started
+    assert taken(tmp_path)
 
 
 def test_a_linked_lock_file_is_refused(tmp_path):
     (tmp_path / "target").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
-    with (
-        pytest.raises(DiskProblem, match="run.lock: could not lock: Too many levels of symbolic links"),
-        RunFolder(tmp_path / "run").lock(),
-    ):
-        pass
+    with pytest.raises(DiskProblem, match="run.lock: could not lock: Too many levels of symbolic links"):
+        taken(tmp_path / "run")
     assert (tmp_path / "target").read_text() == "mine"
 
 

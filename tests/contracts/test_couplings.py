@@ -1,6 +1,5 @@
 """What every coupling keeps, found by listing the package; each against a loop over single examples."""
 
-import inspect
 import math
 
 import numpy as np
@@ -49,14 +48,6 @@ def softmax(z):
 
 def divergence(q, p):
     return sum(a * math.log(a / b) for a, b in zip(q, p, strict=True))
-
-
-def test_signature_constant_and_documented_options(name):
-    module = registry.find("couplings", name)
-    options = registry.options("couplings", name)
-    assert list(inspect.signature(module.couple).parameters) == ["losses", "logits", "targets", "round", *options]
-    assert all(option.doc for option in options.values())
-    assert type(module.READS_LOGITS) is bool
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 4), (2, 3, 2)])

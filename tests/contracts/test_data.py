@@ -1,6 +1,5 @@
 """What every loader keeps, found by listing the package: a new module is tested before it has tests."""
 
-import inspect
 from pathlib import Path
 
 import folders
@@ -41,16 +40,6 @@ def folder(tmp_path):
 @pytest.fixture(params=registry.names("data"))
 def name(request):
     return request.param
-
-
-def test_signature_and_documented_options(name):
-    parameters = inspect.signature(registry.find("data", name).load).parameters
-    assert [key for key, one in parameters.items() if one.kind is not one.KEYWORD_ONLY] == ["data_dir"]
-    options = registry.options("data", name)
-    assert {key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY} == set(options)
-    assert all(option.doc for option in options.values())
-    # `fallback` and `name` are words of the recipe itself.
-    assert not {"fallback", "name"} & set(options)
 
 
 def test_loads_a_checked_dataset_twice_the_same(name, folder):

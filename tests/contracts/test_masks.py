@@ -1,7 +1,5 @@
 """What every mask of single entries keeps, found by listing the package; FIARSE's numbers by hand."""
 
-import inspect
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -27,19 +25,6 @@ def masked(name, start, share, weights=None, clients=slice(None), **options):
     module = registry.find("masks", name)
     state = tf.stop_gradient(module.prepare(start, KEYS[clients], MASKABLE, share, **options))
     return module.mask(start if weights is None else weights, state, **options), state
-
-
-def test_signatures_and_documented_options(name):
-    module, options = registry.find("masks", name), registry.options("masks", name)
-    for function, arguments in (
-        ("prepare", ["start", "key", "maskable", "share"]),
-        ("mask", ["weights", "state"]),
-        ("counts", ["weights", "start", "state"]),
-    ):
-        parameters = inspect.signature(getattr(module, function)).parameters
-        assert list(parameters) == [*arguments, *options]
-        assert [parameters[option].default for option in options] == [option.default for option in options.values()]
-    assert all(option.doc for option in options.values())
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25, 1 / 16])

@@ -33,13 +33,6 @@ def test_the_first_round_has_the_full_rate_and_later_ones_never_more(multiplier)
     assert found == sorted(found, reverse=True)
 
 
-def test_every_option_is_documented():
-    for name in registry.names("schedules"):
-        options = registry.options("schedules", name)
-        assert all(option.doc for option in options.values())
-        assert {option for option in options if options[option].required} == set(OPTIONS.get(name, {}))
-
-
 def test_steps_fall_after_as_many_rounds_as_given():
     # MNIST of HeteroFL: rounds 1 to 100 at the full rate, the 101st at a tenth (round 100 when counted from 0).
     steps = registry.find("schedules", "steps").multiplier

@@ -1,7 +1,5 @@
 """What every way through a sub-model keeps, found by listing the package."""
 
-import inspect
-
 import pytest
 
 from hetero_tf.base import registry
@@ -51,13 +49,6 @@ def divided(case):
 def units_of(route):
     """The units that a route runs, its branches among them."""
     return {*route.units, *(EXITS[number][1] for number in route.exits if number in EXITS)}
-
-
-def test_signature_constant_and_documented_options(case):
-    module, options = registry.find("stages", case[0]), registry.options("stages", case[0])
-    assert list(inspect.signature(module.divide).parameters) == ["outline", "level", "shares", *options]
-    assert all(option.doc for option in options.values())
-    assert type(module.DRAWN) is bool
 
 
 def test_stages_cover_the_trunk_or_leave_out_what_comes_first_behind_the_stem(case):

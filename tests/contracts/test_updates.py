@@ -1,7 +1,5 @@
 """What every update keeps that changes a client's values before the merge, found by listing the package."""
 
-import inspect
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,14 +26,6 @@ def updated(name, weights, start, clients=slice(None), **options):
     given = {**OPTIONS.get(name, {}), **options}
     keys, steps = (tf.constant(values)[clients] for values in (KEYS, STEPS))
     return registry.find("updates", name).update(weights[clients], start[clients], steps, keys, **given).numpy()
-
-
-def test_signature_and_documented_options(name):
-    options = registry.options("updates", name)
-    parameters = inspect.signature(registry.find("updates", name).update).parameters
-    assert list(parameters) == ["weights", "start", "steps", "key", *options]
-    assert all(option.doc for option in options.values())
-    assert {option for option in options if options[option].required} == set(OPTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

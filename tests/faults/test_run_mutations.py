@@ -8,6 +8,7 @@ import numpy as np
 import programs
 import pytest
 import runs
+from refusals import refusal
 from test_mutations import KINDS, mutate
 
 from hetero_tf.base.errors import Refusal
@@ -54,9 +55,9 @@ def test_mutations_of_a_run_folder(train, folders):
         touched[done.split()[1].split("/")[0]] += 1
         try:
             _, said = train(folder, RECIPE, *MORE)
-        except Refusal as refusal:
-            text = str(refusal)
-            assert text.startswith(str(folder)) and "\n" not in text and refusal.code in (2, 3), (done, text)
+        except Refusal as problem:
+            text = str(problem)
+            assert text.startswith(str(folder)) and "\n" not in text and problem.code in (2, 3), (done, text)
             outcomes["refused"] += 1
         except Exception as error:
             raise AssertionError(f"{done}: {error!r}") from error
@@ -78,9 +79,7 @@ def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):
     place = first.index('"loss":') + len('"loss":')
     path.write_text("".join([first[:place] + str(9 - int(first[place])) + first[place + 1 :], *rest]))
     changed = path.read_bytes()
-    with pytest.raises(Refusal) as refusal:
-        train(folders / "stopped", RECIPE, *MORE)
-    assert str(refusal.value) == (
+    assert refusal(train, folders / "stopped", RECIPE, *MORE, kind=Refusal) == (
         f"{path}: a row up to round 2 was changed, is damaged or missing; put the file back "
         "from a copy, or delete it to go on without these rows"
     )

@@ -96,18 +96,3 @@ def test_a_fresh_name_that_is_no_variable_is_refused(read):
         match="`reinitialize` must name variables or layers of the model. Received: '2_0_dens'; did you mean '2_0_dense'?",
     ):
         read(reinitialize=("2_0_dens",))
-
-
-def test_a_missing_file_is_one_sentence(tmp_path):
-    with pytest.raises(BadInput, match="absent.npz: could not read: No such file or directory"):
-        initial.read(tmp_path / "absent.npz", VARIABLES)
-
-
-def test_the_values_of_a_keras_model_come_back(tmp_path):
-    import keras
-
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, name="one"), keras.layers.Dense(2, name="two")])
-    np.savez(tmp_path / "w.npz", **{variable.path: variable.numpy() for variable in model.variables})
-    found = initial.read(tmp_path / "w.npz", model.trainable_variables)
-    for variable in model.trainable_variables:
-        np.testing.assert_array_equal(found[variable.path], variable.numpy())

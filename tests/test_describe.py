@@ -12,7 +12,6 @@ from descriptions import describe_recipe
 
 import hetero_tf
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import BadInput
 from hetero_tf.describe import describe, to_json, to_text
 from hetero_tf.models import counting
 from hetero_tf.models.build import build_model
@@ -62,15 +61,15 @@ model:
     - Dense: {{units: !classes}}
 levels: {{widths: {{a: 1.0, b: 0.5}}, mix: {mix}}}
 round: {{clients: 2}}
-client: {{batch_size: 5, loss: {loss}, label_cut: {cut}}}
+client: {{batch_size: 5}}
 optimizer: {{learning_rate: 0.1}}
 rounds: 1
 precision: {precision}
 """
 
 
-def small(partition="iid", labels="", mix="a1-b3", loss="masked_cross_entropy", cut="true", precision="float32"):
-    return loads(DENSE.format(partition=partition, labels=labels, mix=mix, loss=loss, cut=cut, precision=precision))
+def small(partition="iid", labels="", mix="a1-b3", precision="float32"):
+    return loads(DENSE.format(partition=partition, labels=labels, mix=mix, precision=precision))
 
 
 @pytest.fixture(scope="module")
@@ -153,23 +152,6 @@ def test_turned_products_cost_the_same(turned):
     assert products(lambda a, b: tf.matmul(a, b, transpose_a=turned), first, (7, 4, 5)) == 7 * 3 * 4 * 5
 
 
-def test_a_shape_known_only_at_run_time_is_refused():
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, Unknown(name="guess")(inputs))
-    with pytest.raises(BadInput, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
-        counting.forward(model, (4,))
-
-
-class Unknown(keras.layers.Layer):
-    """Gives as many columns as there are positive inputs."""
-
-    def call(self, inputs):
-        return tf.boolean_mask(inputs, inputs > 0)[None]
-
-    def compute_output_shape(self, input_shape):
-        return (None, None)
-
-
 def test_traffic_counts_the_rows_of_labels_that_clients_have():
     # Level b: convolution 9*2 + 2, norm 2 + 2, dense 2 * labels + labels.
     found = describe_recipe(small(), (4, 4, 1), 10, labels=[1, 2, 6])
@@ -177,12 +159,6 @@ def test_traffic_counts_the_rows_of_labels_that_clients_have():
     assert found.levels["b"].parameters == 24 + 3 * 10
     all_labels = describe_recipe(small(), (4, 4, 1), 10)
     assert all_labels.levels["b"].bytes_down == 4 * all_labels.levels["b"].parameters
-
-
-@pytest.mark.parametrize("without", [{"cut": "false"}, {"loss": "cross_entropy"}])
-def test_without_the_label_cut_all_rows_go_down_and_merged_coordinates_up(without):
-    found = describe_recipe(small(**without), (4, 4, 1), 10, labels=[2, 4]).levels["b"]
-    assert (found.bytes_down, found.bytes_up) == (4 * (24 + 3 * 10), 4 * (24 + 3 * 3))
 
 
 def test_the_row_of_the_mask_token_goes_down_only():
@@ -237,22 +213,15 @@ def test_describe_takes_one_segment_of_text():
 
 
 def test_json_is_plain_and_complete():
-    found = to_json(describe(hetero_tf.learning_process(small())))
+    process = hetero_tf.learning_process(small())
+    found = to_json(describe(process))
     assert json.loads(json.dumps(found)) == found
     both = "bytes_down bytes_up megabytes multiply_adds paper_flops parameters"
     assert " ".join(sorted(found["levels"]["a"])) == f"{both} training_bytes width"
     assert {type(found["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
     assert " ".join(sorted(found["mix"])) == f"{both} ratio shares"
     assert found["split"]["clients"] == 4 and found["stand_in_for"] is None
-    assert found["engine"] == {
-        "clients_at_once": {"a": 1, "b": 1},
-        "reasons": [],
-        "compiled": False,
-        "threads": 1,
-        "parallel": hardware.cores(),
-        "precision": "float32",
-        "device": "cpu",
-    }
+    assert found["engine"] == process.engine_report()
 
 
 def test_without_data_no_engine_is_chosen():

@@ -3,9 +3,11 @@
 import keras
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import budgets
+from hetero_tf.models import counting
 from hetero_tf.models.build import build_model
 from hetero_tf.models.unit_costs import TABLE_BATCH, UnitCost, total, unit_costs
 from hetero_tf.recipe import loads
@@ -123,9 +125,8 @@ def test_memory_is_values_and_gradients_of_a_batch_and_the_weights():
 def test_a_layer_outside_every_unit_is_refused():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(2, name="tail")(keras.layers.Dense(3, name="body")(inputs)))
-    with pytest.raises(ValueError) as refusal:
-        unit_costs(model, (4,), {"body": "1"})
-    assert str(refusal.value) == "`units` must name the unit of every layer. Received: units without tail"
+    said = refusal(unit_costs, model, (4,), {"body": "1"}, kind=ValueError)
+    assert said == "`units` must name the unit of every layer. Received: units without tail"
 
 
 def test_branches_are_units_like_others():
@@ -153,8 +154,15 @@ class Unknown(keras.layers.Layer):
         return (None, None)
 
 
-def test_a_shape_known_only_at_run_time_is_refused():
+COUNTS = {
+    "units": lambda model: unit_costs(model, (4,), {"guess": "0"}),
+    "the whole": lambda model: counting.forward(model, (4,)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_shape_known_only_at_run_time_is_refused(name):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, Unknown(name="guess")(inputs))
     with pytest.raises(BadInput, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
-        unit_costs(model, (4,), {"guess": "0"})
+        COUNTS[name](model)

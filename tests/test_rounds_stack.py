@@ -125,11 +125,11 @@ def test_a_model_of_known_layers_is_stacked():
 PLAIN, DEPTHWISE = (keras.layers.Conv2D, 8, 3), (keras.layers.DepthwiseConv2D, 3)
 
 
-@pytest.mark.parametrize(("layer", "last"), [(PLAIN, 8), (DEPTHWISE, 1)])
-def test_a_keras_layer_without_a_stacked_form_is_refused_by_its_shapes(layer, last):
-    build = sequential(lambda clients: layer[0](*layer[1:], name="odd"), pool, head)
+@pytest.mark.parametrize(("name", "layer", "last"), [("plain", PLAIN, 8), ("depthwise", DEPTHWISE, 1)])
+def test_a_keras_layer_without_a_stacked_form_is_refused_by_its_shapes(name, layer, last):
+    build = sequential(lambda clients: layer[0](*layer[1:], name=name), pool, head)
     shapes = rf"\(3, 3, 8, {last}\), which is not that of 2 clients with \(3, 3, 4, {last}\) each"
-    with pytest.raises(ValueError, match=f"^the variable odd/kernel has shape {shapes}$"):
+    with pytest.raises(ValueError, match=f"^the variable {name}/kernel has shape {shapes}$"):
         tiny.stacked(build, 2)
 
 

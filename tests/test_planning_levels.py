@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from hetero_tf.planning import levels
-from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.schema import Levels
 
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
@@ -73,10 +72,3 @@ def test_a_billion_registered_clients_cost_nothing(assignment):
     found = levels.assign(mixed(assignment, a=1, b=2, e=1), 10**9, 0, 0, ids)
     assert found.shape == (6,)
     assert assignment == "dynamic" or found.tolist() == [0, 0, 1, 1, 2, 2]
-
-
-def test_widths_are_rounded_up_but_not_by_rounding_noise():
-    assert [Width(512).at(width) for width in WIDTHS.values()] == [512, 256, 128, 64, 32]
-    assert [Width(20).at(width) for width in WIDTHS.values()] == [20, 10, 5, 3, 2]
-    assert Width(100).at(0.07) == 7  # 100 * 0.07 is a little above 7
-    assert Width(4).at(0.0625) == 1

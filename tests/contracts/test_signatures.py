@@ -1,0 +1,67 @@
+"""Every plug-in has the functions of its kind, with what they are passed, and says what its options are."""
+
+import inspect
+
+import pytest
+
+from hetero_tf.base import registry
+
+# {kind: {function: what it is always passed}}
+FUNCTIONS = {
+    "data": {"load": "data_dir"},
+    "partitions": {"split": "train_labels test_labels classes rng"},
+    "inputs": {"build": "dtype"},
+    "submodels": {"keep": "size kept round client seed"},
+    "masks": {"prepare": "start key maskable share", "mask": "weights state", "counts": "weights start state"},
+    "stages": {"divide": "outline level shares"},
+    "losses": {"loss": "logits targets present outside"},
+    "couplings": {"couple": "losses logits targets round"},
+    "corrections": {"correct": "weights start memory slots", "remember": "memory weights start slots steps rate"},
+    "optimizers": {"step": "weights gradients slots rate count"},
+    "updates": {"update": "weights start steps key"},
+    "servers": {"apply": "old mean coverage slots registered"},
+    "schedules": {"multiplier": "round"},
+}
+# What only a function gets that asks for it, by a keyword without a type.
+ASKED = {"inputs": ("uniform",), "partitions": ("train_owners", "test_owners"), "servers": ("memory_change",)}
+# Words that stand beside the options in a recipe.
+WORDS = {"data": {"fallback", "name"}, "optimizers": {"learning_rate", "clip_norm", "name"}}
+FLAGS = {"stages": "DRAWN", "losses": "MASKS_LABELS", "couplings": "READS_LOGITS", "corrections": "REMEMBERS"}
+PLUGINS = [(kind, name) for kind in registry.EXPORTS for name in registry.names(kind)]
+
+
+def functions(kind, name):
+    """`{function: parameters}` of a plug-in; a correction that remembers nothing need not say how."""
+    module = registry.find(kind, name)
+    wanted = [one for one in FUNCTIONS[kind] if one != "remember" or module.REMEMBERS]
+    return {one: inspect.signature(getattr(module, one)).parameters for one in wanted}
+
+
+@pytest.mark.parametrize(("kind", "name"), PLUGINS)
+def test_functions_take_what_they_are_passed_and_their_options_by_keyword(kind, name):
+    options = registry.options(kind, name)
+    for function, parameters in functions(kind, name).items():
+        asked = [one for one in ASKED.get(kind, ()) if one in parameters]
+        others = [one for one in parameters if one not in options]
+        assert others == [*FUNCTIONS[kind][function].split(), *asked], function
+        assert all(parameters[one].annotation is inspect.Parameter.empty for one in asked)
+        for option in options.values():
+            found = parameters[option.name]
+            assert found.kind is found.KEYWORD_ONLY
+            assert found.default == (inspect.Parameter.empty if option.required else option.default), function
+
+
+@pytest.mark.parametrize(("kind", "name"), PLUGINS)
+def test_every_option_is_documented_and_has_a_name_of_its_own(kind, name):
+    options = registry.options(kind, name)
+    assert [option.name for option in options.values() if not option.doc] == []
+    assert not WORDS.get(kind, {"name"}) & options.keys()
+
+
+@pytest.mark.parametrize(("kind", "name"), PLUGINS)
+def test_constants_have_their_types(kind, name):
+    module = registry.find(kind, name)
+    if kind in FLAGS:
+        assert type(getattr(module, FLAGS[kind])) is bool
+    if kind in ("optimizers", "servers"):
+        assert isinstance(module.SLOTS, tuple) and len(set(module.SLOTS)) == len(module.SLOTS)
