@@ -1,9 +1,10 @@
-"""What the replays of the methods' vectors share: data, plans and one client's training.
+"""What the replays of vectors share: data, recipes, plans, one client's training, and the comparisons of a round.
 
 Each `methods_*.py` has `replay(path)`, which gives (stage, largest difference, tolerance) one after the other.
 """
 
 import dataclasses
+import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,15 +35,19 @@ class Examples:
 
     def batches(self, file, place):
         """Adds the batches under a place, in order, and gives their ids."""
+        return [self.add(images, labels) for images, labels in file.batches(place)]
+
+    def rounds(self, file):
+        """Adds the batches of every client of every round: for each round `{client: ids of its batches}`."""
         return [
-            self.add(file.input(f"{place}/batch{step}/img"), file.input(f"{place}/batch{step}/label"))
-            for step in range(file.steps(place))
+            {client: self.batches(file, f"round{number}/client{client}") for client in cohort}
+            for number, cohort in enumerate(file.cohorts)
         ]
 
-    def dataset(self, classes, source):
-        """The `Dataset`; its test split is the first example, as the replays predict by themselves."""
+    def dataset(self, classes, source, test=None):
+        """The `Dataset`; where no (images, labels) are given as its test split, the first example stands for them."""
         train = Split(np.concatenate(self.images), np.concatenate(self.labels))
-        return Dataset(train, Split(train.x[:1], train.y[:1]), classes=classes, source=source)
+        return Dataset(train, Split(*test or (train.x[:1], train.y[:1])), classes=classes, source=source)
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,60 @@ class Entry:
     member: int = 0
 
 
-def recipe_head(clients, lines):
-    """How the recipes of all files begin: stand-in data, the number of clients, and the lines of model.layers."""
-    layers = "\n".join(f"    - {line}" for line in lines)
-    top = "name: parity\ndata: {name: synthetic}\ninput: {name: images}\n"
-    return f"{top}partition: {{name: iid, clients: {clients}}}\nmodel:\n  layers:\n{layers}"
+def recipe_text(file, clients, layers, widths, **sections):
+    """A whole recipe with stand-in data.
+
+    Args:
+        file: `File`, whose meta data name settings of the optimizer; those with a rate of each round have no `lr`.
+        clients: Number of clients.
+        layers: The lines of model.layers.
+        widths: `{level: width}`.
+        sections: `{section: its content}`, beside or instead of what stands here.
+    """
+    optimizer = {"learning_rate": file.meta.get("lr", 0.1), "momentum": file.meta["momentum"]}
+    given = {
+        "name": "parity",
+        "data": {"name": "synthetic"},
+        "input": {"name": "images"},
+        "partition": {"name": "iid", "clients": clients},
+        "levels": {"widths": widths, "mix": dict.fromkeys(widths, 1)},
+        "round": {"clients": max(map(len, file.cohorts))},
+        "client": {"batch_size": 10, "loss": "cross_entropy"},
+        "optimizer": {**optimizer, "weight_decay": file.meta["weight_decay"], "clip_norm": None},
+        "rounds": 1,
+        "engine": "sequential",
+        "precision": "float64",
+    }
+    for name, content in sections.items():
+        given[name] = given.get(name, {}) | content if isinstance(content, dict) else content
+    # JSON is YAML too; the lines of layers have tags, which JSON lacks.
+    top = "".join(f"{name}: {json.dumps(content)}\n" for name, content in given.items())
+    return top + "model:\n  layers:\n" + "".join(f"    - {line}\n" for line in layers)
+
+
+def post_activation_resnet(meta, blocks, norm, stem, scaled=""):
+    """A ResNet whose norms follow its convolutions: lines of model.layers, and `{PyTorch module: Keras layer}`.
+
+    Args:
+        meta: Meta data of a file, with the `widths` of the stages.
+        blocks: Number of blocks of each stage.
+        norm: Kind of the norms.
+        stem: How PyTorch's names of norms begin.
+        scaled: What stands before every width.
+    """
+    widths = [f"{scaled}{width}" for width in meta["widths"]]
+    lines = [f"[PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Norm: {{kind: {norm}}}, ReLU]"]
+    stems = {"conv1": "0_0_padded_conv2d", f"{stem}1": f"0_1_norm/{norm}"}
+    for stage, (width, count) in enumerate(zip(widths, blocks, strict=True), 1):
+        for block in range(count):
+            name, layer = f"layer{stage}.{block}", f"{len(lines)}_0_post_activation_block"
+            stems |= {f"{name}.conv{part}": f"{layer}/conv{part}" for part in (1, 2)}
+            stems |= {f"{name}.{stem}{part}": f"{layer}/norm{part}/{norm}" for part in (1, 2)}
+            stems |= {f"{name}.shortcut.0": f"{layer}/shortcut", f"{name}.shortcut.1": f"{layer}/norm3/{norm}"}
+            stride = 2 if stage > 1 and block == 0 else 1
+            lines.append(f"PostActivationBlock: {{filters: {width}, stride: {stride}, norm: {norm}, scaler: false}}")
+    stems["linear"] = f"{len(lines)}_1_dense"
+    return [*lines, "[GlobalAveragePooling2D, Dense: {units: !classes}]"], stems
 
 
 def plan(entries):
@@ -80,21 +134,23 @@ def plan(entries):
     return Plan(clients, levels, np.asarray(steps, np.int32), rows, starts, stages, members)
 
 
-def build_process(text, dataset, sizes, labels=None, rates=None):
+def build_process(text, dataset, sizes, labels=None, rates=None, tests=None):
     """The learning process of a recipe text.
 
     Args:
-        text: A whole recipe with `precision: float64`.
+        text: A whole recipe.
         dataset: `Dataset`.
         sizes: Examples of each client, for merges that weigh by them.
         labels: Labels of each client; None: all.
         rates: `round -> learning rate`; None: as the recipe says.
+        tests: Test examples of each client; None: none.
     """
     mask = np.ones((len(sizes), dataset.classes), bool)
     for client, own in enumerate(labels or ()):
         mask[client] = np.isin(np.arange(dataset.classes), own)
     train = Shares.from_sizes(np.zeros(sum(sizes), np.int32), sizes)
-    partition = Partition(train=train, test=Shares.empty(len(sizes)), label_mask=mask)
+    test = Shares.empty(len(sizes)) if tests is None else Shares.from_lists(tests)
+    partition = Partition(train=train, test=test, label_mask=mask)
     process = learning_process(recipe.loads(text, "parity"), dataset, partition, parallel=2, device="cpu")
     if rates is not None:
         object.__setattr__(process, "learning_rate", rates)
@@ -186,7 +242,101 @@ class Trainer:
 
 def predict(process, state, images, level=None, training=False):
     """Logits of a level's predictor; with `training` its norms use the moments of the images themselves."""
-    return process.model(state, level, statistics={})(tf.constant(images), training=training)
+    images = tf.constant(images, process.recipe.float_type)
+    return process.model(state, level, statistics={})(images, training=training)
+
+
+def mean_loss(logits, labels):
+    """Cross-entropy, as the mean over examples."""
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+class Replay:
+    """One file as a learning process, whose clients and rounds are compared with those of the file.
+
+    Args:
+        file: `File`.
+        gaps: `Gaps` that note every difference.
+        process: The learning process of the file's recipe.
+        paths: `{PyTorch name: variable path}`.
+    """
+
+    # As in `File.weights`.
+    flattened = None
+
+    def __init__(self, file, gaps, process, paths):
+        self.file, self.meta, self.gaps = file, file.meta, gaps
+        self.process, self.paths = process, paths
+        self.shapes = dict(zip(process.paths, process.parts.placement.cut.shapes, strict=True))
+        self.trainer = Trainer(process)
+
+    def given(self, place, smaller=()):
+        """What the file has under a place.
+
+        Args:
+            place: Such as "global_init".
+            smaller: `{path: value}` of the variables that are smaller than the global ones.
+
+        Returns:
+            `{path: value}`.
+        """
+        shapes = self.shapes | {path: value.shape for path, value in dict(smaller).items()}
+        return self.file.weights(place, self.paths, shapes, self.flattened)
+
+    def expected(self, place, smaller=()):
+        """The same under a place of its results."""
+        return self.given(self.file.prefix + place, smaller)
+
+    def start(self):
+        """The `State` before the first round."""
+        return state_of(self.process, self.given("global_init"))
+
+    def plan_of(self, batches, segment=0):
+        """The plan of a round, at the levels that the meta data name.
+
+        Args:
+            batches: `{client: ids of its batches}`.
+            segment: How far each step starts behind the one before.
+        """
+        names, levels = self.process.recipe.levels.names, self.meta["levels"]
+        return plan(
+            [
+                Entry(client, names.index(levels[client]), own, starts=[segment * step for step in range(len(own))])
+                for client, own in batches.items()
+            ]
+        )
+
+    def compare_client(self, state, plan, slot, place, expected_loss=None):
+        """Trains the client in a slot of a plan; its losses and values against those of the file: `Trained`."""
+        found = self.trainer(state, plan, slot)
+        if expected_loss is None:
+            expected_loss = self.file.result(f"{place}/loss")
+        self.gaps.note("loss", found.losses, expected_loss)
+        self.compare_values(found, place)
+        return found
+
+    def compare_values(self, found, place):
+        """The values that a client returns against those of the file."""
+        self.gaps.note("client", found.values, self.expected(f"{place}/after", found.values))
+
+    def compare_round(self, state, plan, number, covered=None, stage="round"):
+        """Runs a planned round and compares its result: the `State` after it.
+
+        Args:
+            state: `State` before it.
+            plan: Its plan.
+            number: Its place in the file.
+            covered: `{path: mask of the entries that some client covers}`; the others must keep their bits, here as in
+                the file.
+            stage: Name of the comparison.
+        """
+        after, expected = merged(self.process, state, plan), self.expected(f"round{number}/global_after")
+        self.gaps.note(stage, after.weights, expected)
+        if covered is not None:
+            before = self.expected(f"round{number - 1}/global_after") if number else self.given("global_init")
+            self.gaps.note_kept("kept", after.weights, state.weights, covered)
+            self.gaps.note_kept("kept", expected, before, covered)
+        return after
 
 
 def merged(process, state, plan):

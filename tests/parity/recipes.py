@@ -1,45 +1,27 @@
-"""The recipe text for the settings of a vector file."""
+"""The recipe text for the settings of a HeteroFL vector file."""
+
+from methods_common import recipe_text
 
 NORMS = {"bn": "sbn"}
 
 
-def recipe_text(meta, precision, engine, label_cut):
-    """A complete recipe; `meta` as in the file, `label_cut` on or off."""
+def heterofl_recipe(file, engine, label_cut, **round):
+    """A complete recipe; `label_cut` on or off, `round` what else stands in that section."""
+    meta, text = file.meta, file.meta["model"] == "transformer"
     levels = list(dict.fromkeys([meta["global_level"], *meta["levels"]]))
-    widths = ", ".join(f"{level}: {float(meta['level_rate'][level])}" for level in levels)
-    active = max(map(len, meta["users_per_round"]))
-    clip = meta["clip_norm"]
-    return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{{_input(meta)}}}
-partition: {{name: iid, clients: {len(meta["levels"])}}}
-model:
-  layers:
-{_layers(meta)}
-levels:
-  widths: {{{widths}}}
-  mix: {{{", ".join(f"{level}: 1" for level in levels)}}}
-round: {{clients: {active}}}
-client:
-  batch_size: 10
-  loss: {"masked_cross_entropy" if meta["mask"] else "cross_entropy"}
-  label_cut: {str(label_cut).lower()}
-optimizer: {{learning_rate: {meta["lr"]}, momentum: {meta["momentum"]}, weight_decay: {meta["weight_decay"]}, clip_norm: {clip}}}
-rounds: 1
-evaluate: {{best: {"global_perplexity" if meta["model"] == "transformer" else "global_accuracy"}}}
-engine: {engine}
-precision: {precision}
-"""
-
-
-def _input(meta):
-    return f"name: masked_text, segment: {meta['bptt']}" if meta["model"] == "transformer" else "name: images"
-
-
-def _layers(meta):
-    layers = {"conv": _conv, "resnet18": _resnet, "transformer": _transformer}[meta["model"]](meta)
-    return "\n".join(f"    - {layer}" for layer in layers)
+    return recipe_text(
+        file,
+        len(meta["levels"]),
+        {"conv": _conv, "resnet18": _resnet, "transformer": _transformer}[meta["model"]](meta),
+        {level: float(meta["level_rate"][level]) for level in levels},
+        input={"name": "masked_text", "segment": meta["bptt"]} if text else {"name": "images"},
+        round=round,
+        client={"loss": "masked_cross_entropy" if meta["mask"] else "cross_entropy", "label_cut": label_cut},
+        optimizer={"clip_norm": meta["clip_norm"]},
+        evaluate={"best": "global_perplexity" if text else "global_accuracy"},
+        engine=engine,
+        precision=file.precision,
+    )
 
 
 def _settings(meta):
@@ -64,15 +46,9 @@ def _resnet(meta):
         f"{{filters: !w {width}, norm: {norm}, scaler: {scaler}}}}}}}"
         for place, (width, blocks) in enumerate(zip(meta["hidden"], meta.get("blocks", [2, 2, 2, 2])))
     ]
-    return [
-        f"PaddedConv2D: {{filters: !w {meta['hidden'][0]}, use_bias: false}}",
-        *stages,
-        f"Scaler: {{enabled: {scaler}}}",
-        f"Norm: {{kind: {norm}}}",
-        "ReLU",
-        "GlobalAveragePooling2D",
-        "Dense: {units: !classes}",
-    ]
+    stem = f"PaddedConv2D: {{filters: !w {meta['hidden'][0]}, use_bias: false}}"
+    end = f"[Scaler: {{enabled: {scaler}}}, Norm: {{kind: {norm}}}, ReLU, GlobalAveragePooling2D]"
+    return [stem, *stages, end, "Dense: {units: !classes}"]
 
 
 def _transformer(meta):
@@ -82,9 +58,6 @@ def _transformer(meta):
         f"MaskedTokenEmbedding: {{classes: !classes, positions: {meta['bptt']}, width: !w {width}}}",
         f"Repeat: {{times: {sizes['num_layers']}, same_initial_values: true, layer: {{TransformerBlock: {{heads: {heads}, "
         f"head_width: !w {width // heads}, hidden: !w {sizes['hidden_size']}}}}}}}",
-        f"Dense: {{units: !w {width}}}",
-        "Scaler",
-        "GELU",
-        "LayerNormalization: {epsilon: 1.0e-5}",
+        f"[Dense: {{units: !w {width}}}, Scaler, GELU, LayerNormalization: {{epsilon: 1.0e-5}}]",
         "Dense: {units: !classes}",
     ]
