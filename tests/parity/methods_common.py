@@ -3,12 +3,12 @@
 Each `methods_*.py` has `replay(path)`, which gives (stage, largest difference, tolerance) one after the other.
 """
 
-import dataclasses
 import json
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
+from methods_files import variable_paths
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
@@ -16,6 +16,8 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process
+from hetero_tf.rounds.coverage import coverage
+from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.stack_update import StackPlan, train_stack
 from hetero_tf.rounds.state import in_order
 
@@ -44,6 +46,11 @@ class Examples:
             for number, cohort in enumerate(file.cohorts)
         ]
 
+    def clients(self, file):
+        """Adds the batches of every client, which are the same in all rounds: `{client: ids of its batches}`."""
+        clients = sorted({client for cohort in file.cohorts for client in cohort})
+        return {client: self.batches(file, f"client{client}") for client in clients}
+
     def dataset(self, classes, source, test=None):
         """The `Dataset`; where no (images, labels) are given as its test split, the first example stands for them."""
         train = Split(np.concatenate(self.images), np.concatenate(self.labels))
@@ -52,7 +59,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a plan: a client and its level's position in the mix; of each step the batch's ids, stage and start."""
+    """One place of a plan: a client, its level's position in the mix, and each step's batch of ids, stage and start."""
 
     client: int
     level: int
@@ -62,15 +69,20 @@ class Entry:
     member: int = 0
 
 
+def named_levels(values):
+    """`{name of its level: value}`, the largest first."""
+    return dict(zip("abcdefghijklmnopqrstuvwxyz", sorted(set(values), reverse=True)))
+
+
 def recipe_text(file, clients, layers, widths, **sections):
     """A whole recipe with stand-in data.
 
     Args:
         file: `File`, whose meta data name settings of the optimizer; those with a rate of each round have no `lr`.
-        clients: Number of clients.
+        clients: Their number.
         layers: The lines of model.layers.
         widths: `{level: width}`.
-        sections: `{section: its content}`, beside or instead of what stands here.
+        sections: Their contents, beside or instead of what stands here.
     """
     optimizer = {"learning_rate": file.meta.get("lr", 0.1), "momentum": file.meta["momentum"]}
     given = {
@@ -96,12 +108,8 @@ def recipe_text(file, clients, layers, widths, **sections):
 def post_activation_resnet(meta, blocks, norm, stem, scaled=""):
     """A ResNet whose norms follow its convolutions: lines of model.layers, and `{PyTorch module: Keras layer}`.
 
-    Args:
-        meta: Meta data of a file, with the `widths` of the stages.
-        blocks: Number of blocks of each stage.
-        norm: Kind of the norms.
-        stem: How PyTorch's names of norms begin.
-        scaled: What stands before every width.
+    Of each stage `meta` has a width and `blocks` a number of blocks. PyTorch's norms begin with `stem`; `scaled` stands
+    before every width.
     """
     widths = [f"{scaled}{width}" for width in meta["widths"]]
     lines = [f"[PaddedConv2D: {{filters: {widths[0]}, use_bias: false}}, Norm: {{kind: {norm}}}, ReLU]"]
@@ -135,15 +143,9 @@ def plan(entries):
 
 
 def build_process(text, dataset, sizes, labels=None, rates=None, tests=None):
-    """The learning process of a recipe text.
+    """The learning process of a recipe text; of each client the number of examples, its labels, and its test examples.
 
-    Args:
-        text: A whole recipe.
-        dataset: `Dataset`.
-        sizes: Examples of each client, for merges that weigh by them.
-        labels: Labels of each client; None: all.
-        rates: `round -> learning rate`; None: as the recipe says.
-        tests: Test examples of each client; None: none.
+    None stands for all labels and for no test examples; `rates` may give the learning rate of each round.
     """
     mask = np.ones((len(sizes), dataset.classes), bool)
     for client, own in enumerate(labels or ()):
@@ -153,17 +155,12 @@ def build_process(text, dataset, sizes, labels=None, rates=None, tests=None):
     partition = Partition(train=train, test=test, label_mask=mask)
     process = learning_process(recipe.loads(text, "parity"), dataset, partition, parallel=2, device="cpu")
     if rates is not None:
-        object.__setattr__(process, "learning_rate", rates)
+        object.__setattr__(process, "learning_rate", rates.__getitem__)
     return process
 
 
 def state_of(process, weights, round=0):
-    """A fresh `State` with the given global values.
-
-    Args:
-        weights: `{variable path: array}`; what it lacks keeps its initial value.
-        round: Number of the next round.
-    """
+    """A fresh `State` before a round with global values `{path: array}`; those not given keep their initial value."""
     start, dtype = process.initialize(), process.recipe.float_type
     unknown = sorted(weights.keys() - start.weights.keys())
     if unknown:
@@ -258,28 +255,20 @@ class Replay:
         file: `File`.
         gaps: `Gaps` that note every difference.
         process: The learning process of the file's recipe.
-        paths: `{PyTorch name: variable path}`.
+        stems: `{PyTorch module: Keras layer}`.
     """
 
     # As in `File.weights`.
     flattened = None
 
-    def __init__(self, file, gaps, process, paths):
-        self.file, self.meta, self.gaps = file, file.meta, gaps
-        self.process, self.paths = process, paths
+    def __init__(self, file, gaps, process, stems):
+        self.file, self.meta, self.gaps, self.process = file, file.meta, gaps, process
+        self.paths = variable_paths(process.paths, stems)
         self.shapes = dict(zip(process.paths, process.parts.placement.cut.shapes, strict=True))
         self.trainer = Trainer(process)
 
     def given(self, place, smaller=()):
-        """What the file has under a place.
-
-        Args:
-            place: Such as "global_init".
-            smaller: `{path: value}` of the variables that are smaller than the global ones.
-
-        Returns:
-            `{path: value}`.
-        """
+        """`{path: value}` of what the file has under a place; `smaller`: values with other shapes than globally."""
         shapes = self.shapes | {path: value.shape for path, value in dict(smaller).items()}
         return self.file.weights(place, self.paths, shapes, self.flattened)
 
@@ -292,26 +281,21 @@ class Replay:
         return state_of(self.process, self.given("global_init"))
 
     def plan_of(self, batches, segment=0):
-        """The plan of a round, at the levels that the meta data name.
+        """The plan of a round of `{client: its batches}`; each step starts so many words behind the one before."""
+        names, levels, entries = self.process.recipe.levels.names, self.meta["levels"], []
+        for client, own in batches.items():
+            starts = [segment * step for step in range(len(own))]
+            entries.append(Entry(client, names.index(levels[client]), own, starts=starts))
+        return plan(entries)
 
-        Args:
-            batches: `{client: ids of its batches}`.
-            segment: How far each step starts behind the one before.
-        """
-        names, levels = self.process.recipe.levels.names, self.meta["levels"]
-        return plan(
-            [
-                Entry(client, names.index(levels[client]), own, starts=[segment * step for step in range(len(own))])
-                for client, own in batches.items()
-            ]
-        )
+    def note(self, stage, found, name):
+        """Compares an array with a result of the file."""
+        self.gaps.note(stage, found, self.file.result(name))
 
-    def compare_client(self, state, plan, slot, place, expected_loss=None):
+    def compare_client(self, state, plan, slot, place):
         """Trains the client in a slot of a plan; its losses and values against those of the file: `Trained`."""
         found = self.trainer(state, plan, slot)
-        if expected_loss is None:
-            expected_loss = self.file.result(f"{place}/loss")
-        self.gaps.note("loss", found.losses, expected_loss)
+        self.note("loss", found.losses, f"{place}/loss")
         self.compare_values(found, place)
         return found
 
@@ -322,13 +306,7 @@ class Replay:
     def compare_round(self, state, plan, number, covered=None, stage="round"):
         """Runs a planned round and compares its result: the `State` after it.
 
-        Args:
-            state: `State` before it.
-            plan: Its plan.
-            number: Its place in the file.
-            covered: `{path: mask of the entries that some client covers}`; the others must keep their bits, here as in
-                the file.
-            stage: Name of the comparison.
+        What no client covers must keep its bits, here as in the file; `covered`: `{path: mask of the covered entries}`.
         """
         after, expected = merged(self.process, state, plan), self.expected(f"round{number}/global_after")
         self.gaps.note(stage, after.weights, expected)
@@ -344,6 +322,12 @@ def merged(process, state, plan):
     return process.run(state, [plan])[0]
 
 
-def with_round(state, number):
-    """The same `State` before the round of a number."""
-    return dataclasses.replace(state, round=number)
+def merge(process, state, total, masks, counts):
+    """`{path: value}` after the production merge alone.
+
+    `total` has the sum over clients of each variable, weighed by `counts`; `masks` is `{axis: [clients, size]}`, 1 for
+    what each client holds.
+    """
+    covered = coverage(process.parts.placement.cut, masks, [counts] * len(total))
+    found, _ = merge_updates(process.parts, in_order(state), total, covered)
+    return dict(zip(process.paths, found, strict=True))

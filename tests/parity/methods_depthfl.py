@@ -5,7 +5,7 @@ import dataclasses
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
 from hetero_tf.models.variables import values
 
@@ -96,7 +96,7 @@ class Replay(common.Replay):
         ]
         dataset = examples.dataset(meta["classes"], file.name, (file.input("eval/img"), file.input("eval/label")))
         process = common.build_process(recipe_text(file), dataset, [1] * meta["num_clients"])
-        super().__init__(file, gaps, process, variable_paths(process.paths, stems(self.deepest)))
+        super().__init__(file, gaps, process, stems(self.deepest))
 
     def start(self):
         """The `State` before the first round, of which the file gives every value."""
@@ -109,7 +109,7 @@ class Replay(common.Replay):
         """Every client's steps and result, and every merge: the last `State`."""
         state = self.start()
         for number, (part, planned) in enumerate(zip(self.meta["rounds"], self.plans)):
-            before = common.with_round(state, part["t"])
+            before = dataclasses.replace(state, round=part["t"])
             held = set()
             for slot, client in enumerate(part["users"]):
                 held |= self.compare_steps(before, planned, slot, f"round{number}/client{client}").keys()
@@ -127,15 +127,15 @@ class Replay(common.Replay):
             before = self.trainer(state, dataclasses.replace(planned, steps=np.full_like(planned.steps, step)), slot)
             losses.append(trained.losses[step] + self.pull(state, int(planned.clients[slot]), before.values))
             logits = self.exit_logits(planned, slot, step, before.row)
-            self.gaps.note("exits", logits, self.file.result(f"{place}/step{step}/logits_steps"))
-        self.gaps.note("loss", losses, self.file.result(f"{place}/loss"))
+            self.note("exits", logits, f"{place}/step{step}/logits_steps")
+        self.note("loss", losses, f"{place}/loss")
         self.compare_values(trained, place)
         if trained.memory is not None:
             self.gaps.note("memory", trained.memory, self.expected(f"{place}/dual_after"), some=True)
         return trained.values
 
     def pull(self, state, client, values):
-        """The term of FedDyn in the loss that the file reports: `-<weights, memory> + alpha / 2 |weights - start|^2`."""
+        """FedDyn's term in the loss that the file reports: `-<weights, memory> + alpha / 2 |weights - start|^2`."""
         total, alpha = 0.0, self.meta["fit"]["alpha"]
         for path, memory in state.clients.get("memory", {}).items():
             if path in values and not path.rpartition("/")[2].startswith("moving_"):
@@ -159,16 +159,16 @@ class Replay(common.Replay):
         for variable in values(model):
             variable.assign(state.weights[variable.path])
         exits = np.stack(model(images, training=False))
-        self.gaps.note("exit logits", exits, file.result("eval/exits/logits"))
-        self.gaps.note("exit logits", np.mean(exits.argmax(-1) == labels, -1), file.result("eval/exits/accuracy"))
+        self.note("exit logits", exits, "eval/exits/logits")
+        self.note("exit logits", np.mean(exits.argmax(-1) == labels, -1), "eval/exits/accuracy")
         for level, depth in levels.depths.items():
             if depth in predicted_depths(self.meta):
                 loss = common.mean_loss(process.model(state, level)(images, training=False), labels)
                 place = "eval/ensemble" if depth == self.deepest else f"eval/depth{depth}"
-                self.gaps.note("prediction", loss, file.result(f"{place}/loss"))
+                self.note("prediction", loss, f"{place}/loss")
         found, _ = process.evaluate(state)
-        self.gaps.note("prediction", found["global_loss"], file.result("eval/ensemble/loss"))
-        self.gaps.note("prediction", found["global_accuracy"] / 100, file.result("eval/ensemble/accuracy"))
+        self.note("prediction", found["global_loss"], "eval/ensemble/loss")
+        self.note("prediction", found["global_accuracy"] / 100, "eval/ensemble/accuracy")
 
 
 def _in_shape(file):

@@ -8,13 +8,10 @@ from unittest import mock
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
 from hetero_tf.base import registry
-from hetero_tf.rounds.coverage import coverage
-from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.stack import Stack
-from hetero_tf.rounds.state import in_order
 
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
@@ -34,7 +31,7 @@ def replay(path):
         if peers:
             sequential.compare_sum(state, found, after)
         else:
-            stacked.compare_round(state, number, found, after)
+            stacked.compare_whole(state, number, found, after)
         state = common.state_of(sequential.process, after, number + 1)
     sequential.compare_predictions(state)
     return gaps.told(file, _stages(sequential), ("frozen",), TOLERANCE)
@@ -66,8 +63,8 @@ class Replay(common.Replay):
         # What tests register would stand in the tables of all tests behind them.
         with mock.patch.dict(registry._plugged["stages"]):
             registry.register_plugin("given_stages")
-            process = common.build_process(text, dataset, sizes, rates=meta["lr_per_round"].__getitem__)
-        super().__init__(file, gaps, process, variable_paths(process.paths, stems))
+            process = common.build_process(text, dataset, sizes, rates=meta["lr_per_round"])
+        super().__init__(file, gaps, process, stems)
 
     def entry(self, number, client, stages=None):
         """A client's `Entry`; `stages`: of so many stages only."""
@@ -172,7 +169,7 @@ class Replay(common.Replay):
         self.gaps.note("peer", peer, self.expected(f"{place}/aux_after"))
         return found.values
 
-    def compare_round(self, state, number, returned, after):
+    def compare_whole(self, state, number, returned, after):
         """The whole round; values of exits, which the public code weighs by groups without dividing, by a plain sum."""
         planned = common.plan([self.entry(number, client) for client in returned])
         found = dict(common.merged(self.process, state, planned).weights)
@@ -185,22 +182,20 @@ class Replay(common.Replay):
 
     def compare_sum(self, state, returned, after):
         """The merge alone: in a round each client's peers start from the global values."""
-        parts, counted = self.process.parts, self.counted(returned)
+        counted = self.counted(returned)
         total = [
             tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
             for path in self.process.paths
         ]
-        counts = tf.constant([counted[client] for client in returned], tf.float64)
-        masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in parts.placement.cut.distinct}
-        covered = coverage(parts.placement.cut, masks, [counts] * len(total))
-        found, _ = merge_updates(parts, in_order(state), total, covered)
-        self.gaps.note("merge", dict(zip(self.process.paths, found)), after)
+        axes, counts = self.process.parts.placement.cut.distinct, tf.constant(list(counted.values()), tf.float64)
+        masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in axes}
+        self.gaps.note("merge", common.merge(self.process, state, total, masks, counts), after)
 
     def compare_predictions(self, state):
         """Logits of the whole net, batch by batch: without running statistics those of the batch count."""
         for batch, (images, _) in enumerate(self.file.batches("eval")):
             found = common.predict(self.process, state, images, training=not self.meta["track_running_stats"])
-            self.gaps.note("logits", found, self.file.result(f"eval/batch{batch}/logits"))
+            self.note("logits", found, f"eval/batch{batch}/logits")
 
 
 @dataclasses.dataclass(frozen=True)

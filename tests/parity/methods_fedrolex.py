@@ -6,10 +6,8 @@ import math
 import methods_common as common
 import numpy as np
 import tensorflow as tf
+from heterofl import Vectors, heterofl_recipe
 from methods_files import Gaps
-from vectors import Vectors
-
-from recipes import heterofl_recipe
 
 
 class Channels(int):
@@ -39,7 +37,7 @@ def replay(path):
     state = rounds.start()
     for number, (cohort, batches) in enumerate(zip(file.meta["rounds"], work)):
         clients.compare_clients(number, batches)
-        state = common.with_round(state, cohort["t"])
+        state = dataclasses.replace(state, round=cohort["t"])
         state = rounds.compare_round(state, rounds.plan_of(batches), number, rounds.covered(number))
     rounds.compare_prediction(state)
     return gaps.told(file, {"loss", "norm", "client", "round", "kept", "global", "local"})
@@ -55,7 +53,8 @@ class Replay(common.Replay):
         paths = dict(zip(file.names(), process.paths, strict=True))
         if file.meta["algo"] == "random":
             process = _with_stored_coordinates(process, file, paths)
-        super().__init__(file, gaps, process, paths)
+        super().__init__(file, gaps, process, {})
+        self.paths = paths
 
     def compare_clients(self, number, batches):
         """Each client's training, from the weights of the authors' run."""
@@ -90,11 +89,11 @@ class Replay(common.Replay):
         images, labels = self.file.input("eval/img"), self.file.input("eval/label")
         logits = common.predict(self.process, state, images, training=True)
         first = common.predict(self.process, state, images[:3], training=True)
-        self.gaps.note("global", logits, self.file.result("eval/global/logits"))
-        self.gaps.note("global", common.mean_loss(logits, labels), self.file.result("eval/global/loss"))
-        self.gaps.note("global", first, self.file.result("eval/global_first3/logits"))
+        self.note("global", logits, "eval/global/logits")
+        self.note("global", common.mean_loss(logits, labels), "eval/global/loss")
+        self.note("global", first, "eval/global_first3/logits")
         for client, mask in enumerate(self.process.partition.label_mask):
-            self.gaps.note("local", np.where(mask, logits, 0.0), self.file.result(f"eval/local{client}/logits"))
+            self.note("local", np.where(mask, logits, 0.0), f"eval/local{client}/logits")
 
 
 def _with_stored_coordinates(process, file, paths):

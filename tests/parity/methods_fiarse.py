@@ -6,9 +6,8 @@
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 # The runs of a file: how its keys begin, whether the mask has a gradient, and how it is computed here.
 RUNS = (
@@ -38,9 +37,7 @@ class Replay(common.Replay):
 
     def __init__(self, file, gaps, surrogate, engine, precision):
         meta, examples = file.meta, common.Examples()
-        self.levels = dict(zip(LETTERS, sorted(meta["sizes"], reverse=True)))
-        clients = sorted({client for cohort in file.cohorts for client in cohort})
-        self.batches = {client: examples.batches(file, f"client{client}") for client in clients}
+        self.levels, self.batches = common.named_levels(meta["sizes"]), examples.clients(file)
         layers, stems = common.post_activation_resnet(meta, meta["num_blocks"], "sbn", "norm")
         text = common.recipe_text(
             file,
@@ -58,12 +55,12 @@ class Replay(common.Replay):
         )
         dataset = examples.dataset(meta["classes"], file.name)
         process = common.build_process(text, dataset, [1] * len(meta["client_size"]))
-        super().__init__(file, gaps, process, variable_paths(process.paths, stems))
+        super().__init__(file, gaps, process, stems)
 
-    def note_result(self, stage, found, place):
+    def note_some(self, stage, found, name):
         """Compares a result, if the file has it."""
-        if self.file.prefix + place in self.file:
-            self.gaps.note(stage, found, self.file.result(place))
+        if self.file.prefix + name in self.file:
+            self.note(stage, found, name)
 
     def entry(self, number, client):
         """A client's steps of a round: its batches in order, over and over, going on where it stopped before."""
@@ -104,28 +101,28 @@ class Replay(common.Replay):
         place, entry = f"round{number}/client{client}", self.entry(number, client)
         if f"{self.file.prefix}{place}/threshold" in self.file:
             threshold, reached = self.threshold(state, list(self.levels)[entry.level])
-            self.gaps.note("threshold", threshold, self.file.result(f"{place}/threshold"))
+            self.note("threshold", threshold, f"{place}/threshold")
             if self.file.prefix == "f64/":
                 self.gaps.note("entries", reached, self.file.arrays[f"{place}/mask_nonzeros"])
         found = self.trainer(state, common.plan([entry]), 0)
-        self.note_result("loss", found.losses, f"{place}/loss")
+        self.note_some("loss", found.losses, f"{place}/loss")
         if self.expected(f"{place}/after"):
             self.compare_values(found, place)
         return found.values
 
     def compare_predictions(self, state):
-        """Thresholds and logits of the levels, norms with the moments of the batch; loss and accuracy of all batches."""
+        """Thresholds and logits of the levels, norms with moments of the batch; loss and accuracy of all batches."""
         for index, size in enumerate(self.meta["sizes"]):
             level = next(name for name, share in self.levels.items() if share == size)
             place, losses, hits = f"eval/size{index}", [], []
             if f"{self.file.prefix}{place}/threshold" not in self.file:
                 continue
             threshold, _ = self.threshold(state, level)
-            self.gaps.note("eval threshold", threshold, self.file.result(f"{place}/threshold"))
+            self.note("eval threshold", threshold, f"{place}/threshold")
             for batch, (images, labels) in enumerate(self.file.batches("eval")):
                 found = np.asarray(common.predict(self.process, state, images, level, training=True))
-                self.gaps.note("logits", found, self.file.result(f"{place}/batch{batch}/logits"))
+                self.note("logits", found, f"{place}/batch{batch}/logits")
                 losses.append(common.mean_loss(found, labels))
                 hits.extend(found.argmax(1) == labels)
             # The loss is the mean over batches, the accuracy that over examples.
-            self.note_result("metrics", [np.mean(losses), np.mean(hits)], f"{place}/loss_acc")
+            self.note_some("metrics", [np.mean(losses), np.mean(hits)], f"{place}/loss_acc")

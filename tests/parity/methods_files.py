@@ -138,8 +138,12 @@ def variable_paths(paths, stems):
     found = {}
     for stem, layer in stems.items():
         for path in paths:
-            if path.rpartition("/")[0] == layer:
-                found[f"{stem}.{LEAVES[path.rpartition('/')[2]]}"] = path
+            above, _, leaf = path.rpartition("/")
+            kind, _, channels = leaf.rpartition("_")
+            if above == layer:
+                # Statistics of a norm for each width have the number of its channels in both names.
+                name = f"{stem}.bn.{channels}.{LEAVES[kind]}" if channels.isdigit() else f"{stem}.{LEAVES[leaf]}"
+                found[name] = path
     return found
 
 
@@ -150,7 +154,7 @@ class Gaps(dict):
         """Adds one comparison of arrays, or of dicts of arrays; NaN counts as infinitely wrong.
 
         Args:
-            stage: Name of the stage.
+            stage: Its name.
             found, expected: This project's and the file's.
             relative: Whether differences count as shares of what is expected.
             some: Whether the file may hold fewer names than were found.
@@ -172,10 +176,8 @@ class Gaps(dict):
     def note_kept(self, stage, new, old, covered):
         """Adds the entries that nobody covers, which must be bit-equal to their old value.
 
-        Args:
-            stage: Name of the stage.
-            new, old: `{path: value}`, both of this project or both of the file.
-            covered: `{path: mask of the entries that somebody covers}`.
+        All are `{path: value}`: new and old values, both of this project or both of the file, and masks of the entries
+        that somebody covers.
         """
         for path, mask in covered.items():
             self.note(stage, np.asarray(new[path])[~mask], np.asarray(old[path])[~mask])

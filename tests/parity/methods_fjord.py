@@ -2,7 +2,7 @@
 
 import methods_common as common
 import numpy as np
-from methods_files import LEAVES, File, Gaps, variable_paths
+from methods_files import File, Gaps
 
 
 def replay(path):
@@ -24,8 +24,7 @@ class Replay(common.Replay):
     def __init__(self, file, gaps):
         meta, examples = file.meta, common.Examples()
         self.clients = len(meta["max_p"])
-        # The names of the widths' levels, the widest first.
-        self.levels = {width: chr(ord("a") + place) for place, width in enumerate(sorted(meta["p_s"], reverse=True))}
+        self.levels = common.named_levels(meta["p_s"])
         self.batches = examples.rounds(file)
         sizes = [sum(map(len, own.get(client, [[0]]))) for own in self.batches for client in range(self.clients)]
         layers, stems = common.post_activation_resnet(meta, meta["blocks"], "wbn", "bn", "!w ")
@@ -33,7 +32,7 @@ class Replay(common.Replay):
             file,
             len(sizes),
             layers,
-            {name: width for width, name in self.levels.items()},
+            self.levels,
             round={"weighting": "samples", "label_rows": "all"},
             client={
                 "stages": {"name": "nested", "distill": meta["kd"]},
@@ -42,11 +41,11 @@ class Replay(common.Replay):
         )
         dataset = examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name)
         process = common.build_process(text, dataset, sizes)
-        super().__init__(file, gaps, process, _paths(process, stems))
+        super().__init__(file, gaps, process, stems)
 
     def plan(self, number):
         """The plan of a round; a stage stands for a width."""
-        levels, widths, entries = list(self.levels), sorted(self.levels), []
+        levels, widths, entries = list(self.levels.values()), sorted(self.levels.values()), []
         cohort = self.meta["rounds"][number]
         for client, drawn in zip(cohort["users"], cohort["draws"], strict=True):
             level, stages = levels.index(self.meta["max_p"][client]), [widths.index(width) for width in drawn]
@@ -75,24 +74,8 @@ class Replay(common.Replay):
     def compare_prediction(self, state):
         """Logits, loss and accuracy of every width."""
         images, labels = self.file.input("eval/img"), self.file.input("eval/label")
-        for width, level in self.levels.items():
+        for level, width in self.levels.items():
             logits = common.predict(self.process, state, images, level)
-            found = {
-                "logits": logits,
-                "loss": common.mean_loss(logits, labels),
-                "accuracy": np.mean(np.argmax(logits, 1) == labels),
-            }
-            for name, value in found.items():
-                self.gaps.note("predict", value, self.file.result(f"eval/p{width}/{name}"))
-
-
-def _paths(process, stems):
-    """`{PyTorch name: variable path}`; statistics have the number of their channels in both names."""
-    found = variable_paths([path for path in process.paths if "/moving_" not in path], stems)
-    layers = {layer: stem for stem, layer in stems.items()}
-    for path in process.paths:
-        layer, _, leaf = path.rpartition("/")
-        if leaf.startswith("moving_"):
-            kind, _, channels = leaf.rpartition("_")
-            found[f"{layers[layer]}.bn.{channels}.{LEAVES[kind]}"] = path
-    return found
+            self.note("predict", logits, f"eval/p{width}/logits")
+            self.note("predict", common.mean_loss(logits, labels), f"eval/p{width}/loss")
+            self.note("predict", np.mean(np.argmax(logits, 1) == labels), f"eval/p{width}/accuracy")

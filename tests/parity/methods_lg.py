@@ -7,7 +7,7 @@ is done here, with nets that production trained and with accuracies that product
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.methods.losses import softmax_twice
@@ -74,7 +74,7 @@ class Replay(common.Replay):
         dataset = examples.dataset(CLASSES, file.name, (self.images, self.labels))
         tests = [file.input(f"client{client}/test_rows") for client in range(self.clients)]
         process = common.build_process(recipe_text(file), dataset, [1] * self.clients, tests=tests)
-        super().__init__(file, gaps, process, variable_paths(process.paths, STEMS[meta["net"]]))
+        super().__init__(file, gaps, process, STEMS[meta["net"]])
         self.model = process.family.predictor("a")
 
     def _batches(self, file, examples, client):
@@ -122,7 +122,7 @@ class Replay(common.Replay):
             for slot, client in enumerate(planned.clients):
                 place = f"round{number}/client{client}"
                 trained = self.compare_client(states[-1], planned, slot, place)
-                self.gaps.note("loss", trained.losses.mean(), self.file.result(f"{place}/reported_loss"))
+                self.note("loss", trained.losses.mean(), f"{place}/reported_loss")
             states.append(common.merged(self.process, states[-1], planned))
             self.compare_merge(number, *states[-2:])
         return states
@@ -144,11 +144,11 @@ class Replay(common.Replay):
         """Outputs of every client's own model, of their mean, and the mean of their outputs."""
         outputs = [self.outputs(self.net(state, client)) for client in range(self.clients)]
         for client, own in enumerate(outputs):
-            self.gaps.note("own outputs", own, self.file.result(f"eval/local{client}/outputs"))
-        self.gaps.note("mean outputs", np.mean(outputs, 0), self.file.result("eval/ensemble/outputs"))
+            self.note("own outputs", own, f"eval/local{client}/outputs")
+        self.note("mean outputs", np.mean(outputs, 0), "eval/ensemble/outputs")
         mean = {variable.path: variable.numpy() for variable in values(self.process.model(state))}
         self.gaps.note("mean net", mean, self.expected("mean_after"))
-        self.gaps.note("mean net", self.outputs(mean), self.file.result("eval/mean/outputs"))
+        self.note("mean net", self.outputs(mean), "eval/mean/outputs")
 
     def compare_metrics(self, states):
         """Accuracy and loss of the clients' own models each round, and what the driver makes of those that did best."""
@@ -157,8 +157,8 @@ class Replay(common.Replay):
         best, best_local = [(started[client], self.net(states[0], client)) for client in clients], (-np.inf, None)
         for number, state in enumerate(states[1:]):
             accuracy, losses = self.local(state)
-            self.gaps.note("local", accuracy, file.result(f"round{number}/local/accuracy"))
-            self.gaps.note("local", losses, file.result(f"round{number}/local/test_loss"))
+            self.note("local", accuracy, f"round{number}/local/accuracy")
+            self.note("local", losses, f"round{number}/local/test_loss")
             nets = [(accuracy[client], self.net(state, client)) for client in clients]
             best = [max(pairs, key=lambda pair: pair[0]) for pairs in zip(nets, best)]
             mean = _mean([net for _, net in best])
@@ -183,7 +183,7 @@ class Replay(common.Replay):
             "ensemble/accuracy_majority": 100 * np.mean(votes == self.labels),
         }
         for name, value in found.items():
-            self.gaps.note("final", value, self.file.result(f"final/{name}"))
+            self.note("final", value, f"final/{name}")
 
 
 def _mean(nets):

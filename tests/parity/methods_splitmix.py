@@ -5,9 +5,8 @@ import dataclasses
 import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOLERANCE = 1e-9
 
 
@@ -18,7 +17,7 @@ def replay(path):
     state = sequential.start()
     for number in range(len(file.cohorts)):
         sequential.compare_clients(state, number)
-        found = stacked.compare_round(state, number)
+        found = stacked.compare_whole(state, number)
         after = common.state_of(sequential.process, sequential.expected(f"round{number}/global_after"), number + 1)
         state = dataclasses.replace(after, clients=found.clients)
     sequential.compare_predictions(state)
@@ -38,11 +37,12 @@ class Replay(common.Replay):
 
     def __init__(self, file, gaps, engine):
         meta, examples = file.meta, common.Examples()
-        members = {int(1 / float(part) / meta["atom"]) for part in meta["slim_ratios"].split("-")}
-        self.levels = dict(zip(LETTERS, sorted(members, reverse=True)))
+        self.levels = common.named_levels(
+            int(1 / float(part) / meta["atom"]) for part in meta["slim_ratios"].split("-")
+        )
+        self.members = max(self.levels.values())
         layers, stems = {"resnet": _resnet, "digit": _digit}[meta["net"]](file)
-        clients = sorted({client for cohort in file.cohorts for client in cohort})
-        self.batches = {client: examples.batches(file, f"client{client}") for client in clients}
+        self.batches = examples.clients(file)
         personal = [layer.split("_")[0] for stem, layer in stems.items() if "bn" in stem] if meta["local_bn"] else []
         text = common.recipe_text(
             file,
@@ -54,16 +54,11 @@ class Replay(common.Replay):
             client={"loss": "batch_masked_cross_entropy" if meta["mask_loss"] else "cross_entropy"},
             engine=engine,
         )
-        dataset, rates = examples.dataset(meta["classes"], file.name), meta["lr_per_round"].__getitem__
+        dataset, rates = examples.dataset(meta["classes"], file.name), meta["lr_per_round"]
         process = common.build_process(text, dataset, meta["client_sizes"], rates=rates)
-        super().__init__(file, gaps, process, variable_paths(process.paths, stems))
+        super().__init__(file, gaps, process, stems)
         # Of a single network.
         self.shapes = {path: shape[1:] for path, shape in self.shapes.items()}
-
-    @property
-    def members(self):
-        """How many networks there are."""
-        return max(self.levels.values())
 
     def member(self, place, number):
         """`{path: value}` of one network under a place of the file."""
@@ -87,7 +82,7 @@ class Replay(common.Replay):
             found += [common.Entry(client, level, batches, member=member) for member in bases]
         return found
 
-    def note(self, stage, found, expected):
+    def note_shares(self, stage, found, expected):
         """Notes differences, those of values above 1 as shares of them: running variances can be large."""
         for path, value in expected.items():
             scale = np.maximum(1, np.abs(value))
@@ -101,13 +96,13 @@ class Replay(common.Replay):
                 found = self.trainer(state, common.plan([entry]), 0)
                 self.gaps.note("loss", found.losses, self.file.result(f"{place}/loss")[:, slot])
                 values = {path: value[0] for path, value in found.values.items()}
-                self.note("client", values, self.member(f"f64/{place}/after", entry.member))
+                self.note_shares("client", values, self.member(f"f64/{place}/after", entry.member))
 
-    def compare_round(self, state, number):
+    def compare_whole(self, state, number):
         """The whole round; networks that nobody trains keep their bits. Gives the `State` after it."""
         entries = self.entries(number)
         found = common.merged(self.process, state, common.plan(entries))
-        self.note("round", found.weights, self.expected(f"round{number}/global_after"))
+        self.note_shares("round", found.weights, self.expected(f"round{number}/global_after"))
         for path, value in found.weights.items():
             for member in set(range(self.members)) - {entry.member for entry in entries}:
                 self.gaps.note("kept", value[member], state.weights[path][member])
@@ -121,7 +116,7 @@ class Replay(common.Replay):
             return
         self.compare_logits(state, "eval", "logits")
         found = [self.accuracy(_chosen(state, [member] * self.members)) for member in range(self.members)]
-        self.gaps.note("accuracy", found, self.file.result("sort/base_acc"))
+        self.note("accuracy", found, "sort/base_acc")
         self.compare_logits(_chosen(state, np.argsort(found)[::-1]), "sort", "sorted")
 
     def compare_personal(self, state, client):
@@ -129,7 +124,7 @@ class Replay(common.Replay):
         own = {path: tf.stack([table[client]] * len(table)) for path, table in state.clients["personal"].items()}
         for number in range(self.members):
             expected = self.member(f"f64/local_bn/client{client}", number)
-            self.note("personal", {path: table[client][number] for path, table in own.items()}, expected)
+            self.note_shares("personal", {path: table[client][number] for path, table in own.items()}, expected)
         given = dataclasses.replace(state, clients={**state.clients, "personal": own})
         self.compare_logits(given, f"eval/client{client}", "logits")
 
@@ -143,7 +138,7 @@ class Replay(common.Replay):
             for batch, (images, _) in enumerate(batches):
                 found = common.predict(self.process, state, images, level, training=not self.meta["track"])
                 expected = self.file.result(f"{place}/members{members}/batch{batch}/logits")
-                self.note(stage, {"": found}, {"": expected})
+                self.note_shares(stage, {"": found}, {"": expected})
 
     def accuracy(self, state):
         """Share of the evaluation's examples that all networks together get right."""
@@ -180,29 +175,18 @@ def _resnet(file):
 def _digit(file):
     """The same for the digit net; each norm is a unit, for those that stay with the clients."""
     meta, norm, scaler = file.meta, *_settings(file.meta)
-    lines, stems = [], {}
-
-    def add(line, stem=None, inside=""):
-        if stem is not None:
-            stems[stem] = f"{len(lines)}_0_{inside}"
-        lines.append(line)
-
+    behind, lines, stems = [f"Scaler: {{enabled: {scaler}}}", f"Norm: {{kind: {norm}}}", "ReLU"], [], {}
     for part, width in enumerate(meta["base_conv"], 1):
+        stems |= {f"conv{part}": f"{len(lines)}_0_padded_conv2d", f"bn{part}": f"{len(lines) + 2}_0_norm/{norm}"}
         side = file.arrays[f"global_init/0.conv{part}.weight"].shape[-1]
-        add(f"PaddedConv2D: {{filters: {width}, kernel_size: {side}}}", f"conv{part}", "padded_conv2d")
-        add(f"Scaler: {{enabled: {scaler}}}")
-        add(f"Norm: {{kind: {norm}}}", f"bn{part}", f"norm/{norm}")
-        add("ReLU")
-        if part < 3:
-            add("MaxPooling2D")
-    add("Flatten")
+        lines += [f"PaddedConv2D: {{filters: {width}, kernel_size: {side}}}", *behind]
+        lines += ["MaxPooling2D"] if part < 3 else []
+    lines.append("Flatten")
     for part, width in enumerate(meta["base_fc"], 1):
-        add(f"Dense: {{units: {width}}}", f"fc{part}", "dense")
-        add(f"Scaler: {{enabled: {scaler}}}")
-        add(f"Norm: {{kind: {norm}}}", f"bn{part + 3}", f"norm/{norm}")
-        add("ReLU")
-    add("Dense: {units: !classes}", "fc3", "dense")
-    return lines, stems
+        stems |= {f"fc{part}": f"{len(lines)}_0_dense", f"bn{part + 3}": f"{len(lines) + 2}_0_norm/{norm}"}
+        lines += [f"Dense: {{units: {width}}}", *behind]
+    stems["fc3"] = f"{len(lines)}_0_dense"
+    return [*lines, "Dense: {units: !classes}"], stems
 
 
 def _settings(meta):
