@@ -36,10 +36,8 @@ class Vectors(File):
 
     def names(self):
         """PyTorch parameter names in the order of the Keras model's variables."""
-        names_of = {"conv": _conv_names, "resnet18": _resnet_names, "transformer": _transformer_names}[
-            self.meta["model"]
-        ]
-        return [name for name in names_of(self.meta) if f"global_init/{name}" in self.arrays]
+        names_of = {"conv": _conv_names, "resnet18": _resnet_names, "transformer": _transformer_names}
+        return [name for name in names_of[self.meta["model"]](self.meta) if f"global_init/{name}" in self.arrays]
 
     def statistics_names(self):
         """Names of the norms that have running statistics, in the order of the Keras model."""

@@ -38,6 +38,7 @@ class Replay(common.Replay):
                 "stages": {"name": "nested", "distill": meta["kd"]},
                 "coupling": "self_distillation" if meta["kd"] else "sum",
             },
+            engine="auto",
         )
         dataset = examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name)
         process = common.build_process(text, dataset, sizes)

@@ -14,7 +14,6 @@ SPLITS = Path(__file__).parent / "small" / "methods" / "splits.json"
 CASES = {case["name"]: case for case in json.loads(SPLITS.read_text())["cases"]}
 DECK, SHARDS, TURNS = CASES["deck False"], CASES["shards"], CASES["turns 0.6"]
 
-
 # Packed by hand.
 PACKING = {
     "unit_numbering": "1-based",
