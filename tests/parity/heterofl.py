@@ -1,149 +1,156 @@
-"""A vector file of the HeteroFL authors' code as a learning process: its data, its plans and its masks."""
+"""A vector file of the HeteroFL authors' code: its names, its recipe, and its learning process, plans and masks."""
 
 import dataclasses
 
+import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, plan
+from methods_files import File
 
-from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.inputs import masked_text
-from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import Shares
-from hetero_tf.process import State, learning_process
-from recipes import recipe_text
 
 STAGES = ("cut", "loss", "norm", "client", "merge", "round", "kept", "sbn", "global", "local")
 
 
-class Replay:
-    """One file in one precision, set up as a learning process whose rate is that of the file."""
+class Vectors(File):
+    """A `File` that knows its model and what it leaves out."""
 
-    def __init__(self, vectors, engine, label_cut):
-        self.vectors = vectors
-        self.recipe = recipe.loads(recipe_text(vectors.meta, vectors.precision, engine, label_cut), vectors.name)
-        self.levels = [self.recipe.levels.names.index(level) for level in vectors.meta["levels"]]
-        self.dataset, self.plans = _text_data(vectors) if vectors.text else _image_data(vectors)
-        self.plans = [self._with_levels(plan) for plan in self.plans]
-        process = learning_process(self.recipe, self.dataset, self._partition())
+    @property
+    def text(self):
+        """Whether the examples are rows of words."""
+        return self.meta["model"] == "transformer"
+
+    def leaves_out(self, name):
+        """Whether a shortened file says that it does not hold what stands under a name."""
+        return name in self.meta.get("left_out", ())
+
+    @property
+    def has_results(self):
+        """Whether the file holds the run in this precision; shortened files may leave one out."""
+        return not self.leaves_out(self.prefix)
+
+    def steps(self, place):
+        """Number of local steps of a client, by its place "roundR/clientU"."""
+        return super().steps(place, "step{}/mask" if self.text else "batch{}/img")
+
+    def names(self):
+        """PyTorch parameter names in the order of the Keras model's variables."""
+        names_of = {"conv": _conv_names, "resnet18": _resnet_names, "transformer": _transformer_names}
+        return [name for name in names_of[self.meta["model"]](self.meta) if f"global_init/{name}" in self.arrays]
+
+    def statistics_names(self):
+        """Names of the norms that have running statistics, in the order of the Keras model."""
+        stems = [name.removesuffix(".weight") for name in self.names()]
+        return [stem for stem in stems if f"{self.prefix}sbn/{stem}.running_mean" in self.arrays]
+
+
+class Replay(common.Replay):
+    """One file in one precision, set up as a learning process with its plans."""
+
+    def __init__(self, vectors, gaps, engine, label_cut):
+        self.file, meta = vectors, vectors.meta
+        dataset, work = _text_data(vectors) if vectors.text else _image_data(vectors)
+        text, labels = heterofl_recipe(vectors, engine, label_cut), meta["label_split"]
+        tests = [self._tested(client, dataset.test.y) for client in range(len(labels))]
+        process = common.build_process(text, dataset, [1] * len(labels), labels, tests=tests)
+        super().__init__(vectors, gaps, process, {})
+        self.paths = dict(zip(vectors.names(), process.paths, strict=True))
+        self.plans = [self.plan_of(batches, meta["bptt"] if vectors.text else 0) for batches in work]
         if vectors.text:
-            source = _with_given_masks(vectors, self.plans)
-            examples = dataclasses.replace(process.parts.examples, input=source)
-            parts = dataclasses.replace(process.parts, examples=examples)
-            # What measures the model reads the examples too.
-            evaluator = dataclasses.replace(process.evaluator, examples=examples)
-            process = dataclasses.replace(process, input=source, parts=parts, evaluator=evaluator)
-        object.__setattr__(process, "learning_rate", lambda round: vectors.meta["lr"])
-        self.process = process
-        self.shapes = [tuple(v.shape) for v in process.evaluator.global_model.trainable_variables]
-        start = vectors.parameters("global_init", self.shapes, results=False)
-        self.start = self.state(0, start)
+            self._read_given_masks()
 
-    def state(self, number, values):
-        """The `State` before a round, with these global values."""
-        tensors = [tf.constant(value, self.vectors.precision) for value in values]
-        return State(number, dict(zip(self.process.paths, tensors, strict=True)))
+    def _read_given_masks(self):
+        """Lets the process, and what measures the model, read the masks of the file."""
+        process, source = self.process, _with_given_masks(self.file, self.plans)
+        examples = dataclasses.replace(process.parts.examples, input=source)
+        parts = dataclasses.replace(process.parts, examples=examples)
+        evaluator = dataclasses.replace(process.evaluator, examples=examples)
+        self.process = dataclasses.replace(process, input=source, parts=parts, evaluator=evaluator)
+        self.trainer = common.Trainer(self.process)
 
-    def _with_levels(self, plan):
-        return dataclasses.replace(plan, levels=np.asarray([self.levels[client] for client in plan.clients], np.int32))
-
-    def _partition(self):
-        classes = self.dataset.classes
-        split = self.vectors.meta["label_split"]
-        mask = np.zeros((len(split), classes), bool)
-        for client, labels in enumerate(split):
-            mask[client, labels] = True
-        test = Shares.from_lists(self._tested(client) for client in range(len(split)))
-        return Partition(train=Shares.empty(len(split)), test=test, label_mask=mask)
-
-    def _tested(self, client):
-        """Which test examples are the client's: those that the file lists, which it must if it has any of its labels."""
+    def _tested(self, client, labels):
+        """Which test examples are the client's: as the file lists them, which it must if any has its labels."""
         name = f"eval/local{client}/rows"
-        own = [] if self.vectors.text else np.isin(self.dataset.test.y, self.vectors.meta["label_split"][client])
-        if np.any(own) and name not in self.vectors:
-            raise SystemExit(f"{self.vectors.name}: lacks {name}")
-        return np.asarray(self.vectors.arrays.get(name, []), np.int32)
+        own = [] if labels is None else np.isin(labels, self.file.meta["label_split"][client])
+        if np.any(own) and name not in self.file:
+            raise SystemExit(f"{self.file.name}: lacks {name}")
+        return np.asarray(self.file.arrays.get(name, []), np.int32)
 
     def covered(self, plan):
-        """For each variable the entries that some client covers: its level's share of every axis, its own labels."""
-        found = [np.zeros(shape, bool) for shape in self.shapes]
+        """`{path: mask of the entries that some client covers}`: its level's share of every axis, its own labels."""
+        found = {path: np.zeros(shape, bool) for path, shape in self.shapes.items()}
         # The label axes: rows of the words' vectors, and the outputs of the last layer.
-        axes = {**({0: 0} if self.vectors.text else {}), len(found) - 2: -1, len(found) - 1: -1}
+        axes = {**({0: 0} if self.file.text else {}), len(found) - 2: -1, len(found) - 1: -1}
         for client, level in zip(plan.clients.tolist(), plan.levels.tolist()):
             stack = self.process.parts.engine.stacks[self.process.family.submodel_of[level]]
-            for place, (mask, shape) in enumerate(zip(found, stack.own_shapes, strict=True)):
+            for place, (mask, shape) in enumerate(zip(found.values(), stack.own_shapes, strict=True)):
                 index = [np.arange(size) for size in shape]
                 if place in axes:
-                    index[axes[place]] = np.asarray(self.vectors.meta["label_split"][client])
+                    index[axes[place]] = np.asarray(self.meta["label_split"][client])
                 mask[np.ix_(*index)] = True
         return found
 
     def stages(self):
         """The stages that the file must show."""
-        vectors = self.vectors
-        work = [(f"round{number}/client{c}", c) for number, own in enumerate(vectors.cohorts) for c in own]
         shown = {
-            "cut": vectors.precision == "float32" and any(self._has_cut(*each) for each in work),
-            "sbn": vectors.meta.get("norm") == "bn",
-            "local": not vectors.text,
+            "cut": any(
+                self.has_cut(number, client) for number, cohort in enumerate(self.file.cohorts) for client in cohort
+            ),
+            "sbn": self.meta.get("norm") == "bn",
+            "local": not self.file.text,
         }
         return {stage for stage in STAGES if shown.get(stage, True)}
 
-    def _has_cut(self, place, client):
-        """Whether the file holds the sub-model that a client was handed; clients of the global level get everything."""
-        whole = self.vectors.meta["levels"][client] == self.vectors.meta["global_level"]
-        return not whole and not self.vectors.leaves_out(f"{place}/before")
+    def has_cut(self, number, client):
+        """Whether the file holds the sub-model that a client was handed: in float32, and never the whole model."""
+        whole = self.meta["levels"][client] == self.meta["global_level"]
+        left_out = self.file.leaves_out(f"round{number}/client{client}/before")
+        return self.file.precision == "float32" and not whole and not left_out
 
 
 def _image_data(vectors):
-    """All batches of all clients as one training split, and the plans that read them in the given order."""
-    examples, planned = Examples(), []
-    for number, cohort in enumerate(vectors.cohorts):
-        places = [f"round{number}/client{client}" for client in cohort]
-        planned.append(plan([Entry(c, 0, examples.batches(vectors, place)) for c, place in zip(cohort, places)]))
-    test = Split(vectors.input("eval/img"), vectors.input("eval/label"))
+    """All batches of all clients as one training split, and the batches of each round."""
+    examples = common.Examples()
+    work = examples.rounds(vectors)
     classes = len(vectors.arrays["global_init/" + vectors.names()[-1]])
-    return dataclasses.replace(examples.dataset(classes, vectors.name), test=test), planned
+    test = vectors.input("eval/img"), vectors.input("eval/label")
+    return examples.dataset(classes, vectors.name, test), work
 
 
 def _text_data(vectors):
-    """All token rows as one split, padded on the right, and the plans that read them segment by segment."""
-    rows, planned = [], []
+    """All token rows as one split, padded on the right, and for each round the rows of every client and step."""
+    rows, work = [], []
     for number, cohort in enumerate(vectors.cohorts):
-        entries = []
+        work.append({})
         for client in cohort:
             place = f"round{number}/client{client}"
-            tokens, steps = vectors.input(f"{place}/tokens"), vectors.steps(place)
+            tokens = vectors.input(f"{place}/tokens")
             batch = np.arange(len(rows), len(rows) + len(tokens), dtype=np.int32)
+            work[-1][client] = [batch] * vectors.steps(place)
             rows.extend(tokens)
-            starts = [step * vectors.meta["bptt"] for step in range(steps)]
-            entries.append(Entry(client, 0, [batch] * steps, starts=starts))
-        planned.append(plan(entries))
     longest = max(map(len, rows))
     padded = np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
     test = Split(vectors.input("eval/tokens"), None)
-    return Dataset(Split(padded, None), test, classes=vectors.meta["num_tokens"], source=vectors.name), planned
+    return Dataset(Split(padded, None), test, classes=vectors.meta["num_tokens"], source=vectors.name), work
 
 
 def _with_given_masks(vectors, planned):
     """The production input, reading the file's masks instead of random numbers, and rows without their padding."""
-    bptt = vectors.meta["bptt"]
-    most = max(max(plan.rows.shape[2] for plan in planned), *vectors.arrays["eval/mask"].shape[:1])
-    clients, steps = len(vectors.meta["levels"]), max(plan.rows.shape[1] for plan in planned)
-    table = np.zeros((len(planned) + 1, clients, max(steps, 1), most, bptt), np.float32)
-    work = [(number, client) for number, cohort in enumerate(vectors.cohorts) for client in cohort]
-    rows = sum(len(vectors.arrays[f"round{number}/client{client}/tokens"]) for number, client in work)
-    lengths = np.zeros(rows, np.int32)
-    for number, (cohort, drawn) in enumerate(zip(vectors.cohorts, planned)):
-        for slot, client in enumerate(cohort):
-            tokens = vectors.arrays[f"round{number}/client{client}/tokens"]
-            lengths[drawn.rows[slot, 0][: len(tokens)]] = tokens.shape[1]
-            for step in range(drawn.steps[slot]):
-                mask = vectors.arrays[f"round{number}/client{client}/step{step}/mask"]
-                table[number, client, step, : mask.shape[0], : mask.shape[1]] = mask
-    mask = vectors.arrays["eval/mask"]
-    table[-1, 0, 0, : mask.shape[0], : mask.shape[1]] = mask
+    bptt, places = vectors.meta["bptt"], []
+    for number, cohort in enumerate(vectors.cohorts):
+        places += [(number, client, f"round{number}/client{client}") for client in cohort]
+    # Rows stand in the training split in this order.
+    tokens = [vectors.arrays[f"{place}/tokens"] for *_, place in places]
+    lengths = np.concatenate([np.full(len(own), own.shape[1], np.int32) for own in tokens])
+    test, steps = vectors.arrays["eval/mask"], max(plan.rows.shape[1] for plan in planned)
+    most = max(map(len, [test, *tokens]))
+    table = np.zeros((len(planned) + 1, len(vectors.meta["levels"]), steps, most, bptt), np.float32)
+    for number, client, place in places:
+        for step in range(vectors.steps(place)):
+            mask = vectors.arrays[f"{place}/step{step}/mask"]
+            table[number, client, step, : mask.shape[0], : mask.shape[1]] = mask
+    table[-1, 0, 0, : test.shape[0], : test.shape[1]] = test
 
     def given(key, shape):
         # Training keys are (seed, round, client, step), one for each client of a stack; those of the test are
@@ -159,3 +166,97 @@ def _with_given_masks(vectors, planned):
         return source.batch(x[:, :most], y, rows, start, key, labels, training)
 
     return dataclasses.replace(source, batch=batch)
+
+
+def _pair(stem):
+    return [f"{stem}.weight", f"{stem}.bias"]
+
+
+def _conv_names(meta):
+    stages = [
+        [*_pair(f"blocks.{5 * stage}"), *_pair(f"blocks.{5 * stage + 2}")] for stage in range(len(meta["hidden"]))
+    ]
+    head = 5 * len(meta["hidden"]) + 1
+    return [*sum(stages, []), *_pair(f"blocks.{head}")]
+
+
+def _resnet_names(meta):
+    names = ["conv1.weight"]
+    for stage in range(1, 5):
+        for block in range(8):
+            stem = f"layer{stage}.{block}"
+            names += [*_pair(f"{stem}.n1"), *_pair(f"{stem}.n2")]
+            names += [f"{stem}.{part}.weight" for part in ("conv1", "conv2", "shortcut")]
+    return [*names, *_pair("n4"), *_pair("linear")]
+
+
+def _transformer_names(meta):
+    top = "transformer_embedding"
+    names = [
+        f"{top}.embedding.weight",
+        f"{top}.positional_embedding.positional_embedding.weight",
+        *_pair(f"{top}.norm"),
+    ]
+    for layer in range(meta["tcfg"]["num_layers"]):
+        stem = f"transformer_encoder.layers.{layer}"
+        parts = [*(f"mha.linear_{part}" for part in "qkvo"), "norm1", "norm2", "linear1", "linear2"]
+        names += sum((_pair(f"{stem}.{part}") for part in parts), [])
+    return names + sum((_pair(f"decoder.{part}") for part in ("linear1", "norm1", "linear2")), [])
+
+
+def heterofl_recipe(file, engine, label_cut, **round):
+    """A complete recipe; `label_cut` on or off, `round` what else stands in that section."""
+    meta, text = file.meta, file.meta["model"] == "transformer"
+    levels = list(dict.fromkeys([meta["global_level"], *meta["levels"]]))
+    return common.recipe_text(
+        file,
+        len(meta["levels"]),
+        {"conv": _conv, "resnet18": _resnet, "transformer": _transformer}[meta["model"]](meta),
+        {level: float(meta["level_rate"][level]) for level in levels},
+        input={"name": "masked_text", "segment": meta["bptt"]} if text else {"name": "images"},
+        round=round,
+        client={"loss": "masked_cross_entropy" if meta["mask"] else "cross_entropy", "label_cut": label_cut},
+        optimizer={"clip_norm": meta["clip_norm"]},
+        evaluate={"best": "global_perplexity" if text else "global_accuracy"},
+        engine=engine,
+        precision=file.precision,
+    )
+
+
+def _settings(meta):
+    return {"bn": "sbn"}.get(meta["norm"], meta["norm"]), str(bool(meta["scale"])).lower()
+
+
+def _conv(meta):
+    norm, scaler = _settings(meta)
+    stages = [
+        f"[PaddedConv2D: {{filters: !w {width}}}, Scaler: {{enabled: {scaler}}}, Norm: {{kind: {norm}}}, ReLU, "
+        "MaxPooling2D]"
+        for width in meta["hidden"]
+    ]
+    stages[-1] = stages[-1].replace(", MaxPooling2D", "")
+    return [*stages, "GlobalAveragePooling2D", "Dense: {units: !classes}"]
+
+
+def _resnet(meta):
+    norm, scaler = _settings(meta)
+    stages = [
+        f"Repeat: {{times: {blocks}, first: {{stride: {1 if place == 0 else 2}}}, layer: {{PreActivationBlock: "
+        f"{{filters: !w {width}, norm: {norm}, scaler: {scaler}}}}}}}"
+        for place, (width, blocks) in enumerate(zip(meta["hidden"], meta.get("blocks", [2, 2, 2, 2])))
+    ]
+    stem = f"PaddedConv2D: {{filters: !w {meta['hidden'][0]}, use_bias: false}}"
+    end = f"[Scaler: {{enabled: {scaler}}}, Norm: {{kind: {norm}}}, ReLU, GlobalAveragePooling2D]"
+    return [stem, *stages, end, "Dense: {units: !classes}"]
+
+
+def _transformer(meta):
+    sizes = meta["tcfg"]
+    width, heads = sizes["embedding_size"], sizes["num_heads"]
+    return [
+        f"MaskedTokenEmbedding: {{classes: !classes, positions: {meta['bptt']}, width: !w {width}}}",
+        f"Repeat: {{times: {sizes['num_layers']}, same_initial_values: true, layer: {{TransformerBlock: {{"
+        f"heads: {heads}, head_width: !w {width // heads}, hidden: !w {sizes['hidden_size']}}}}}}}",
+        f"[Dense: {{units: !w {width}}}, Scaler, GELU, LayerNormalization: {{epsilon: 1.0e-5}}]",
+        "Dense: {units: !classes}",
+    ]

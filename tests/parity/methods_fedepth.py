@@ -5,16 +5,13 @@ import json
 import re
 from unittest import mock
 
+import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, recipe_head, state_of
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
 from hetero_tf.base import registry
-from hetero_tf.rounds.coverage import coverage
-from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.stack import Stack
-from hetero_tf.rounds.state import in_order
 
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
@@ -26,93 +23,77 @@ EXIT_FACTORS = {1: (4, 0, 0, 0), 2: (2, 2, 0, 0), 3: (2, 0, 2, 0), 4: (2, 2, 0, 
 def replay(path):
     """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
     file, gaps = File(path), Gaps()
-    peers, sequential = file.meta["variant"] == "mkd", Replay(file, "sequential")
-    stacked, state = (
-        None if peers else Replay(file, "stacked"),
-        state_of(sequential.process, sequential.weights("global_init")),
-    )
-    for number in range(len(file.meta["users_per_round"])):
-        found = _compare_clients(sequential, state, number, gaps)
-        after = sequential.weights(f"f64/round{number}/global_after")
+    peers, sequential = file.meta["variant"] == "mkd", Replay(file, gaps, "sequential")
+    stacked, state = None if peers else Replay(file, gaps, "stacked"), sequential.start()
+    for number in range(len(file.cohorts)):
+        found = sequential.compare_clients(state, number)
+        after = sequential.expected(f"round{number}/global_after")
         if peers:
-            _compare_sum(sequential, state, found, after, gaps)
+            sequential.compare_sum(state, found, after)
         else:
-            _compare_round(stacked, state, number, found, after, gaps)
-        state = state_of(sequential.process, after, number + 1)
-    _compare_predictions(sequential, state, gaps)
+            stacked.compare_whole(state, number, found, after)
+        state = common.state_of(sequential.process, after, number + 1)
+    sequential.compare_predictions(state)
     return gaps.told(file, _stages(sequential), ("frozen",), TOLERANCE)
 
 
 def _stages(replay):
     """The stages that a file must show: with peers only the merge, with exits those that the public code weighs."""
-    meta, found = replay.file.meta, {"loss", "client", "frozen", "logits"}
-    if any(replay.kept_stages(number, client) for number, own in enumerate(meta["users_per_round"]) for client in own):
+    variant, cohorts, found = replay.meta["variant"], replay.file.cohorts, {"loss", "client", "frozen", "logits"}
+    if any(replay.kept_stages(number, client) for number, own in enumerate(cohorts) for client in own):
         found |= {"stage"}
-    if meta["variant"] == "mkd":
-        return found | {"merge"} | ({"peer"} if any(map(replay.has_peer, meta["users_per_round"][0])) else set())
-    return found | {"round"} | ({"weighed exits"} if meta["variant"] == "heads" else set())
+    if variant == "mkd":
+        return found | {"merge"} | ({"peer"} if any(map(replay.has_peer, cohorts[0])) else set())
+    return found | {"round"} | ({"weighed exits"} if variant == "heads" else set())
 
 
-class Replay:
+class Replay(common.Replay):
     """One file set up as a learning process."""
 
-    def __init__(self, file, engine):
-        self.file, meta = file, file.meta
+    def __init__(self, file, gaps, engine):
+        meta, examples = file.meta, common.Examples()
         self.levels = [LEVELS[group] for group in sorted({*meta["budget_group"]}, reverse=True)]
         layers, stems = _layers(file, "bn" if meta["track_running_stats"] else "sbn")
-        examples = Examples()
-        self.batches = {
-            f"round{number}/client{client}": examples.batches(file, f"round{number}/client{client}")
-            for number, cohort in enumerate(meta["users_per_round"])
-            for client in cohort
-        }
+        self.batches = examples.rounds(file)
         sizes = [
             size * (group + 1 if meta["resource_weight"] else 1)
             for size, group in zip(meta["client_train_sizes"], meta["budget_group"], strict=True)
         ]
-        text, dataset = _recipe(meta, self.levels, layers, engine), examples.dataset(meta["num_classes"], file.name)
+        text, dataset = _recipe(file, self.levels, layers, engine), examples.dataset(meta["num_classes"], file.name)
         # What tests register would stand in the tables of all tests behind them.
         with mock.patch.dict(registry._plugged["stages"]):
             registry.register_plugin("given_stages")
-            self.process = build_process(text, dataset, sizes, rates=meta["lr_per_round"].__getitem__)
-        self.shapes = {path: tuple(value.shape) for path, value in self.process.initialize().weights.items()}
-        self.paths = variable_paths(self.process.paths, stems)
-        self.trainer = Trainer(self.process)
-
-    def weights(self, place):
-        """`{path: value}` under a place of the file."""
-        return self.file.weights(place, self.paths, self.shapes)
+            process = common.build_process(text, dataset, sizes, rates=meta["lr_per_round"])
+        super().__init__(file, gaps, process, stems)
 
     def entry(self, number, client, stages=None):
         """A client's `Entry`; `stages`: of so many stages only."""
         place = f"round{number}/client{client}"
         order = self.file.arrays[f"{place}/step_stage"].tolist()
         steps = len(order) if stages is None else sum(stage < stages for stage in order)
-        batches = [self.batches[place][batch] for batch in self.file.arrays[f"{place}/step_batch"][:steps]]
-        return Entry(client, self.levels.index(self.level(client)), batches, order[:steps])
+        batches = [self.batches[number][client][batch] for batch in self.file.arrays[f"{place}/step_batch"][:steps]]
+        return common.Entry(client, self.levels.index(self.level(client)), batches, order[:steps])
 
     def level(self, client):
         """The level of a client: its budget group."""
-        return LEVELS[self.file.meta["budget_group"][client]]
+        return LEVELS[self.meta["budget_group"][client]]
 
     def has_peer(self, client):
         """Whether a client trains a peer too: those of the largest budget, where the file is about peers."""
-        return self.file.meta["variant"] == "mkd" and self.level(client) == LEVELS[3]
+        return self.meta["variant"] == "mkd" and self.level(client) == LEVELS[3]
 
     def kept_stages(self, number, client):
         """How many stages the file tells apart of a client: of the first with five or more all but the last."""
-        meta = self.file.meta
-        counts = {
-            one: len(meta["stages_by_group"][str(meta["budget_group"][one])]) for one in meta["users_per_round"][number]
-        }
+        meta, cohort = self.meta, self.file.cohorts[number]
+        counts = {one: len(meta["stages_by_group"][str(meta["budget_group"][one])]) for one in cohort}
         least = meta.get("stages_told_from", 5)
         first = next((one for one, count in counts.items() if count >= least), None)
         return counts[client] - 1 if client == first else 0
 
     def untrained(self, client):
         """Paths of the values that a client trains in none of its stages; running statistics are none of them."""
-        group, exits = str(self.file.meta["budget_group"][client]), self.file.meta["variant"] == "heads"
-        stages = self.file.meta["stages_by_group"][group]
+        group, exits = str(self.meta["budget_group"][client]), self.meta["variant"] == "heads"
+        stages = self.meta["stages_by_group"][group]
         moving = {f"layer{unit}" for units in stages for unit in units} | {"first", "first_norm", "bn9", "linear"}
         if exits:
             moving |= {f"{head}{units[-1]}" for units in stages for head in ("linear", "pre_linear")}
@@ -138,20 +119,83 @@ class Replay:
 
     def trained_with(self, peer):
         """A `Trainer` whose clients with peers give them these values `{path: value}` to start from."""
-        parts = self.process.parts
+        parts, start = self.process.parts, tuple(tf.constant(peer[path]) for path in self.process.paths)
         stacks = tuple(
-            _PeerStack(
-                **{field.name: getattr(stack, field.name) for field in dataclasses.fields(stack)},
-                peer=tuple(tf.constant(peer[path]) for path in self.process.paths),
-            )
-            if stack.copies > 1
-            else stack
-            for stack in parts.engine.stacks
+            _PeerStack(**vars(stack), peer=start) if stack.copies > 1 else stack for stack in parts.engine.stacks
         )
         parts = dataclasses.replace(parts, engine=dataclasses.replace(parts.engine, stacks=stacks))
         process = dataclasses.replace(self.process, parts=parts)
         object.__setattr__(process, "learning_rate", self.process.learning_rate)
-        return Trainer(process)
+        return common.Trainer(process)
+
+    def compare_clients(self, state, number):
+        """Losses and values of every client, also after each of its stages, and its peer's: `{client: values}`."""
+        returned = {}
+        for client in self.file.cohorts[number]:
+            if self.has_peer(client):
+                returned[client] = self.compare_peers(state, number, client)
+                continue
+            planned = common.plan([self.entry(number, client)])
+            found = self.compare_client(state, planned, 0, f"round{number}/client{client}").values
+            self.gaps.setdefault("frozen", 0.0)
+            for path in self.untrained(client):
+                self.gaps.note("frozen", found[path], state.weights[path])
+            self.compare_stages(state, number, client)
+            returned[client] = found
+        return returned
+
+    def compare_stages(self, state, number, client):
+        """What each stage but the last leaves, where the file has it; what it does not train keeps its bits."""
+        before = {path: value.numpy() for path, value in state.weights.items()}
+        for stage in range(1, self.kept_stages(number, client) + 1):
+            found = self.trainer(state, common.plan([self.entry(number, client, stage)]), 0).values
+            changed = self.expected(f"round{number}/client{client}/after_stage{stage}")
+            self.gaps.note("stage", found, changed, some=True)
+            for path in found.keys() - changed.keys():
+                self.gaps.note("frozen", found[path], before[path])
+            before = found
+
+    def compare_peers(self, state, number, client):
+        """A client with a peer that starts where the public code's does: it outlives the client there."""
+        place = f"round{number}/client{client}"
+        trainer = self.trained_with(self.expected(f"{place}/aux_before"))
+        found = trainer(state, common.plan([self.entry(number, client)]), 0)
+        total = sum(self.file.result(f"{place}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
+        self.gaps.note("loss", found.losses, total)
+        self.compare_values(found, place)
+        submodel = self.process.family.submodel_of[self.levels.index(self.level(client))]
+        values = trainer.process.parts.engine.stacks[submodel].peer_of(found.row)
+        peer = {path: value.reshape(self.shapes[path]) for path, value in zip(self.process.paths, values, strict=True)}
+        self.gaps.note("peer", peer, self.expected(f"{place}/aux_after"))
+        return found.values
+
+    def compare_whole(self, state, number, returned, after):
+        """The whole round; values of exits, which the public code weighs by groups without dividing, by a plain sum."""
+        planned = common.plan([self.entry(number, client) for client in returned])
+        found = dict(common.merged(self.process, state, planned).weights)
+        counted, groups, plain = self.counted(returned), self.meta["budget_group"], dict(after)
+        for path, own in self.exit_factors().items():
+            weighed = sum(own[groups[client]] * counted[client] * values[path] for client, values in returned.items())
+            self.gaps.note("weighed exits", weighed / sum(counted.values()), plain.pop(path))
+            del found[path]
+        self.gaps.note("round", found, plain)
+
+    def compare_sum(self, state, returned, after):
+        """The merge alone: in a round each client's peers start from the global values."""
+        counted = self.counted(returned)
+        total = [
+            tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
+            for path in self.process.paths
+        ]
+        axes, counts = self.process.parts.placement.cut.distinct, tf.constant(list(counted.values()), tf.float64)
+        masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in axes}
+        self.gaps.note("merge", common.merge(self.process, state, total, masks, counts), after)
+
+    def compare_predictions(self, state):
+        """Logits of the whole net, batch by batch: without running statistics those of the batch count."""
+        for batch, (images, _) in enumerate(self.file.batches("eval")):
+            found = common.predict(self.process, state, images, training=not self.meta["track_running_stats"])
+            self.note("logits", found, f"eval/batch{batch}/logits")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,113 +243,23 @@ def _head(exit, place, norm):
     return {before: f"{place}_0_norm/{norm}", f"linear{exit}": f"{place}_{position}_dense"}
 
 
-def _recipe(meta, levels, layers, engine):
+def _recipe(file, levels, layers, engine):
     """The recipe; a level is a budget group, and only the whole one and those with peers need their true budget."""
-    peers = meta["variant"] == "mkd"
+    meta, peers = file.meta, file.meta["variant"] == "mkd"
     given = {level: meta["stages_by_group"][str(LEVELS.index(level))] for level in levels}
     whole = [list(range(1, 1 + max(stages[-1][-1] for stages in given.values())))]
     budgets = {level: 0.5 if stages != whole else 2 if peers else 1 for level, stages in given.items()}
-    return f"""
-{recipe_head(len(meta["client_train_sizes"]), layers)}
-levels:
-  widths: {json.dumps(dict.fromkeys(levels, 1.0))}
-  mix: {json.dumps(dict.fromkeys(levels, 1))}
-  budgets: {json.dumps(budgets)}
-round:
-  {{clients: {max(map(len, meta["users_per_round"]))}, weighting: samples, untrained: counted, label_rows: all}}
-client:
-  batch_size: 10
-  loss: cross_entropy
-  stages: {{name: given_stages, given: '{json.dumps(given)}', peers: {str(peers).lower()},
-           exit: {"branch" if meta["variant"] == "heads" else "link"}}}
-  coupling: {"{name: mutual, ramp: null}" if peers else "sum"}
-optimizer: {{learning_rate: 0.1, momentum: {meta["momentum"]}, weight_decay: {meta["weight_decay"]}, clip_norm: null}}
-rounds: 1
-engine: {engine}
-precision: float64
-"""
-
-
-def _compare_clients(replay, state, number, gaps):
-    """Losses and values of every client, also after each of its stages, and its peer's: `{client: {path: value}}`."""
-    returned = {}
-    for client in replay.file.meta["users_per_round"][number]:
-        place = f"round{number}/client{client}"
-        if replay.has_peer(client):
-            returned[client] = _compare_peers(replay, state, number, client, gaps)
-            continue
-        found = replay.trainer(state, plan([replay.entry(number, client)]), 0)
-        gaps.note("loss", found.losses, replay.file.result(f"{place}/loss"))
-        gaps.note("client", found.values, replay.weights(f"f64/{place}/after"))
-        frozen = {path: state.weights[path] for path in replay.untrained(client)}
-        for path, value in frozen.items():
-            gaps.note("frozen", found.values[path], value)
-        gaps.setdefault("frozen", 0.0)
-        _compare_stages(replay, state, number, client, gaps)
-        returned[client] = found.values
-    return returned
-
-
-def _compare_stages(replay, state, number, client, gaps):
-    """What each stage but the last leaves, where the file has it; what it does not train keeps its bits."""
-    before = {path: value.numpy() for path, value in state.weights.items()}
-    for stage in range(1, replay.kept_stages(number, client) + 1):
-        found = replay.trainer(state, plan([replay.entry(number, client, stage)]), 0).values
-        changed = replay.weights(f"f64/round{number}/client{client}/after_stage{stage}")
-        gaps.note("stage", found, changed, some=True)
-        for path in found.keys() - changed.keys():
-            gaps.note("frozen", found[path], before[path])
-        before = found
-
-
-def _compare_peers(replay, state, number, client, gaps):
-    """A client with a peer that starts where the public code's does: it outlives the client there."""
-    file, place = replay.file, f"round{number}/client{client}"
-    trainer = replay.trained_with(replay.weights(f"f64/{place}/aux_before"))
-    found = trainer(state, plan([replay.entry(number, client)]), 0)
-    total = sum(file.result(f"{place}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
-    gaps.note("loss", found.losses, total)
-    gaps.note("client", found.values, replay.weights(f"f64/{place}/after"))
-    submodel = replay.process.family.submodel_of[replay.levels.index(replay.level(client))]
-    stack = trainer.process.parts.engine.stacks[submodel]
-    peer = {
-        path: value.reshape(replay.shapes[path])
-        for path, value in zip(replay.process.paths, stack.peer_of(found.row), strict=True)
-    }
-    gaps.note("peer", peer, replay.weights(f"f64/{place}/aux_after"))
-    return found.values
-
-
-def _compare_round(replay, state, number, returned, after, gaps):
-    """The whole round; values of exits, which the public code weighs by groups without dividing, by a plain sum."""
-    found = merged(replay.process, state, plan([replay.entry(number, client) for client in returned])).weights
-    factors = replay.exit_factors()
-    plain = {path: value for path, value in after.items() if path not in factors}
-    gaps.note("round", {path: value for path, value in found.items() if path not in factors}, plain)
-    counted = replay.counted(returned)
-    for path, own in factors.items():
-        groups = replay.file.meta["budget_group"]
-        weighed = sum(own[groups[client]] * counted[client] * values[path] for client, values in returned.items())
-        gaps.note("weighed exits", weighed / sum(counted.values()), after[path])
-
-
-def _compare_sum(replay, state, returned, after, gaps):
-    """The merge alone: in a round each client's peers start from the global values."""
-    parts, counted = replay.process.parts, replay.counted(returned)
-    total = [
-        tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
-        for path in replay.process.paths
-    ]
-    counts = tf.constant([counted[client] for client in returned], tf.float64)
-    masks = {axis: tf.ones([len(returned), axis.size], tf.float64) for axis in parts.placement.cut.distinct}
-    covered = coverage(parts.placement.cut, masks, [counts] * len(total))
-    found, _ = merge_updates(parts, in_order(state), total, covered)
-    gaps.note("merge", dict(zip(replay.process.paths, found)), after)
-
-
-def _compare_predictions(replay, state, gaps):
-    """Logits of the whole net, batch by batch: without running statistics those of the batch count."""
-    for batch in range(replay.file.steps("eval")):
-        images = replay.file.input(f"eval/batch{batch}/img")
-        found = predict(replay.process, state, images, training=not replay.file.meta["track_running_stats"])
-        gaps.note("logits", found, replay.file.result(f"eval/batch{batch}/logits"))
+    stages = {"name": "given_stages", "given": json.dumps(given), "peers": peers}
+    return common.recipe_text(
+        file,
+        len(meta["client_train_sizes"]),
+        layers,
+        dict.fromkeys(levels, 1.0),
+        levels={"budgets": budgets},
+        round={"weighting": "samples", "untrained": "counted", "label_rows": "all"},
+        client={
+            "stages": stages | {"exit": "branch" if meta["variant"] == "heads" else "link"},
+            "coupling": {"name": "mutual", "ramp": None} if peers else "sum",
+        },
+        engine=engine,
+    )

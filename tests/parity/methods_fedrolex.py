@@ -4,12 +4,10 @@ import dataclasses
 import math
 
 import methods_common as common
-import methods_files as files
 import numpy as np
 import tensorflow as tf
-import vectors
-
-from recipes import recipe_text
+from heterofl import Vectors, heterofl_recipe
+from methods_files import Gaps
 
 
 class Channels(int):
@@ -29,102 +27,73 @@ class Channels(int):
 
 def replay(path):
     """(stage, gap, tolerance) of one file."""
-    file, gaps = files.File(path), files.Gaps()
-    examples = common.Examples()
-    work = [
-        [(client, examples.batches(file, f"round{number}/client{client}")) for client in cohort["users"]]
-        for number, cohort in enumerate(file.meta["rounds"])
-    ]
+    file, gaps, examples = Vectors(path, "float64"), Gaps(), common.Examples()
+    file.meta |= {"model": "resnet18", "users_per_round": file.cohorts}
+    work = examples.rounds(file)
     dataset = examples.dataset(len(file.arrays["global_init/linear.bias"]), file.name)
     # Clients one by one with all labels, as the vectors have them; rounds as they are run.
-    for engine, label_cut in (("sequential", False), ("stacked", True)):
-        process = _process(file, dataset, engine, label_cut)
-        names = [name for name in vectors._resnet(file.meta) if f"global_init/{name}" in file]
-        paths = dict(zip(names, process.paths, strict=True))
-        if file.meta["algo"] == "random":
-            process = _with_stored_coordinates(process, file, paths)
-        if label_cut:
-            _compare_prediction(file, process, _compare_rounds(file, process, paths, work, gaps), gaps)
-        else:
-            _compare_clients(file, process, paths, work, gaps)
+    clients = Replay(file, gaps, dataset, "sequential", label_cut=False)
+    rounds = Replay(file, gaps, dataset, "stacked", label_cut=True)
+    state = rounds.start()
+    for number, (cohort, batches) in enumerate(zip(file.meta["rounds"], work)):
+        clients.compare_clients(number, batches)
+        state = dataclasses.replace(state, round=cohort["t"])
+        state = rounds.compare_round(state, rounds.plan_of(batches), number, rounds.covered(number))
+    rounds.compare_prediction(state)
     return gaps.told(file, {"loss", "norm", "client", "round", "kept", "global", "local"})
 
 
-def _process(file, dataset, engine, label_cut):
-    meta = {**file.meta, "model": "resnet18", "users_per_round": [round["users"] for round in file.meta["rounds"]]}
-    text = recipe_text(meta, "float64", engine, label_cut).replace("round: {", "round: {submodel: {name: rolling}, ")
-    labels = file.meta["label_split"]
-    return common.build_process(text, dataset, [1] * len(labels), labels, lambda number: file.meta["lr"])
+class Replay(common.Replay):
+    """One file with an engine, with or without the label cut."""
 
+    def __init__(self, file, gaps, dataset, engine, label_cut):
+        text = heterofl_recipe(file, engine, label_cut, submodel={"name": "rolling"})
+        labels = file.meta["label_split"]
+        process = common.build_process(text, dataset, [1] * len(labels), labels)
+        paths = dict(zip(file.names(), process.paths, strict=True))
+        if file.meta["algo"] == "random":
+            process = _with_stored_coordinates(process, file, paths)
+        super().__init__(file, gaps, process, {})
+        self.paths = paths
 
-def _plan(file, process, work):
-    names, levels = process.recipe.levels.names, file.meta["levels"]
-    entries = [common.Entry(client, names.index(levels[client]), batches) for client, batches in work]
-    return common.plan(entries)
+    def compare_clients(self, number, batches):
+        """Each client's training, from the weights of the authors' run."""
+        before = self.expected(f"round{number - 1}/global_after") if number else self.given("global_init")
+        state, planned = common.state_of(self.process, before, self.meta["rounds"][number]["t"]), self.plan_of(batches)
+        for slot, client in enumerate(batches):
+            place = f"round{number}/client{client}"
+            trained = self.compare_client(state, planned, slot, place)
+            self.gaps.note("norm", trained.norms, self.file.result(f"{place}/grad_norm"), relative=True)
 
+    def covered(self, number):
+        """`{path: mask of the entries that a client covers}`, by the windows of its level and its labels."""
+        cohort, windows = self.meta["rounds"][number], _windows(self.paths)
+        found = {path: np.zeros(shape, bool) for path, shape in self.shapes.items()}
+        for client in cohort["users"]:
+            rate = self.meta["level_rate"][self.meta["levels"][client]]
+            for name, path in self.paths.items():
+                index = [np.arange(size) for size in self.shapes[path]]
+                for axis, conv in enumerate(windows[path]):
+                    if conv is not None:
+                        size = len(index[axis])
+                        rolled = (np.arange(math.ceil(rate * size)) - cohort["t"]) % size
+                        stored = f"round{number}/client{client}/index/{conv}"
+                        index[axis] = self.file.input(stored) if self.meta["algo"] == "random" else rolled
+                if name.startswith("linear"):
+                    index[-1] = np.asarray(self.meta["label_split"][client])
+                found[path][np.ix_(*index)] = True
+        return found
 
-def _compare_clients(file, process, paths, work, gaps):
-    """Each client's training, from the weights of the authors' run."""
-    shapes, trainer = dict(zip(process.paths, process.parts.placement.cut.shapes)), common.Trainer(process)
-    before = file.weights("global_init", paths, shapes)
-    for number, cohort in enumerate(file.meta["rounds"]):
-        state, planned = common.state_of(process, before, cohort["t"]), _plan(file, process, work[number])
-        for slot, client in enumerate(cohort["users"]):
-            place, trained = f"round{number}/client{client}", trainer(state, planned, slot)
-            own = {path: value.shape for path, value in trained.values.items()}
-            gaps.note("loss", trained.losses, file.result(f"{place}/loss"))
-            gaps.note("norm", trained.norms, file.result(f"{place}/grad_norm"), relative=True)
-            gaps.note("client", trained.values, file.weights(f"f64/{place}/after", paths, own))
-        before = file.weights(f"f64/round{number}/global_after", paths, shapes)
-
-
-def _compare_rounds(file, process, paths, work, gaps):
-    """Every round, on the weights of the one before; the last `State`."""
-    shapes = dict(zip(process.paths, process.parts.placement.cut.shapes))
-    before = file.weights("global_init", paths, shapes)
-    state = common.state_of(process, before)
-    for number, cohort in enumerate(file.meta["rounds"]):
-        old = common.with_round(state, cohort["t"])
-        state = common.merged(process, old, _plan(file, process, work[number]))
-        expected = file.weights(f"f64/round{number}/global_after", paths, shapes)
-        gaps.note("round", state.weights, expected)
-        covered = _covered(file, paths, shapes, number)
-        gaps.note_kept("kept", state.weights, old.weights, covered)
-        gaps.note_kept("kept", expected, before, covered)
-        before = expected
-    return state
-
-
-def _covered(file, paths, shapes, number):
-    """`{path: mask of the entries that a client of a round covers}`, by the windows of its level and its labels."""
-    cohort, windows = file.meta["rounds"][number], _windows(paths)
-    found = {path: np.zeros(shape, bool) for path, shape in shapes.items()}
-    for client in cohort["users"]:
-        rate = file.meta["level_rate"][file.meta["levels"][client]]
-        for name, path in paths.items():
-            index = [np.arange(size) for size in shapes[path]]
-            for axis, conv in enumerate(windows[path]):
-                if conv is not None:
-                    kept = np.arange(math.ceil(rate * shapes[path][axis]))
-                    rolled = (kept - cohort["t"]) % shapes[path][axis]
-                    stored = f"round{number}/client{client}/index/{conv}"
-                    index[axis] = file.input(stored) if file.meta["algo"] == "random" else rolled
-            if name.startswith("linear"):
-                index[-1] = np.asarray(file.meta["label_split"][client])
-            found[path][np.ix_(*index)] = True
-    return found
-
-
-def _compare_prediction(file, process, state, gaps):
-    images, labels = file.input("eval/img"), file.input("eval/label")
-    logits = common.predict(process, state, images, training=True)
-    gaps.note("global", logits, file.result("eval/global/logits"))
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    gaps.note("global", tf.reduce_mean(losses), file.result("eval/global/loss"))
-    first = common.predict(process, state, images[:3], training=True)
-    gaps.note("global", first, file.result("eval/global_first3/logits"))
-    for client, mask in enumerate(process.partition.label_mask):
-        gaps.note("local", np.where(mask, logits, 0.0), file.result(f"eval/local{client}/logits"))
+    def compare_prediction(self, state):
+        """Logits and loss of the whole model, and its logits under every client's labels."""
+        images, labels = self.file.input("eval/img"), self.file.input("eval/label")
+        logits = common.predict(self.process, state, images, training=True)
+        first = common.predict(self.process, state, images[:3], training=True)
+        self.note("global", logits, "eval/global/logits")
+        self.note("global", common.mean_loss(logits, labels), "eval/global/loss")
+        self.note("global", first, "eval/global_first3/logits")
+        for client, mask in enumerate(self.process.partition.label_mask):
+            self.note("local", np.where(mask, logits, 0.0), f"eval/local{client}/logits")
 
 
 def _with_stored_coordinates(process, file, paths):

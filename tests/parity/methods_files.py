@@ -38,10 +38,16 @@ class Arrays(dict):
 
 
 class File:
-    """One vector file: `meta`, and `arrays` under PyTorch names and in PyTorch layouts."""
+    """One vector file: `meta`, and `arrays` under PyTorch names and in PyTorch layouts.
 
-    def __init__(self, path):
-        self.name = Path(path).name
+    Args:
+        path: The npz file.
+        precision: "float32" or "float64": the run whose results count, and the type of the inputs.
+    """
+
+    def __init__(self, path, precision="float64"):
+        self.name, self.precision = Path(path).name, precision
+        self.prefix = {"float32": "f32/", "float64": "f64/"}[precision]
         with np.load(path, allow_pickle=False) as arrays:
             self.arrays = Arrays({name: arrays[name] for name in arrays.files})
         self.meta = json.loads(str(self.arrays["meta.json"]))
@@ -49,24 +55,37 @@ class File:
     def __contains__(self, name):
         return name in self.arrays
 
+    @property
+    def cohorts(self):
+        """The active clients of every round, in order."""
+        for key in ("users_per_round", "users"):
+            if key in self.meta:
+                return self.meta[key]
+        return [cohort["users"] for cohort in self.meta["rounds"]]
+
     def input(self, name):
-        """An input: labels int32, floats float64, images with channels last."""
+        """An input: labels int32, floats in the file's precision, images with channels last."""
         value = self.arrays[name]
         if value.dtype.kind != "f":
             return value.astype(np.int32)
-        value = value.astype(np.float64)
+        value = value.astype(self.precision)
         return value.transpose(0, 2, 3, 1) if value.ndim == 4 else value
 
     def result(self, name):
-        """A result of the float64 run, as it stands."""
-        return self.arrays["f64/" + name]
+        """A result of the run, as it stands."""
+        return self.arrays[self.prefix + name]
 
-    def steps(self, place):
+    def steps(self, place, part="batch{}/img"):
         """How many batches stand under a place."""
         count = 0
-        while f"{place}/batch{count}/img" in self.arrays:
+        while f"{place}/{part.format(count)}" in self.arrays:
             count += 1
         return count
+
+    def batches(self, place):
+        """(images, labels) of every batch under a place."""
+        names = [f"{place}/batch{step}" for step in range(self.steps(place))]
+        return [(self.input(f"{name}/img"), self.input(f"{name}/label")) for name in names]
 
     def weights(self, place, paths, shapes, flattened=None):
         """The weights under a place, such as "global_init" or "f64/round0/global_after".
@@ -78,24 +97,25 @@ class File:
             flattened: `{PyTorch name: (height, width)}` of dense kernels behind a flattened map.
 
         Returns:
-            `{variable path: float64 array}` in the layout of Keras.
+            `{variable path: array}` in the file's precision and the layout of Keras.
         """
         found = {}
         for name, path in paths.items():
             if f"{place}/{name}" in self.arrays:
-                value = self.arrays[f"{place}/{name}"].astype(np.float64)
+                value = self.arrays[f"{place}/{name}"].astype(self.precision)
                 if flattened and name in flattened:
                     value = channels_last(value, *flattened[name])
-                found[path] = keras_layout(value, shapes[path])
+                found[path] = keras_layout(value, shapes[path], name)
         return found
 
 
-def keras_layout(value, shape):
-    """A PyTorch array in the layout of Keras: kernels lead with space or inputs, depthwise ones keep their order."""
+def keras_layout(value, shape, name=""):
+    """A PyTorch array in the layout of Keras: kernels lead with space or inputs; embeddings keep their order."""
     if value.ndim == 4:
         dense = value.transpose(2, 3, 1, 0)
+        # Depthwise kernels have their channels before the 1.
         value = dense if dense.shape == tuple(shape) else value.transpose(2, 3, 0, 1)
-    elif value.ndim == 2:
+    elif value.ndim == 2 and "embedding" not in name:
         value = value.T
     if value.size != np.prod(shape):
         raise SystemExit(f"an array of shape {value.shape} stands for a variable of shape {shape}")
@@ -118,8 +138,12 @@ def variable_paths(paths, stems):
     found = {}
     for stem, layer in stems.items():
         for path in paths:
-            if path.rpartition("/")[0] == layer:
-                found[f"{stem}.{LEAVES[path.rpartition('/')[2]]}"] = path
+            above, _, leaf = path.rpartition("/")
+            kind, _, channels = leaf.rpartition("_")
+            if above == layer:
+                # Statistics of a norm for each width have the number of its channels in both names.
+                name = f"{stem}.bn.{channels}.{LEAVES[kind]}" if channels.isdigit() else f"{stem}.{LEAVES[leaf]}"
+                found[name] = path
     return found
 
 
@@ -130,7 +154,7 @@ class Gaps(dict):
         """Adds one comparison of arrays, or of dicts of arrays; NaN counts as infinitely wrong.
 
         Args:
-            stage: Name of the stage.
+            stage: Its name.
             found, expected: This project's and the file's.
             relative: Whether differences count as shares of what is expected.
             some: Whether the file may hold fewer names than were found.
@@ -152,10 +176,8 @@ class Gaps(dict):
     def note_kept(self, stage, new, old, covered):
         """Adds the entries that nobody covers, which must be bit-equal to their old value.
 
-        Args:
-            stage: Name of the stage.
-            new, old: `{path: value}`, both of this project or both of the file.
-            covered: `{path: mask of the entries that somebody covers}`.
+        All are `{path: value}`: new and old values, both of this project or both of the file, and masks of the entries
+        that somebody covers.
         """
         for path, mask in covered.items():
             self.note(stage, np.asarray(new[path])[~mask], np.asarray(old[path])[~mask])

@@ -4,33 +4,31 @@ The driver's own bookkeeping (nets that were best on their client's test example
 is done here, with nets that production trained and with accuracies that production measured.
 """
 
-import dataclasses
-
+import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, state_of
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
-from hetero_tf.data.dataset import Split
 from hetero_tf.evaluation.fairness import accuracies
 from hetero_tf.methods.losses import softmax_twice
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.models.variables import values
-from hetero_tf.partitions.shares import Shares
 
 LAYERS = {
-    "mlp": """
-    - [Flatten, Dense: {{units: {0}}}, ReLU]
-    - [Dense: {{units: {1}}}, ReLU]
-    - [Dense: {{units: {1}}}, ReLU]
-    - [Dense: {{units: {2}}}, ReLU]
-    - Dense: {{units: !classes}}""",
-    "cnn": """
-    - [Conv2D: {{filters: {0}, kernel_size: 5}}, ReLU, MaxPooling2D]
-    - [Conv2D: {{filters: {1}, kernel_size: 5}}, ReLU, MaxPooling2D]
-    - [Flatten, Dense: {{units: {2}}}, ReLU]
-    - [Dense: {{units: {3}}}, ReLU]
-    - Dense: {{units: !classes}}""",
+    "mlp": [
+        "[Flatten, Dense: {{units: {0}}}, ReLU]",
+        "[Dense: {{units: {1}}}, ReLU]",
+        "[Dense: {{units: {1}}}, ReLU]",
+        "[Dense: {{units: {2}}}, ReLU]",
+        "Dense: {{units: !classes}}",
+    ],
+    "cnn": [
+        "[Conv2D: {{filters: {0}, kernel_size: 5}}, ReLU, MaxPooling2D]",
+        "[Conv2D: {{filters: {1}, kernel_size: 5}}, ReLU, MaxPooling2D]",
+        "[Flatten, Dense: {{units: {2}}}, ReLU]",
+        "[Dense: {{units: {3}}}, ReLU]",
+        "Dense: {{units: !classes}}",
+    ],
 }
 # The dense kernel behind Flatten: height and width of the map.
 FLATTENED = {"mlp": {}, "cnn": {"fc1.weight": (5, 5)}}
@@ -45,65 +43,45 @@ LOSS = {"mlp": "softmax_twice", "cnn": "cross_entropy"}
 CLASSES = 10
 
 
-def recipe_text(meta, clients):
+def recipe_text(file):
     """The recipe of a file: what is not in its list of global names stays with the clients."""
+    meta = file.meta
     shared = {name.rpartition(".")[0] for name in meta["global_names"]}
     personal = [layer.partition("_")[0] for stem, layer in STEMS[meta["net"]].items() if stem not in shared]
-    quoted = ", ".join(f'"{unit}"' for unit in personal)
-    return f"""
-name: parity
-data: {{name: synthetic}}
-input: {{name: images}}
-partition: {{name: iid, clients: {clients}}}
-model:
-  layers:{LAYERS[meta["net"]].format(*meta["widths"])}
-levels: {{widths: {{a: 1}}, mix: a1}}
-round: {{clients: {len(meta["users"][0])}, label_rows: all, personal: [{quoted}]}}
-client: {{epochs: {meta["local_epochs"]}, batch_size: {meta["batch"]}, loss: {LOSS[meta["net"]]}}}
-optimizer: {{learning_rate: {meta["lr"]}, momentum: {meta["momentum"]}, weight_decay: 0.0, clip_norm: null}}
-rounds: 1
-evaluate: {{batch_size: {meta["test_batch"]}}}
-engine: sequential
-precision: float64
-"""
+    return common.recipe_text(
+        file,
+        len(meta["labels"]),
+        [line.format(*meta["widths"]) for line in LAYERS[meta["net"]]],
+        {"a": 1},
+        round={"label_rows": "all", "personal": personal},
+        client={"epochs": meta["local_epochs"], "batch_size": meta["batch"], "loss": LOSS[meta["net"]]},
+        evaluate={"batch_size": meta["test_batch"]},
+    )
 
 
-class Replay:
-    """One file as a learning process, its plans and the state before its first round."""
+class Replay(common.Replay):
+    """One file as a learning process, and the plans of its rounds."""
 
-    def __init__(self, path):
-        self.file = File(path)
-        self.meta, self.clients = self.file.meta, len(self.file.meta["labels"])
-        examples = Examples()
-        batches = [self._batches(examples, client) for client in range(self.clients)]
+    def __init__(self, file, gaps):
+        meta, examples = file.meta, common.Examples()
+        self.clients, self.flattened = len(meta["labels"]), FLATTENED[meta["net"]]
+        batches = [self._batches(file, examples, client) for client in range(self.clients)]
         self.plans = [
-            plan([Entry(client, 0, batches[client] * self.meta["local_epochs"]) for client in cohort])
-            for cohort in self.meta["users"]
+            common.plan([common.Entry(client, 0, batches[client] * meta["local_epochs"]) for client in cohort])
+            for cohort in file.cohorts
         ]
-        self.images, self.labels = self.file.input("test/img"), self.file.input("test/label")
-        dataset = dataclasses.replace(examples.dataset(CLASSES, self.file.name), test=Split(self.images, self.labels))
-        process = build_process(recipe_text(self.meta, self.clients), dataset, [1] * self.clients)
-        rows = Shares.from_lists(self.file.input(f"client{client}/test_rows") for client in range(self.clients))
-        partition = dataclasses.replace(process.partition, test=rows)
-        # What measures the clients holds the partition too.
-        evaluator = dataclasses.replace(process.evaluator, partition=partition)
-        self.process = dataclasses.replace(process, partition=partition, evaluator=evaluator)
-        self.paths = variable_paths(self.process.paths, STEMS[self.meta["net"]])
-        self.start = state_of(self.process, self.weights("global_init"))
-        self.model = self.process.family.predictor("a")
+        self.images, self.labels = file.input("test/img"), file.input("test/label")
+        dataset = examples.dataset(CLASSES, file.name, (self.images, self.labels))
+        tests = [file.input(f"client{client}/test_rows") for client in range(self.clients)]
+        process = common.build_process(recipe_text(file), dataset, [1] * self.clients, tests=tests)
+        super().__init__(file, gaps, process, STEMS[meta["net"]])
+        self.model = process.family.predictor("a")
 
-    def _batches(self, examples, client):
-        images, labels = self.file.input(f"client{client}/img"), self.file.input(f"client{client}/label")
-        size = self.meta["batch"]
-        return [
-            examples.add(images[first : first + size], labels[first : first + size])
-            for first in range(0, len(labels), size)
-        ]
-
-    def weights(self, place):
-        """`{variable path: value}` of what the file has under a place."""
-        shapes = dict(zip(self.process.paths, self.process.parts.placement.cut.shapes))
-        return self.file.weights(place, self.paths, shapes, FLATTENED[self.meta["net"]])
+    def _batches(self, file, examples, client):
+        images, labels = file.input(f"client{client}/img"), file.input(f"client{client}/label")
+        size = file.meta["batch"]
+        starts = range(0, len(labels), size)
+        return [examples.add(images[first : first + size], labels[first : first + size]) for first in starts]
 
     def net(self, state, client):
         """`{variable path: value}` of a client's own model."""
@@ -137,98 +115,92 @@ class Replay:
         losses = np.split(loss(logits, targets, None, 0).numpy(), ends)
         return accuracies(hits, evaluator.tests).numpy(), [own.mean() for own in losses]
 
+    def compare_rounds(self):
+        """Every client's steps and result, every merge, and what stays with the clients: `State`s from the first on."""
+        states = [self.start()]
+        for number, planned in enumerate(self.plans):
+            for slot, client in enumerate(planned.clients):
+                place = f"round{number}/client{client}"
+                trained = self.compare_client(states[-1], planned, slot, place)
+                self.note("loss", trained.losses.mean(), f"{place}/reported_loss")
+            states.append(common.merged(self.process, states[-1], planned))
+            self.compare_merge(number, *states[-2:])
+        return states
 
-def compare_rounds(replay, gaps):
-    """Every client's steps and result, every merge, and what stays with the clients; the `State` after each round."""
-    states, trainer, file = [replay.start], Trainer(replay.process), replay.file
-    for number, round_plan in enumerate(replay.plans):
-        state = states[-1]
-        for slot, client in enumerate(round_plan.clients):
-            place = f"f64/round{number}/client{client}"
-            trained = trainer(state, round_plan, slot)
-            gaps.note("loss", trained.losses, file.arrays[f"{place}/loss"])
-            gaps.note("loss", trained.losses.mean(), file.arrays[f"{place}/reported_loss"])
-            gaps.note("client", trained.values, replay.weights(f"{place}/after"))
-        states.append(merged(replay.process, state, round_plan))
-        _compare_merge(replay, number, *states[-2:], gaps)
-    return states
+    def compare_merge(self, number, before, after):
+        """Shared values as merged; those that stay as trained, or bit-equal where a client was absent."""
+        personal = after.clients["personal"]
+        shared = {path: value for path, value in after.weights.items() if path not in personal}
+        self.gaps.note("merge", shared, self.expected(f"round{number}/global_after"))
+        trained = {client: self.expected(f"round{number}/client{client}/after") for client in self.file.cohorts[number]}
+        for path, table in personal.items():
+            for client, value in enumerate(table):
+                if client in trained:
+                    self.gaps.note("personal", value, trained[client][path])
+                else:
+                    self.gaps.note("kept", value, before.clients["personal"][path][client])
 
+    def compare_predictions(self, state):
+        """Outputs of every client's own model, of their mean, and the mean of their outputs."""
+        outputs = [self.outputs(self.net(state, client)) for client in range(self.clients)]
+        for client, own in enumerate(outputs):
+            self.note("own outputs", own, f"eval/local{client}/outputs")
+        self.note("mean outputs", np.mean(outputs, 0), "eval/ensemble/outputs")
+        mean = {variable.path: variable.numpy() for variable in values(self.process.model(state))}
+        self.gaps.note("mean net", mean, self.expected("mean_after"))
+        self.note("mean net", self.outputs(mean), "eval/mean/outputs")
 
-def _compare_merge(replay, number, before, after, gaps):
-    """Shared values as merged; those that stay as trained, or bit-equal where a client was absent."""
-    merged = {path: value for path, value in after.weights.items() if path not in after.clients["personal"]}
-    gaps.note("merge", merged, replay.weights(f"f64/round{number}/global_after"))
-    for path, table in after.clients["personal"].items():
-        for client in range(replay.clients):
-            if client in replay.meta["users"][number]:
-                own = replay.weights(f"f64/round{number}/client{client}/after")[path]
-                gaps.note("personal", table[client], own)
-            else:
-                gaps.note("kept", table[client], before.clients["personal"][path][client])
+    def compare_metrics(self, states):
+        """Accuracy and loss of the clients' own models each round, and what the driver makes of those that did best."""
+        file, clients = self.file, range(self.clients)
+        started, _ = self.local(states[0])
+        best, best_local = [(started[client], self.net(states[0], client)) for client in clients], (-np.inf, None)
+        for number, state in enumerate(states[1:]):
+            accuracy, losses = self.local(state)
+            self.note("local", accuracy, f"round{number}/local/accuracy")
+            self.note("local", losses, f"round{number}/local/test_loss")
+            nets = [(accuracy[client], self.net(state, client)) for client in clients]
+            best = [max(pairs, key=lambda pair: pair[0]) for pairs in zip(nets, best)]
+            mean = _mean([net for _, net in best])
+            found = self.measured(self.outputs(mean))
+            expected = [file.result(f"round{number}/avg_of_best/{name}") for name in ("accuracy", "test_loss")]
+            self.gaps.note("mean of best", found, expected)
+            if accuracy.mean() > best_local[0]:
+                shared = {path: value for path, value in mean.items() if path not in state.clients["personal"]}
+                best_local = accuracy.mean(), [net | shared for _, net in best]
+        self.compare_final(best_local[1])
 
-
-def compare_predictions(replay, state, gaps):
-    """Outputs of every client's own model, of their mean, and the mean of their outputs."""
-    outputs = [replay.outputs(replay.net(state, client)) for client in range(replay.clients)]
-    for client, own in enumerate(outputs):
-        gaps.note("own outputs", own, replay.file.result(f"eval/local{client}/outputs"))
-    gaps.note("mean outputs", np.mean(outputs, 0), replay.file.result("eval/ensemble/outputs"))
-    model = replay.process.model(state)
-    mean = {variable.path: variable.numpy() for variable in values(model)}
-    gaps.note("mean net", mean, replay.weights("f64/mean_after"))
-    gaps.note("mean net", replay.outputs(mean), replay.file.result("eval/mean/outputs"))
-
-
-def compare_metrics(replay, states, gaps):
-    """Accuracy and loss of the clients' own models each round, and what the driver makes of those that did best."""
-    file, clients = replay.file, range(replay.clients)
-    started, _ = replay.local(states[0])
-    best, best_local = [(started[client], replay.net(states[0], client)) for client in clients], (-np.inf, None)
-    for number, state in enumerate(states[1:]):
-        accuracy, losses = replay.local(state)
-        gaps.note("local", accuracy, file.result(f"round{number}/local/accuracy"))
-        gaps.note("local", losses, file.result(f"round{number}/local/test_loss"))
-        nets = [(accuracy[client], replay.net(state, client)) for client in clients]
-        best = [max(pairs, key=lambda pair: pair[0]) for pairs in zip(nets, best)]
-        mean = _mean([net for _, net in best])
-        found = replay.measured(replay.outputs(mean))
-        expected = [file.result(f"round{number}/avg_of_best/{name}") for name in ("accuracy", "test_loss")]
-        gaps.note("mean of best", found, expected)
-        if accuracy.mean() > best_local[0]:
-            shared = {path: value for path, value in mean.items() if path not in state.clients["personal"]}
-            best_local = accuracy.mean(), [net | shared for _, net in best]
-    _compare_final(replay, best_local[1], gaps)
+    def compare_final(self, nets):
+        """The nets that the driver ends with: alone, their mean, and both ensembles."""
+        rows, outputs = self.process.partition.test, np.stack([self.outputs(net) for net in nets])
+        accuracy, loss = self.measured(outputs.mean(0))
+        votes = np.eye(CLASSES)[outputs.argmax(-1)].sum(0).argmax(-1)
+        found = {
+            "local/accuracy": np.mean([self.measured(self.outputs(net, own), own)[0] for net, own in zip(nets, rows)]),
+            "mean/accuracy": self.measured(self.outputs(_mean(nets)))[0],
+            "ensemble/accuracy_mean_of_outputs": accuracy,
+            "ensemble/loss": loss,
+            "ensemble/accuracy_majority": 100 * np.mean(votes == self.labels),
+        }
+        for name, value in found.items():
+            self.note("final", value, f"final/{name}")
 
 
 def _mean(nets):
     return {path: np.mean([net[path] for net in nets], 0) for path in nets[0]}
 
 
-def _compare_final(replay, nets, gaps):
-    """The nets that the driver ends with: alone, their mean, and both ensembles."""
-    file, rows = replay.file, replay.process.partition.test
-    alone = [replay.measured(replay.outputs(net, own), own)[0] for net, own in zip(nets, rows)]
-    gaps.note("final", np.mean(alone), file.result("final/local/accuracy"))
-    gaps.note("final", replay.measured(replay.outputs(_mean(nets)))[0], file.result("final/mean/accuracy"))
-    outputs = np.stack([replay.outputs(net) for net in nets])
-    accuracy, loss = replay.measured(outputs.mean(0))
-    gaps.note("final", accuracy, file.result("final/ensemble/accuracy_mean_of_outputs"))
-    gaps.note("final", loss, file.result("final/ensemble/loss"))
-    votes = np.eye(CLASSES)[outputs.argmax(-1)].sum(0).argmax(-1)
-    gaps.note("final", 100 * np.mean(votes == replay.labels), file.result("final/ensemble/accuracy_majority"))
-
-
 def replay(path):
     """All stages of a file: (stage, largest difference, tolerance)."""
-    given, gaps = Replay(path), Gaps()
-    states = compare_rounds(given, gaps)
-    compare_predictions(given, states[-1], gaps)
-    compare_metrics(given, states, gaps)
-    return gaps.told(given.file, stages(given))
+    given = Replay(File(path), Gaps())
+    states = given.compare_rounds()
+    given.compare_predictions(states[-1])
+    given.compare_metrics(states)
+    return given.gaps.told(given.file, stages(given))
 
 
 def stages(replay):
     """The stages that a file must show; absent clients keep what is theirs."""
     found = {"loss", "client", "merge", "personal", "own outputs", "mean outputs", "mean net"}
-    absent = any(len(cohort) < replay.clients for cohort in replay.meta["users"])
+    absent = any(len(cohort) < replay.clients for cohort in replay.file.cohorts)
     return found | {"local", "mean of best", "final"} | ({"kept"} if absent else set())

@@ -1,91 +1,157 @@
 """Replays vectors of SplitMix's public code: ensembles of narrow networks, some of which each client trains."""
 
 import dataclasses
-import json
 
+import methods_common as common
 import numpy as np
 import tensorflow as tf
-from methods_common import Entry, Examples, Trainer, build_process, merged, plan, predict, recipe_head, state_of
-from methods_files import File, Gaps, variable_paths
+from methods_files import File, Gaps
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOLERANCE = 1e-9
 
 
 def replay(path):
     """All clients and rounds of one file, and its predictions: (stage, gap, tolerance) one after the other."""
     file, gaps = File(path), Gaps()
-    sequential, stacked = (Replay(file, engine) for engine in ("sequential", "stacked"))
+    sequential, stacked = (Replay(file, gaps, engine) for engine in ("sequential", "stacked"))
     state = sequential.start()
-    for number in range(len(file.meta["users_per_round"])):
-        _compare_clients(sequential, state, number, gaps)
-        found = _compare_round(stacked, state, number, gaps)
-        after = state_of(sequential.process, sequential.weights(f"f64/round{number}/global_after"), number + 1)
+    for number in range(len(file.cohorts)):
+        sequential.compare_clients(state, number)
+        found = stacked.compare_whole(state, number)
+        after = common.state_of(sequential.process, sequential.expected(f"round{number}/global_after"), number + 1)
         state = dataclasses.replace(after, clients=found.clients)
-    _compare_predictions(sequential, state, gaps)
+    sequential.compare_predictions(state)
     return gaps.told(file, _stages(sequential), ("kept",), TOLERANCE)
 
 
 def _stages(replay):
     """The stages that a file must show; networks that nobody trains in a round are kept."""
-    meta = replay.file.meta
-    found = {"loss", "client", "round", "logits"} | ({"personal"} if meta["local_bn"] else {"accuracy", "sorted"})
-    trained = [
-        {entry.member for client in cohort for entry in replay.entries(number, client)}
-        for number, cohort in enumerate(meta["users_per_round"])
-    ]
+    found = {"loss", "client", "round", "logits"}
+    found |= {"personal"} if replay.meta["local_bn"] else {"accuracy", "sorted"}
+    trained = [{entry.member for entry in replay.entries(number)} for number in range(len(replay.file.cohorts))]
     return found | ({"kept"} if min(map(len, trained)) < replay.members else set())
 
 
-class Replay:
+class Replay(common.Replay):
     """One file set up as a learning process; a level is a number of networks that a client trains."""
 
-    def __init__(self, file, engine):
-        self.file, meta = file, file.meta
-        self.training = not meta["track"]
-        members = {int(1 / float(part) / meta["atom"]) for part in meta["slim_ratios"].split("-")}
-        self.levels = dict(zip(LETTERS, sorted(members, reverse=True)))
-        layers, stems = {"resnet": _resnet, "digit": _digit}[meta["net"]](file)
-        examples, clients = Examples(), {client for cohort in meta["users_per_round"] for client in cohort}
-        self.batches = {client: examples.batches(file, f"client{client}") for client in sorted(clients)}
-        personal = [layer.split("_")[0] for stem, layer in stems.items() if "bn" in stem] if meta["local_bn"] else []
-        self.process = build_process(
-            _recipe(meta, self.levels, layers, personal, engine),
-            examples.dataset(meta["classes"], file.name),
-            meta["client_sizes"],
-            rates=meta["lr_per_round"].__getitem__,
+    def __init__(self, file, gaps, engine):
+        meta, examples = file.meta, common.Examples()
+        self.levels = common.named_levels(
+            int(1 / float(part) / meta["atom"]) for part in meta["slim_ratios"].split("-")
         )
-        self.shapes = {path: tuple(value.shape[1:]) for path, value in self.process.initialize().weights.items()}
-        self.paths = variable_paths(self.process.paths, stems)
-        self.trainer = Trainer(self.process)
-
-    @property
-    def members(self):
-        """How many networks there are."""
-        return max(self.levels.values())
+        self.members = max(self.levels.values())
+        layers, stems = {"resnet": _resnet, "digit": _digit}[meta["net"]](file)
+        self.batches = examples.clients(file)
+        personal = [layer.split("_")[0] for stem, layer in stems.items() if "bn" in stem] if meta["local_bn"] else []
+        text = common.recipe_text(
+            file,
+            len(meta["client_sizes"]),
+            layers,
+            dict.fromkeys(self.levels, meta["atom"]),
+            levels={"members": self.levels},
+            round={"weighting": "samples", "label_rows": "all", "personal": personal},
+            client={"loss": "batch_masked_cross_entropy" if meta["mask_loss"] else "cross_entropy"},
+            engine=engine,
+        )
+        dataset, rates = examples.dataset(meta["classes"], file.name), meta["lr_per_round"]
+        process = common.build_process(text, dataset, meta["client_sizes"], rates=rates)
+        super().__init__(file, gaps, process, stems)
+        # Of a single network.
+        self.shapes = {path: shape[1:] for path, shape in self.shapes.items()}
 
     def member(self, place, number):
         """`{path: value}` of one network under a place of the file."""
-        side = self.file.meta["image"][1] // 4
+        side = self.meta["image"][1] // 4
         paths = {f"{number}.{name}": path for name, path in self.paths.items()}
         return self.file.weights(place, paths, self.shapes, {f"{number}.fc1.weight": (side, side)})
 
-    def weights(self, place):
+    def given(self, place, smaller=()):
         """`{path: [networks, ...]}` under a place of the file."""
         found = [self.member(place, number) for number in range(self.members)]
         return {path: np.stack([one[path] for one in found]) for path in found[0]}
 
-    def start(self):
-        """The `State` before the first round."""
-        return state_of(self.process, self.weights("global_init"))
+    def entries(self, number, clients=None):
+        """An `Entry` for each network that each client of a round trains; None: all clients of the round."""
+        found = []
+        for client in self.file.cohorts[number] if clients is None else clients:
+            place = f"round{number}/client{client}"
+            bases = self.file.arrays[f"{place}/bases"].tolist()
+            batches = [self.batches[client][batch] for batch in self.file.arrays[f"{place}/step_batch"]]
+            level = list(self.levels.values()).index(len(bases))
+            found += [common.Entry(client, level, batches, member=member) for member in bases]
+        return found
 
-    def entries(self, number, client):
-        """An `Entry` for each network that a client trains."""
-        place = f"round{number}/client{client}"
-        bases = self.file.arrays[f"{place}/bases"].tolist()
-        batches = [self.batches[client][batch] for batch in self.file.arrays[f"{place}/step_batch"]]
-        level = list(self.levels.values()).index(len(bases))
-        return [Entry(client, level, batches, member=member) for member in bases]
+    def note_shares(self, stage, found, expected):
+        """Notes differences, those of values above 1 as shares of them: running variances can be large."""
+        for path, value in expected.items():
+            scale = np.maximum(1, np.abs(value))
+            self.gaps.note(stage, found[path] / scale, value / scale)
+
+    def compare_clients(self, state, number):
+        """Losses and values of every network of every client."""
+        for client in self.file.cohorts[number]:
+            place = f"round{number}/client{client}"
+            for slot, entry in enumerate(self.entries(number, [client])):
+                found = self.trainer(state, common.plan([entry]), 0)
+                self.gaps.note("loss", found.losses, self.file.result(f"{place}/loss")[:, slot])
+                values = {path: value[0] for path, value in found.values.items()}
+                self.note_shares("client", values, self.member(f"f64/{place}/after", entry.member))
+
+    def compare_whole(self, state, number):
+        """The whole round; networks that nobody trains keep their bits. Gives the `State` after it."""
+        entries = self.entries(number)
+        found = common.merged(self.process, state, common.plan(entries))
+        self.note_shares("round", found.weights, self.expected(f"round{number}/global_after"))
+        for path, value in found.weights.items():
+            for member in set(range(self.members)) - {entry.member for entry in entries}:
+                self.gaps.note("kept", value[member], state.weights[path][member])
+        return found
+
+    def compare_predictions(self, state):
+        """Mean logits of the first networks, also by their accuracy; or those of each client that keeps its norms."""
+        if self.meta["local_bn"]:
+            for client in range(len(self.meta["client_sizes"])):
+                self.compare_personal(state, client)
+            return
+        self.compare_logits(state, "eval", "logits")
+        found = [self.accuracy(_chosen(state, [member] * self.members)) for member in range(self.members)]
+        self.note("accuracy", found, "sort/base_acc")
+        self.compare_logits(_chosen(state, np.argsort(found)[::-1]), "sort", "sorted")
+
+    def compare_personal(self, state, client):
+        """The norms that a client keeps, and what it predicts with them."""
+        own = {path: tf.stack([table[client]] * len(table)) for path, table in state.clients["personal"].items()}
+        for number in range(self.members):
+            expected = self.member(f"f64/local_bn/client{client}", number)
+            self.note_shares("personal", {path: table[client][number] for path, table in own.items()}, expected)
+        given = dataclasses.replace(state, clients={**state.clients, "personal": own})
+        self.compare_logits(given, f"eval/client{client}", "logits")
+
+    def compare_logits(self, state, place, stage):
+        """Mean logits of the first networks, as many as each level has."""
+        levels, batches = self.levels.items(), self.file.batches("eval")
+        if place == "sort":
+            # All networks together predict the same in any order.
+            levels, batches = [(level, members) for level, members in levels if members < self.members], batches[:1]
+        for level, members in levels:
+            for batch, (images, _) in enumerate(batches):
+                found = common.predict(self.process, state, images, level, training=not self.meta["track"])
+                expected = self.file.result(f"{place}/members{members}/batch{batch}/logits")
+                self.note_shares(stage, {"": found}, {"": expected})
+
+    def accuracy(self, state):
+        """Share of the evaluation's examples that all networks together get right."""
+        hits = []
+        for images, labels in self.file.batches("eval"):
+            logits = common.predict(self.process, state, images, training=not self.meta["track"])
+            hits.extend(np.argmax(logits, -1) == labels)
+        return float(np.mean(hits))
+
+
+def _chosen(state, order):
+    """The `State` with the networks in another order."""
+    return dataclasses.replace(state, weights={path: tf.gather(value, order) for path, value in state.weights.items()})
 
 
 def _resnet(file):
@@ -109,130 +175,19 @@ def _resnet(file):
 def _digit(file):
     """The same for the digit net; each norm is a unit, for those that stay with the clients."""
     meta, norm, scaler = file.meta, *_settings(file.meta)
-    lines, stems = [], {}
-
-    def add(line, stem=None, inside=""):
-        if stem is not None:
-            stems[stem] = f"{len(lines)}_0_{inside}"
-        lines.append(line)
-
+    behind, lines, stems = [f"Scaler: {{enabled: {scaler}}}", f"Norm: {{kind: {norm}}}", "ReLU"], [], {}
     for part, width in enumerate(meta["base_conv"], 1):
+        stems |= {f"conv{part}": f"{len(lines)}_0_padded_conv2d", f"bn{part}": f"{len(lines) + 2}_0_norm/{norm}"}
         side = file.arrays[f"global_init/0.conv{part}.weight"].shape[-1]
-        add(f"PaddedConv2D: {{filters: {width}, kernel_size: {side}}}", f"conv{part}", "padded_conv2d")
-        add(f"Scaler: {{enabled: {scaler}}}")
-        add(f"Norm: {{kind: {norm}}}", f"bn{part}", f"norm/{norm}")
-        add("ReLU")
-        if part < 3:
-            add("MaxPooling2D")
-    add("Flatten")
+        lines += [f"PaddedConv2D: {{filters: {width}, kernel_size: {side}}}", *behind]
+        lines += ["MaxPooling2D"] if part < 3 else []
+    lines.append("Flatten")
     for part, width in enumerate(meta["base_fc"], 1):
-        add(f"Dense: {{units: {width}}}", f"fc{part}", "dense")
-        add(f"Scaler: {{enabled: {scaler}}}")
-        add(f"Norm: {{kind: {norm}}}", f"bn{part + 3}", f"norm/{norm}")
-        add("ReLU")
-    add("Dense: {units: !classes}", "fc3", "dense")
-    return lines, stems
+        stems |= {f"fc{part}": f"{len(lines)}_0_dense", f"bn{part + 3}": f"{len(lines) + 2}_0_norm/{norm}"}
+        lines += [f"Dense: {{units: {width}}}", *behind]
+    stems["fc3"] = f"{len(lines)}_0_dense"
+    return [*lines, "Dense: {units: !classes}"], stems
 
 
 def _settings(meta):
     return "bn" if meta["track"] else "sbn", str(bool(meta["rescale_layer"])).lower()
-
-
-def _recipe(meta, levels, layers, personal, engine):
-    return f"""
-{recipe_head(len(meta["client_sizes"]), layers)}
-levels:
-  widths: {json.dumps(dict.fromkeys(levels, meta["atom"]))}
-  mix: {json.dumps(dict.fromkeys(levels, 1))}
-  members: {json.dumps(levels)}
-round:
-  clients: {max(map(len, meta["users_per_round"]))}
-  weighting: samples
-  label_rows: all
-  personal: {json.dumps(personal)}
-client: {{batch_size: 10, loss: {"batch_masked_cross_entropy" if meta["mask_loss"] else "cross_entropy"}}}
-optimizer: {{learning_rate: 0.1, momentum: {meta["momentum"]}, weight_decay: {meta["weight_decay"]}, clip_norm: null}}
-rounds: 1
-engine: {engine}
-precision: float64
-"""
-
-
-def _note(gaps, stage, found, expected):
-    """Notes differences, those of values above 1 as shares of them: running variances can be large."""
-    for path, value in expected.items():
-        scale = np.maximum(1, np.abs(value))
-        gaps.note(stage, found[path] / scale, value / scale)
-
-
-def _compare_clients(replay, state, number, gaps):
-    """Losses and values of every network of every client."""
-    for client in replay.file.meta["users_per_round"][number]:
-        losses = replay.file.result(f"round{number}/client{client}/loss")
-        for place, entry in enumerate(replay.entries(number, client)):
-            found = replay.trainer(state, plan([entry]), 0)
-            gaps.note("loss", found.losses, losses[:, place])
-            values = {path: value[0] for path, value in found.values.items()}
-            _note(gaps, "client", values, replay.member(f"f64/round{number}/client{client}/after", entry.member))
-
-
-def _compare_round(replay, state, number, gaps):
-    """The whole round; networks that nobody trains keep their bits. Gives the `State` after it."""
-    entries = [
-        entry for client in replay.file.meta["users_per_round"][number] for entry in replay.entries(number, client)
-    ]
-    found = merged(replay.process, state, plan(entries))
-    _note(gaps, "round", found.weights, replay.weights(f"f64/round{number}/global_after"))
-    for path, value in found.weights.items():
-        for member in set(range(replay.members)) - {entry.member for entry in entries}:
-            gaps.note("kept", value[member], state.weights[path][member])
-    return found
-
-
-def _compare_predictions(replay, state, gaps):
-    """Mean logits of the first networks, also in the order of their accuracy; of each client that keeps its norms."""
-    if replay.file.meta["local_bn"]:
-        for client in range(len(replay.file.meta["client_sizes"])):
-            own = {path: tf.stack([table[client]] * len(table)) for path, table in state.clients["personal"].items()}
-            _compare_own(replay, own, client, gaps)
-            given = dataclasses.replace(state, clients={**state.clients, "personal": own})
-            _compare_logits(replay, given, f"eval/client{client}", "logits", gaps)
-        return
-    _compare_logits(replay, state, "eval", "logits", gaps)
-    found = [_accuracy(replay, _chosen(state, [member] * replay.members)) for member in range(replay.members)]
-    gaps.note("accuracy", found, replay.file.result("sort/base_acc"))
-    _compare_logits(replay, _chosen(state, np.argsort(found)[::-1]), "sort", "sorted", gaps)
-
-
-def _compare_logits(replay, state, place, stage, gaps):
-    levels, batches = replay.levels.items(), replay.file.steps("eval")
-    if place == "sort":
-        # All networks together predict the same in any order.
-        levels, batches = [(level, members) for level, members in levels if members < replay.members], 1
-    for level, members in levels:
-        for batch in range(batches):
-            found = predict(replay.process, state, replay.file.input(f"eval/batch{batch}/img"), level, replay.training)
-            expected = replay.file.result(f"{place}/members{members}/batch{batch}/logits")
-            _note(gaps, stage, {"": found}, {"": expected})
-
-
-def _compare_own(replay, own, client, gaps):
-    """The norms that a client keeps."""
-    found = [replay.member(f"f64/local_bn/client{client}", number) for number in range(replay.members)]
-    for number, expected in enumerate(found):
-        _note(gaps, "personal", {path: table[client][number] for path, table in own.items()}, expected)
-
-
-def _chosen(state, order):
-    """The `State` with the networks in another order."""
-    return dataclasses.replace(state, weights={path: tf.gather(value, order) for path, value in state.weights.items()})
-
-
-def _accuracy(replay, state):
-    """Share of the evaluation's examples that all networks together get right."""
-    hits = []
-    for batch in range(replay.file.steps("eval")):
-        images, labels = (replay.file.input(f"eval/batch{batch}/{name}") for name in ("img", "label"))
-        logits = predict(replay.process, state, images, training=replay.training)
-        hits.extend(np.argmax(logits, -1) == labels)
-    return float(np.mean(hits))

@@ -1,7 +1,7 @@
 """What the public code of each source drew for a split, as what the production ways to split draw.
 
 `SOURCES[source](case) -> (name of the partition, its options, answers)`; the answers are results by the name of the
-generator's method, for `replay_partitions.Draws`. Where both draw the same thing in another form (positions in a list
+generator's method, for `replay_cases.Draws`. Where both draw the same thing in another form (positions in a list
 that shrinks, examples instead of labels), it is translated here.
 """
 
@@ -111,12 +111,9 @@ def _depthfl(case):
     if case["kind"] == "dir":
         name, options, answers = _capped(case)
         # The case has no test split; the production one draws for its single stand-in example.
-        return name, options, _with_test_draws(answers, case)
+        orders = [*answers["permutation"], [0]]
+        return name, options, answers | {"random": [0.5] * case["classes"], "permutation": orders}
     return "iid", {}, {"permutation": [_filled(np.concatenate(_by_kind(case)["choice"]), len(case["labels"])), [0]]}
-
-
-def _with_test_draws(answers, case):
-    return answers | {"random": [0.5] * case["classes"], "permutation": [*answers["permutation"], [0]]}
 
 
 def _filled(first, total):

@@ -21,17 +21,15 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 import numpy as np
 import tensorflow as tf
-from heterofl import STAGES, Replay
-from methods_common import Trainer
+from heterofl import STAGES, Replay, Vectors
+from methods_common import merge, state_of
 from methods_files import Gaps
-from vectors import Vectors
 
 from hetero_tf.base import registry
 from hetero_tf.evaluation import calibration
 from hetero_tf.methods.losses.masked_cross_entropy import masked
-from hetero_tf.rounds.coverage import axis_masks, coverage
+from hetero_tf.rounds.coverage import axis_masks
 from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
-from hetero_tf.rounds.merge import merge_updates
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
 TOLERANCES = {
@@ -43,146 +41,117 @@ ENGINES = ("sequential", "stacked")
 FLIPPED = 1e-3
 
 
-def compare_clients(replay, differences):
-    """Cut and local training of every client of every round, from the weights of the authors' run."""
-    vectors, parts = replay.vectors, replay.process.parts
-    submodel_of = replay.process.family.submodel_of
-    state, trainer = replay.start, Trainer(replay.process)
+def compare_clients(replay):
+    """Cut and local training of every client of every round and their merge, from the weights of the authors' run."""
+    file, gaps, state, submodel_of = replay.file, replay.gaps, replay.start(), replay.process.family.submodel_of
     for number, plan in enumerate(replay.plans):
-        weights, total, masks = list(state.weights.values()), None, []
-        for slot, (client, level) in enumerate(zip(plan.clients.tolist(), plan.levels.tolist())):
-            place, submodel = f"round{number}/client{client}", submodel_of[level]
-            _note_cut(replay, submodel, weights, client, number, differences)
-            update = trainer(state, plan, slot)
-            trained = list(update.values.values())
-            differences.note("loss", update.losses, vectors.result(f"{place}/loss"))
-            differences.note("norm", update.norms, vectors.result(f"{place}/grad_norm"), relative=True)
-            after = vectors.parameters(f"{place}/after", [value.shape for value in trained])
+        trained = []
+        for slot, client in enumerate(plan.clients.tolist()):
+            place = f"round{number}/client{client}"
+            if replay.has_cut(number, client):
+                submodel, cut = submodel_of[plan.levels[slot]], replay.process.parts.placement.cut
+                found = take(cut, submodel, list(state.weights.values()), _where(replay, plan, slot, number))
+                handed_out = dict(zip(replay.process.paths, found, strict=True))
+                gaps.note("cut", handed_out, replay.given(f"{place}/before", handed_out))
+            found = replay.trainer(state, plan, slot)
+            replay.note("loss", found.losses, f"{place}/loss")
+            gaps.note("norm", found.norms, file.result(f"{place}/grad_norm"), relative=True)
             # A shortened file may leave out the weights of wide clients; their part of the merge still tells.
-            _note_all(differences, "client", trained if after else [], after or [])
-            rows = _rows(parts, submodel, client, number)
-            added = put(parts.placement.cut, submodel, list(map(tf.constant, trained)), rows)
-            total = added if total is None else [have + more for have, more in zip(total, added)]
-            masks.append(axis_masks(parts.placement.cut, rows, vectors.precision))
-        stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.placement.cut.distinct}
-        counting = [tf.ones(len(masks), vectors.precision)] * len(weights)
-        covered = coverage(parts.placement.cut, stacked, counting)
-        merged, _ = merge_updates(parts, {"weights": weights, "slots": []}, total, covered)
-        after = vectors.parameters(f"round{number}/global_after", replay.shapes)
-        _note_all(differences, "merge", merged, after)
-        state = replay.state(number + 1, after)
+            if not file.leaves_out(f"{place}/after"):
+                replay.compare_values(found, place)
+            trained.append(found.values)
+        after = replay.expected(f"round{number}/global_after")
+        gaps.note("merge", _merge(replay, state, plan, number, trained), after)
+        state = state_of(replay.process, after, number + 1)
 
 
-def _note_cut(replay, submodel, weights, client, number, differences):
-    """The sub-model that the server hands out, bit by bit; files have it in float32, global-level clients never."""
-    vectors, parts, place = replay.vectors, replay.process.parts, f"round{number}/client{client}"
-    if vectors.precision == "float32" and replay._has_cut(place, client):
-        shapes = parts.engine.stacks[submodel].own_shapes[: parts.placement.trainable]
-        before = vectors.parameters(f"{place}/before", shapes, results=False)
-        where = _where(parts, submodel, client, number)
-        _note_all(differences, "cut", take(parts.placement.cut, submodel, weights, where), before)
+def _merge(replay, state, plan, number, trained):
+    """`{path: value}` after the merge of what the clients of a plan have trained."""
+    parts, submodel_of, added, masks = replay.process.parts, replay.process.family.submodel_of, [], []
+    for slot, values in enumerate(trained):
+        where, present = _where(replay, plan, slot, number), parts.examples.present[plan.clients[slot]]
+        rows = merged_coordinates(parts.placement.cut, where, present)
+        tensors = list(map(tf.constant, values.values()))
+        added.append(put(parts.placement.cut, submodel_of[plan.levels[slot]], tensors, rows))
+        masks.append(axis_masks(parts.placement.cut, rows, replay.file.precision))
+    stacked = {axis: tf.stack([mask[axis] for mask in masks]) for axis in parts.placement.cut.distinct}
+    total, counts = list(map(sum, zip(*added))), tf.ones(len(masks), replay.file.precision)
+    return merge(replay.process, state, total, stacked, counts)
 
 
-def _where(parts, submodel, client, number):
-    labels, number, client, zero = tf.range(parts.examples.present.shape[1]), *map(tf.constant, (number, client, 0))
+def _where(replay, plan, slot, number):
+    """The coordinates of the client in a slot of a plan."""
+    parts, submodel = replay.process.parts, replay.process.family.submodel_of[plan.levels[slot]]
+    labels = tf.range(parts.examples.present.shape[1])
+    number, client, zero = map(tf.constant, (number, int(plan.clients[slot]), 0))
     return coordinates(parts.placement.cut, submodel, parts.algorithm.submodel, number, client, zero, labels, zero)
 
 
-def _rows(parts, submodel, client, number):
-    return merged_coordinates(
-        parts.placement.cut, _where(parts, submodel, client, number), tf.gather(parts.examples.present, client)
-    )
-
-
-def _note_all(differences, stage, found, expected):
-    for mine, theirs in zip(found, expected, strict=True):
-        differences.note(stage, mine, theirs)
-
-
-def compare_rounds(replay, covered, differences):
-    """All rounds, one after the other; entries that no client covers must be bit-equal to their old value.
-
-    Args:
-        covered: For each round the masks of `Replay.covered`.
-    """
-    vectors, process = replay.vectors, replay.process
-    state = replay.start
+def compare_rounds(replay, covered):
+    """All rounds, one after the other, with the masks of `Replay.covered` of each: the last `State`."""
+    state = replay.start()
     for number, plan in enumerate(replay.plans):
-        old = state.weights
-        state, _ = process.run(state, [plan])
-        after = vectors.parameters(f"round{number}/global_after", replay.shapes)
-        place = f"round{number - 1}/global_after" if number else "global_init"
-        before = vectors.parameters(place, replay.shapes, results=number > 0)
-        for name, new, was, mask in zip(process.paths, after, before, covered[number], strict=True):
-            differences.note("round", state.weights[name], new)
-            differences.note("kept", np.asarray(state.weights[name])[~mask], np.asarray(old[name])[~mask])
-            differences.note("kept", np.asarray(new)[~mask], np.asarray(was)[~mask])
+        state = replay.compare_round(state, plan, number, covered[number])
     return state
 
 
-def compare_evaluation(replay, state, differences):
+def compare_evaluation(replay, state):
     """The statistics query, global and local logits and losses of the final model."""
-    vectors, process = replay.vectors, replay.process
-    weights = list(state.weights.values())
-    statistics = []
-    if vectors.statistics_names():
-        statistics = _statistics(replay, weights)
-        if len(statistics) != 2 * len(vectors.statistics_names()):
-            raise SystemExit(f"{vectors.name}: has statistics of some norms only")
-        names = [f"sbn/{name}.running_{part}" for name in vectors.statistics_names() for part in ("mean", "var")]
-        _note_all(differences, "sbn", statistics, map(vectors.result, names))
-    elif calibration.statistics_paths(process.evaluator.global_model):
-        raise SystemExit(f"{vectors.name}: the model has statistics but the file has none")
-    found = process.evaluator.measure_global(weights, statistics)
-    if vectors.text:
-        paths = calibration.statistics_paths(process.evaluator.global_model)
-        model = process.model(state, statistics=dict(zip(paths, statistics)))
-        hidden = vectors.input("eval/mask") == 1
-        logits = model(np.where(hidden, vectors.meta["num_tokens"], vectors.input("eval/tokens")), training=False)
-        differences.note("global", np.transpose(logits, (0, 2, 1)), vectors.result("eval/global/logits"))
-        differences.note("global", found["global_perplexity"], vectors.result("eval/global/perplexity"), relative=True)
+    file, gaps, evaluator = replay.file, replay.gaps, replay.process.evaluator
+    weights, paths = list(state.weights.values()), calibration.statistics_paths(evaluator.global_model)
+    names = [f"sbn/{name}.running_{part}" for name in file.statistics_names() for part in ("mean", "var")]
+    if len(names) != len(paths):
+        raise SystemExit(f"{file.name}: has other statistics than the norms of the model")
+    statistics = _statistics(replay, weights) if paths else []
+    for value, name in zip(statistics, names, strict=True):
+        replay.note("sbn", value, name)
+    found = evaluator.measure_global(weights, statistics)
+    if file.text:
+        model = replay.process.model(state, statistics=dict(zip(paths, statistics)))
+        hidden = file.input("eval/mask") == 1
+        logits = model(np.where(hidden, file.meta["num_tokens"], file.input("eval/tokens")), training=False)
+        replay.note("global", np.transpose(logits, (0, 2, 1)), "eval/global/logits")
+        gaps.note("global", found["global_perplexity"], file.result("eval/global/perplexity"), relative=True)
     else:
-        logits = tf.function(process.evaluator.global_logits)(weights, statistics)
-        differences.note("global", logits, vectors.result("eval/global/logits"))
-        _compare_local(replay, logits, differences)
-    differences.note("global", found["global_loss"], vectors.result("eval/global/loss"))
+        logits = tf.function(evaluator.global_logits)(weights, statistics)
+        replay.note("global", logits, "eval/global/logits")
+        _compare_local(replay, logits)
+    replay.note("global", found["global_loss"], "eval/global/loss")
 
 
 def _statistics(replay, weights):
-    vectors, process = replay.vectors, replay.process
-    images, labels = tf.constant(vectors.input("sbn/img")), tf.constant(vectors.input("sbn/label"))
+    file, process = replay.file, replay.process
+    images, labels = tf.constant(file.input("sbn/img")), tf.constant(file.input("sbn/label"))
     models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
-    size = vectors.meta["sbn_batch"]
+    size = file.meta["sbn_batch"]
     calibrate = calibration.build_calibrate(*models, process.input, images, labels, size, parallel=2)
     full, short = calibration.statistics_batches([np.arange(len(images))], size)
     return calibrate(weights, full, short, 0)
 
 
-def _compare_local(replay, logits, differences):
+def _compare_local(replay, logits):
     tests, first = replay.process.evaluator.tests, 0
     logits = tf.gather(logits, tests.examples)
     if registry.find("losses", replay.process.recipe.client.loss.name).MASKS_LABELS:
         logits = masked(logits, tests.present)
     for client, ids in enumerate(replay.process.partition.test):
         if len(ids):
-            own = logits[first : first + len(ids)]
-            differences.note("local", own, replay.vectors.result(f"eval/local{client}/logits"))
+            replay.note("local", logits[first : first + len(ids)], f"eval/local{client}/logits")
             first += len(ids)
 
 
 def replay_file(path, precision, engine):
     """All stages of one file: `Gaps`."""
-    vectors = Vectors(path, precision)
-    differences = Gaps()
-    whole = Replay(vectors, engine, label_cut=False)
-    compare_clients(whole, differences)
+    file, gaps = Vectors(path, precision), Gaps()
+    whole = Replay(file, gaps, engine, label_cut=False)
+    compare_clients(whole)
     covered = [whole.covered(plan) for plan in whole.plans]
-    state = compare_rounds(whole, covered, differences)
-    compare_rounds(Replay(vectors, engine, label_cut=True), covered, differences)
-    compare_evaluation(whole, state, differences)
-    if differences.keys() != whole.stages():
-        raise SystemExit(f"{vectors.name}: shows {sorted(differences)} instead of {sorted(whole.stages())}")
-    return differences
+    state = compare_rounds(whole, covered)
+    compare_rounds(Replay(file, gaps, engine, label_cut=True), covered)
+    compare_evaluation(whole, state)
+    if gaps.keys() != whole.stages():
+        raise SystemExit(f"{file.name}: shows {sorted(gaps)} instead of {sorted(whole.stages())}")
+    return gaps
 
 
 def within(precision, differences, double_passes):
@@ -220,28 +189,22 @@ def _report(path, engine, precisions):
     """Replays one file with one engine, prints a line for each precision, and says whether all is within."""
     passes, good = False, True
     for precision in precisions:
-        if not Vectors(path, precision).has_results:
+        file = Vectors(path, precision)
+        if not file.has_results:
             continue
         try:
-            differences = replay_file(path, precision, engine)
+            gaps = replay_file(path, precision, engine)
         except SystemExit as problem:
             print(f"FAIL {path.name:24} {precision} {engine:6}  {problem}", flush=True)
             return False
-        beyond = within(precision, differences, passes and _may_flip(path))
+        # In float32 one ReLU near zero can move a small ResNet with batch norm by 1e-3; only that file type may.
+        may_flip = file.meta["model"] == "resnet18" and file.meta["norm"] == "bn"
+        beyond = within(precision, gaps, passes and may_flip)
         passes, good = precision == "float64" and not beyond, good and not beyond
-        told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in differences.items())
-        print(
-            f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {told}"
-            + (f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""),
-            flush=True,
-        )
+        told = "  ".join(f"{stage} {gap:.1e}" for stage, gap in gaps.items())
+        told += f"  beyond tolerance: {', '.join(beyond)}" if beyond else ""
+        print(f"{'FAIL' if beyond else 'ok  '} {path.name:24} {precision} {engine:6}  {told}", flush=True)
     return good
-
-
-def _may_flip(path):
-    """In float32 one ReLU near zero can move a small ResNet with batch norm by 1e-3; only that file type may."""
-    meta = Vectors(path, "float32").meta
-    return meta["model"] == "resnet18" and meta["norm"] == "bn"
 
 
 if __name__ == "__main__":

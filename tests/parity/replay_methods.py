@@ -20,9 +20,8 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 
-import numpy as np  # noqa: E402
-import replay_packing  # noqa: E402
-import replay_partitions  # noqa: E402
+import numpy as np
+import replay_cases
 
 MODULES = {
     "FedRolex": "methods_fedrolex",
@@ -40,7 +39,7 @@ def replay_file(path):
     if path.suffix == ".json":
         cases = json.loads(path.read_text())["cases"]
         packing = all("costs" in case for case in cases)
-        return replay_packing.replay_packing(path) if packing else replay_partitions.replay_partitions(path)
+        return replay_cases.replay_packing(path) if packing else replay_cases.replay_partitions(path)
     with np.load(path, allow_pickle=False) as arrays:
         method = json.loads(str(arrays["meta.json"])).get("method")
     if method not in MODULES:

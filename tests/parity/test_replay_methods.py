@@ -114,12 +114,19 @@ def test_unknown_methods_fail(tmp_path, capsys):
 
 def test_cases_of_splits_and_packing_are_told_apart_and_broken_files_fail(tmp_path, capsys):
     case = {"name": "whole", "costs": [1, 2, 3], "cap": 6, "skip": [], "stages": [[1, 2, 3]]}
-    (tmp_path / "packing.json").write_text(json.dumps({"unit_numbering": "1-based", "cases": [case]}))
+    other = case | {"name": "other", "stages": [[1], [2, 3]]}
+    splits = {case["name"]: case for case in json.loads((SMALL / "splits.json").read_text())["cases"]}
+    (tmp_path / "packing.json").write_text(json.dumps({"unit_numbering": "1-based", "cases": [case, other]}))
+    (tmp_path / "splits.json").write_text(json.dumps({"cases": [splits["shards"]]}))
     (tmp_path / "broken.npz").write_bytes(b"no archive")
     assert replay_methods.main([str(tmp_path)]) == 1
-    broken, packed, last = capsys.readouterr().out.splitlines()
-    assert broken.startswith("FAIL broken.npz") and packed.split()[:3] == ["ok", "packing.json", "whole"]
-    assert last == "2 files, 1 failed"
+    broken, *told, last = capsys.readouterr().out.splitlines()
+    assert broken.startswith("FAIL broken.npz") and last == "3 files, 2 failed"
+    assert told == [
+        f"ok   {'packing.json':28} {'whole':20} 1,2,3",
+        f"FAIL {'packing.json':28} {'other':20} 1,2,3, expected 1 | 2,3",
+        f"ok   {'splits.json':28} {'shards':20} labels: train, test, class_table equal",
+    ]
 
 
 def test_an_empty_folder_is_an_error(tmp_path, capsys):

@@ -1,10 +1,11 @@
-"""Splits of plain loops, written as the public code draws them, replayed; the replay must notice mistakes."""
+"""Cases of splits, written as the public code draws them, and of packing; their replay must notice mistakes."""
 
+import copy
 import json
 from pathlib import Path
 
 import pytest
-import replay_partitions
+import replay_cases
 
 from hetero_tf.partitions import dirichlet_turns
 
@@ -13,17 +14,41 @@ SPLITS = Path(__file__).parent / "small" / "methods" / "splits.json"
 CASES = {case["name"]: case for case in json.loads(SPLITS.read_text())["cases"]}
 DECK, SHARDS, TURNS = CASES["deck False"], CASES["shards"], CASES["turns 0.6"]
 
+# Packed by hand.
+PACKING = {
+    "unit_numbering": "1-based",
+    "cases": [
+        {"name": "prefix", "costs": [9, 9, 4, 3, 2, 2], "cap": 6, "skip": [1, 2], "stages": [[3], [4, 5], [6]]},
+        {"name": "whole", "costs": [1, 2, 3], "cap": 6, "skip": [], "stages": [[1, 2, 3]]},
+        {
+            "name": "late",
+            "costs": [1, 9, 1],
+            "cap": 6,
+            "skip": [],
+            "stages": [[1], [3]],
+            "error": "unit 2 does not fit",
+        },
+        {"name": "nothing", "costs": [7, 8], "cap": 6, "skip": [1, 2], "stages": []},
+    ],
+}
+
 
 def replayed(folder, *cases):
     path = folder / "cases.json"
     path.write_text(json.dumps({"cases": cases}))
-    return replay_partitions.replay_partitions(path)
+    return replay_cases.replay_partitions(path)
+
+
+def packed(folder, cases):
+    path = folder / "cases.json"
+    path.write_text(json.dumps(cases))
+    return replay_cases.replay_packing(path)
 
 
 @pytest.mark.parametrize("block", [2**12, 16])
 def test_recorded_splits_are_replayed_list_by_list(monkeypatch, block):
     monkeypatch.setattr(dirichlet_turns, "BLOCK", block)
-    found = replay_partitions.replay_partitions(SPLITS)
+    found = replay_cases.replay_partitions(SPLITS)
     assert [(name, good, told) for name, good, told in found if not good] == []
     told = [told for *_, told in found]
     assert told[0] == "dirichlet: train equal" and told[1] == "dirichlet_equal: train, test, val equal"
@@ -68,10 +93,28 @@ def test_refusals_must_be_shared(tmp_path):
     assert found[1][1:] == (False, "class_deck takes what the public code refuses: none")
 
 
-def test_the_program_prints_a_line_for_each_case(tmp_path, capsys):
-    assert replayed(tmp_path, SHARDS)[0][1]
-    assert replay_partitions.main([str(tmp_path / "cases.json")]) == 0
-    assert capsys.readouterr().out == f"ok   {'shards':36} labels: train, test, class_table equal\n"
-    replayed(tmp_path, SHARDS | {"class_table": [[0, 0]] * 10})
-    assert replay_partitions.main([str(tmp_path / "cases.json")]) == 1
-    assert "differs in labels" in capsys.readouterr().out
+def test_other_labels_are_noticed(tmp_path):
+    assert "differs in labels" in replayed(tmp_path, SHARDS | {"class_table": [[0, 0]] * 10})[0][2]
+
+
+def test_cases_by_hand_come_out(tmp_path):
+    found = packed(tmp_path, PACKING)
+    assert [(name, good) for name, good, _ in found] == [(case["name"], True) for case in PACKING["cases"]]
+    assert [detail for *_, detail in found][:2] == ["skip 1,2; 3 | 4,5 | 6", "1,2,3"]
+    assert found[2][2].startswith("refused: unit 2 takes 9 and the client can hold 6; only units before")
+
+
+def test_a_wrong_case_is_told(tmp_path):
+    wrong = copy.deepcopy(PACKING)
+    wrong["cases"][0]["skip"] = [1]
+    wrong["cases"][1]["error"] = "too large"
+    del wrong["cases"][2]["error"]
+    found = packed(tmp_path, wrong)
+    assert [good for _, good, _ in found] == [False, False, False, True]
+    assert found[0][2] == "skip 1,2; 3 | 4,5 | 6, expected skip 1; 3 | 4,5 | 6"
+    assert found[1][2] == "1,2,3, expected a refusal"
+
+
+def test_units_may_count_from_0(tmp_path):
+    case = {"name": "zero", "costs": [1, 2, 3], "cap": 3, "skip": [], "stages": [[0, 1], [2]]}
+    assert packed(tmp_path, {"unit_numbering": "0-based", "cases": [case]}) == [("zero", True, "0,1 | 2")]

@@ -1,29 +1,26 @@
-"""Replays splits of the methods' public code through the production ways to split, with the recorded draws.
+"""Replays recorded cases of splits and of packing, which `replay_methods.py` reads from JSON files.
 
-    python tests/parity/replay_partitions.py FILE
-
-FILE is JSON: {"cases": [...]} with labels, parameters, the random results in call order (`draws`) and the lists of
-example ids of every client, or the `error` of a request that the public code refuses.
+A file of splits is {"cases": [...]} with labels, parameters, the random results in call order (`draws`) and the lists
+of example ids of every client, or the `error` of a request that the public code refuses. A file of packing is
+{"unit_numbering": "1-based", "cases": [{"name", "costs", "cap", "skip", "stages"}, ...]}, where `skip` and `stages`
+number the units; a case with the key `error`, or without any stage, must be refused.
 """
 
 import json
-import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
+import numpy as np
+from recorded_splits import SOURCES
 
-import numpy as np  # noqa: E402
-from recorded_splits import SOURCES  # noqa: E402
-
-from hetero_tf.base import registry  # noqa: E402
-from hetero_tf.base.errors import BadInput  # noqa: E402
+from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
+from hetero_tf.methods.stages import budgets
 
 
 class Draws:
     """Stands in for a NumPy generator: each method gives its next recorded result, of the shape asked for.
 
-    Args:
-        answers: `{method: results in call order}`.
+    `answers` is `{method: results in call order}`.
     """
 
     def __init__(self, answers):
@@ -86,13 +83,9 @@ def _replay_case(case):
         name, options, answers = SOURCES[case["source"]](case)
     except (KeyError, IndexError, AssertionError) as problem:
         return False, f"source {case['source']!r}: not the draws or keys of a known case: {problem!r}"
-    draws, classes = Draws(answers), case["classes"]
-    train = np.asarray(case["labels"], np.int32)
-    test = np.asarray(case.get("test_labels", [0]), np.int32)
-    split = registry.find("partitions", name).split
+    draws = Draws(answers)
     try:
-        rng = np.random.default_rng(0) if "error" in case else draws
-        found = split(train, test, classes, rng, clients=case["clients"], **options)
+        found = _split(case, name, options, np.random.default_rng(0) if "error" in case else draws)
     except BadInput as error:
         return "error" in case, f"{name} refuses: {error}"
     except AssertionError as error:
@@ -122,30 +115,48 @@ def _compare(case, found):
         equal["labels"] = [sorted(set(row)) for row in table] == masks
     if "val" in case and case["method_arg"] != "pat":
         # What is held out is nobody's: it is known by what is missing where nothing is held out.
-        pairs = zip(_whole(case), _lists(found.train))
+        name, options, answers = SOURCES[case["source"]](case)
+        whole = _split(case, name, options | {"held_out": 0.0}, Draws(answers))
+        pairs = zip(_lists(whole.train), _lists(found.train))
         equal["val"] = [own[: len(kept)] == kept and own[len(kept) :] for own, kept in pairs] == case["val"]
     return equal
 
 
-def _whole(case):
-    name, options, answers = SOURCES[case["source"]](case)
-    labels = [np.asarray(case[part], np.int32) for part in ("labels", "test_labels")]
+def _split(case, name, options, rng):
+    """What the production way of a name makes of the labels of a case, of which some lack a test split."""
+    labels = [np.asarray(own, np.int32) for own in (case["labels"], case.get("test_labels", [0]))]
     split = registry.find("partitions", name).split
-    found = split(*labels, case["classes"], Draws(answers), clients=case["clients"], **options | {"held_out": 0.0})
-    return _lists(found.train)
+    return split(*labels, case["classes"], rng, clients=case["clients"], **options)
 
 
 def _lists(shares):
     return [own.tolist() for own in shares]
 
 
-def main(argv):
-    """Replays one file, prints a line for each case, and returns the exit code."""
-    found = replay_partitions(argv[0])
-    for name, good, told in found:
-        print(f"{'ok  ' if good else 'FAIL'} {name:36} {told}")
-    return int(not all(good for _, good, _ in found))
+def replay_packing(path):
+    """[(name of the case, whether it came out as recorded, what came out)] of all cases of a file."""
+    held = json.loads(Path(path).read_text(encoding="utf-8"))
+    first = 1 if held["unit_numbering"] == "1-based" else 0
+    return [(case["name"], *_replay_packed(case, first)) for case in held["cases"]]
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _replay_packed(case, first):
+    numbers = range(first, first + len(case["costs"]))
+    refused = "error" in case or not case["stages"]
+    try:
+        found = budgets.pack(case["costs"], case["cap"], list(map(str, numbers)))
+    except BadInput as problem:
+        return refused, f"refused: {problem}"
+    told = _packed(
+        [numbers[place] for place in found.skipped], [[numbers[place] for place in stage] for stage in found.stages]
+    )
+    if refused:
+        return False, f"{told}, expected a refusal"
+    expected = _packed(case["skip"], case["stages"])
+    return told == expected, told if told == expected else f"{told}, expected {expected}"
+
+
+def _packed(skipped, stages):
+    """Skipped units and stages in one line: "skip 1,2; 3 | 4,5"."""
+    packed = " | ".join(",".join(map(str, stage)) for stage in stages)
+    return f"skip {','.join(map(str, skipped))}; {packed}" if skipped else packed
