@@ -84,7 +84,7 @@ def recipe_text(file, clients, layers, widths, **sections):
         widths: `{level: width}`.
         sections: Their contents, beside or instead of what stands here.
     """
-    optimizer = {"learning_rate": file.meta.get("lr", 0.1), "momentum": file.meta["momentum"]}
+    optimizer = {"learning_rate": file.meta.get("lr", 0.1), "momentum": file.meta.get("momentum", 0.0)}
     given = {
         "name": "parity",
         "data": {"name": "synthetic"},
@@ -93,7 +93,7 @@ def recipe_text(file, clients, layers, widths, **sections):
         "levels": {"widths": widths, "mix": dict.fromkeys(widths, 1)},
         "round": {"clients": max(map(len, file.cohorts))},
         "client": {"batch_size": 10, "loss": "cross_entropy"},
-        "optimizer": {**optimizer, "weight_decay": file.meta["weight_decay"], "clip_norm": None},
+        "optimizer": {**optimizer, "weight_decay": file.meta.get("weight_decay", 0.0), "clip_norm": None},
         "rounds": 1,
         "engine": "sequential",
         "precision": "float64",
