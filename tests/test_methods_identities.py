@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 ONE = ("precision=float64", "levels.mix=a1", "optimizer.clip_norm=null", *methods.PLAIN)
 EXACT = 1e-10
 PEERS = "client.stages={name: blockwise, peers: true}"

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tiny
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 EXIT = "    - Exit: [Norm: {kind: bn}, GlobalAveragePooling2D, Dense: {units: !classes}]\n    - PreAct"
 BASE = tiny.IMAGES.replace("sbn", "bn").replace("stride: 2", "stride: 2, norm: bn").replace("    - PreAct", EXIT)
 PLAIN = (
