@@ -21,9 +21,11 @@ for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 # Graphs are many small objects that live long: looking through all of them again and again takes a tenth of the time.
 gc.set_threshold(100_000, 50, 100)
-# A shell starts background jobs with SIGINT ignored, and the programs that tests start and stop would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with SIGINT ignored, and nohup starts them with SIGHUP ignored; the programs that tests
+# start and stop would inherit that.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_addoption(parser):
