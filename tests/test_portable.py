@@ -14,8 +14,7 @@ EVEN = tiny.images(sizes=(6, 3, 6, 6))
 SEGMENTS = tiny.text(rows=(2, 2, 2, 2), length=8)
 CASES = {
     "images": (tiny.IMAGES, EVEN, ()),
-    "images, random": (tiny.IMAGES, EVEN, ("round.submodel=random",)),
-    "text": (tiny.TEXT, SEGMENTS, ()),
+    "text, random": (tiny.TEXT, SEGMENTS, ("round.submodel=random",)),
     "dense, short batches": (tiny.DENSE, tiny.images(), ("engine=sequential",)),
 }
 
@@ -24,9 +23,7 @@ def compiled(base, data, *overrides):
     return tiny.process(base, "levels.mix=a-c", "round.clients=4", *overrides, data=data, device="gpu")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if "random" in name else []) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_rounds_compiled_by_xla_agree_with_the_oracle(name):
     base, data, overrides = CASES[name]
     process = compiled(base, data, "precision=float64", *overrides)

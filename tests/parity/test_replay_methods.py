@@ -10,7 +10,7 @@ import pytest
 import replay_methods
 
 SMALL = Path(__file__).parent / "small" / "methods"
-# One file of each module; the others take longer than what they add.
+# One file of each module; the others take longer than what they add, and run step by step.
 QUICK = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
 FILES = [
     pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.long])
@@ -33,8 +33,10 @@ def failed(path):
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_recorded_files_are_replayed(path):
+def test_recorded_files_are_replayed(path, request):
     """Which stages each file must show is the module's to say: it refuses a file that shows fewer."""
+    if path.stem not in QUICK:
+        request.getfixturevalue("eager")
     lines = replay_methods.replay_file(path)
     assert lines and all(good and float(told) < 1e-12 for _, good, told in lines)
 
