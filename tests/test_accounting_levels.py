@@ -121,7 +121,7 @@ def test_nested_widths_cost_what_each_width_costs():
     assert each[0.25] < each[0.5] < each[1]
 
 
-def test_works_are_those_of_the_description_and_the_models_can_still_be_trained():
+def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(eager):
     process = tiny.process(DEEP, EQUAL, "levels.depths={a: 2, b: 1, c: 1}")
     found = accounting.describe(process).levels
     client_costs = process.client_costs
@@ -132,7 +132,7 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
     assert row["loss"] > 0 and all(np.isfinite(value).all() for value in tiny.arrays(state).values())
 
 
-def test_an_ensembles_work_is_that_of_one_network():
+def test_an_ensembles_work_is_that_of_one_network(eager):
     process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
     found, costs_of_levels = accounting.describe(process), process.client_costs
     # Means over clients are rounded to whole bytes.
