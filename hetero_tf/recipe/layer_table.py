@@ -113,12 +113,12 @@ ADVICE = {
 }
 
 
-def known_layers():
+def known_layers() -> list[str]:
     """The names of all layers a recipe may use, sorted."""
     return sorted({*KERAS_LAYERS, *registry.names("layers")})
 
 
-def refused(name):
+def refused(name: str) -> str | None:
     """Why `name` is not a layer, as a sentence part, or None if it is one."""
     if name in known_layers():
         return None

@@ -58,7 +58,7 @@ class Levels:
         """The levels of the mix, in its order."""
         return tuple(name for name, _ in self.mix)
 
-    def divided(self, amount):
+    def divided(self, amount: float) -> dict[str, float]:
         """`{level: its part}` of an amount that the levels of the mix divide by their shares."""
         total = sum(share for _, share in self.mix)
         return {name: amount * share / total for name, share in self.mix}

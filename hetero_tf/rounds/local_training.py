@@ -164,7 +164,7 @@ def _stage_masks(stack, dtype):
     )
 
 
-def clipped(gradients, norm, clip_norm):
+def clipped(gradients: tf.Tensor, norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     """`gradient * min(1, clip_norm / (norm + 1e-6))` for every client, as PyTorch's clip_grad_norm_ does it.
 
     Args:
