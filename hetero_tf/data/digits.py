@@ -19,7 +19,9 @@ FILE = Path(__file__).parent / "embedded" / "digits.npz"
 TRAIN = 1500
 
 
-def load(data_dir, *, size: Annotated[int, Range(low=8, high=256)] = 8, channels: Literal[1, 3] = 1):
+def load(
+    data_dir: Path | None, *, size: Annotated[int, Range(low=8, high=256)] = 8, channels: Literal[1, 3] = 1
+) -> Dataset:
     """Loads the digits, 1,500 for training and 297 for testing, 10 classes.
 
     Args:
@@ -46,7 +48,7 @@ def load(data_dir, *, size: Annotated[int, Range(low=8, high=256)] = 8, channels
     )
 
 
-def enlarge(images, size):
+def enlarge(images: np.ndarray, size: int) -> np.ndarray:
     """Images `[n, 8, 8]` as `[n, size, size]`: repeated pixels, centred on black."""
     times = size // images.shape[1]
     images = images.repeat(times, axis=1).repeat(times, axis=2)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +20,7 @@ ARRAYS = ("x", "y", "sizes", "writers")
 GROWTH = 8
 
 
-def load(data_dir, *, path: str = "femnist"):
+def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
     """Loads the images of every writer from `path/train/*.json` and `path/test/*.json`, 28 x 28 with white paper.
 
     The files hold each writer in both splits, as LEAF cuts them with `-t sample`. The writers are numbered in the

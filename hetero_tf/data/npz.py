@@ -1,5 +1,7 @@
 """A person's own images in a NumPy .npz file."""
 
+from pathlib import Path
+
 import numpy as np
 
 from hetero_tf.base.constraints import Count
@@ -12,7 +14,7 @@ NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
 
 
-def load(data_dir, *, path: str, classes: Count | None = None):
+def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> Dataset:
     """Loads images and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of

@@ -6,14 +6,20 @@ The help topics of CPython 3.11 (PSF licence, see embedded/LICENCES.md), as a fi
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
+from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.words import read_words, split_off, text_dataset
 
 FILE = Path(__file__).parent / "embedded" / "pydoc.txt.gz"
 
 
 def load(
-    data_dir, *, rows: Count = 100, test_rows: Count = 10, vocabulary: Vocabulary = 2000, test_share: TestShare = 0.1
-):
+    data_dir: Path | None,
+    *,
+    rows: Count = 100,
+    test_rows: Count = 10,
+    vocabulary: Vocabulary = 2000,
+    test_share: TestShare = 0.1,
+) -> Dataset:
     """Loads the text as rows of words; rare words become `<ukn>`.
 
     Args:

@@ -1,5 +1,6 @@
 """Small generated data with a structure that a model can learn: for tests and first tries."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from hetero_tf.data.words import END, UNKNOWN, check_count
 
 
 def load(
-    data_dir,
+    data_dir: Path | None,
     *,
     kind: Literal["images", "text"] = "images",
     examples: Count = 200,
@@ -25,7 +26,7 @@ def load(
     vocabulary: Annotated[int, Range(low=4, high=10_000_000)] = 50,
     owners: Count | None = None,
     seed: Annotated[int, Range(low=0)] = 0,
-):
+) -> Dataset:
     """Generates images or text; equal options give equal data.
 
     Args:

@@ -1,12 +1,15 @@
 """A person's own text files, read as WikiText-2 is."""
 
+from pathlib import Path
+
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
+from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.files import find
 from hetero_tf.data.words import read_words, split_off, text_dataset
 
 
 def load(
-    data_dir,
+    data_dir: Path | None,
     *,
     train: str,
     test: str | None = None,
@@ -14,7 +17,7 @@ def load(
     rows: Count = 100,
     test_rows: Count = 10,
     vocabulary: Vocabulary | None = None,
-):
+) -> Dataset:
     """Loads text files as rows of words.
 
     Args:

@@ -20,7 +20,7 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load(
-    data_dir,
+    data_dir: Path | None,
     *,
     dataset: str,
     image: str = "image",
@@ -30,7 +30,7 @@ def load(
     size: Pixels | None = None,
     transpose: bool = False,
     download: bool = True,
-):
+) -> Dataset:
     """Loads an image set that is prepared in the data folder, or fetches and prepares it.
 
     Args:

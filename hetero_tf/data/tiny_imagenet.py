@@ -3,6 +3,7 @@
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +20,7 @@ ENDING = ".JPEG"
 LARGEST_LIST = 2**26
 
 
-def load(data_dir, *, path: str = "tiny-imagenet-200", size: Pixels = 64):
+def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels = 64) -> Dataset:
     """Loads `train/WNID/images/*.JPEG` for training and `val/images/*.JPEG` for testing.
 
     The classes are the folders of train/ in the order of their names; `val/val_annotations.txt` says the class of each

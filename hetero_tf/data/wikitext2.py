@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
-from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.words import read_words, text_dataset
 
 CACHE = Path("~/.cache/hetero_tf")
@@ -15,7 +15,7 @@ TRAIN = (2_088_628, "44cf9c78d1150937")
 TEST = (245_569, "61455d0fbed01253")
 
 
-def load(data_dir, *, rows: Count = 100, test_rows: Count = 10, verify: bool = True):
+def load(data_dir: Path | None, *, rows: Count = 100, test_rows: Count = 10, verify: bool = True) -> Dataset:
     """Loads the corpus as rows of words.
 
     Words are split at white space with one `<eos>` per line; the vocabulary is `<ukn>`, `<eos>`, then the

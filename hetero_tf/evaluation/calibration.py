@@ -1,6 +1,6 @@
 """The query for the statistics of static batch normalisation: one pass over the data, after training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
@@ -18,11 +18,13 @@ def statistics_paths(model: keras.Model) -> list[str]:
     return [variable.path for variable in queried(model)]
 
 
-def statistics_batches(examples, batch_size, rng=None):
+def statistics_batches(
+    examples: Iterable[np.ndarray], batch_size: int, rng: np.random.Generator | None = None
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """The batches of the statistics query.
 
     Args:
-        examples: List of int32 arrays; one array for the pooled training set, or one per client. Batches do not
+        examples: int32 arrays; one array for the pooled training set, or one per client. Batches do not
             cross arrays; the last batch of each may be short.
         batch_size: Examples of a batch.
         rng: Shuffles each array; None keeps the order.

@@ -12,7 +12,7 @@ PAD = 4
 
 
 def build(
-    dtype,
+    dtype: tf.DType,
     *,
     mean: tuple[float, ...] = (0.0,),
     std: tuple[Positive, ...] = (1.0,),

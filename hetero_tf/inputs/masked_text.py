@@ -7,7 +7,9 @@ from hetero_tf.base.constraints import Count, Probability
 from hetero_tf.inputs import Input
 
 
-def build(dtype, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform) -> Input:
+def build(
+    dtype: tf.DType, *, segment: Count = 64, mask_share: Probability = 0.15, uniform=graph_random.uniform
+) -> Input:
     """Makes segments in which hidden positions hold the mask token; targets are all original tokens.
 
     Args:

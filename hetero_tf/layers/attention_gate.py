@@ -8,7 +8,7 @@ from hetero_tf.layers.norm import Norm, NormKind
 from hetero_tf.layers.separable_block import SeparableBlock
 
 
-def doubling(size):
+def doubling(size: int) -> np.ndarray:
     """The bilinear enlargement of half as many values to `size`, as a matrix `[size, ceil(size / 2)]` of float64.
 
     Values stand in the middle of their pixels; beyond the outer ones the outer value is repeated. An odd size leaves
@@ -51,11 +51,11 @@ class AttentionGate(keras.layers.Layer):
         self.norm3 = Norm(norm, clients, name="norm3", dtype=self.variable_dtype)
 
     @property
-    def input_dtype(self):
+    def input_dtype(self) -> str:
         """What Keras casts the inputs to: the product with them keeps the float type of the weights."""
         return self.variable_dtype
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         if None in input_shape[1:3]:
             raise ValueError(
                 f"the map that is gated must have a known height and width. Received: shape={tuple(input_shape)}"
@@ -73,12 +73,12 @@ class AttentionGate(keras.layers.Layer):
         self.separable.build(input_shape)
         self.norm3.build(self.separable.compute_output_shape(input_shape))
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         small = self.separable(inputs, training=training)
         small = tf.nn.relu(self.norm3(small, training=training))
         return inputs * tf.sigmoid(_enlarge(small, *inputs.shape[1:3]))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
 

@@ -1,6 +1,7 @@
 """ClassTokenReadout: what a classifier reads of a row of tokens."""
 
 import keras
+import tensorflow as tf
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -11,8 +12,8 @@ class ClassTokenReadout(keras.layers.Layer):
     Reference: Dosovitskiy et al. 2021 (arXiv 2010.11929).
     """
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return inputs[..., 0, :]
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-2], input_shape[-1])

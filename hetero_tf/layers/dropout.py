@@ -37,7 +37,7 @@ class Dropout(keras.layers.Layer):
         # Keras' own layer draws its seed here too: models start from the same values with either.
         self.first = random.randint(1, 10**9) if rate else 0
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
         if self.rate:
             shape = (2,) if self.clients == 1 else (self.clients, 2)
@@ -48,7 +48,7 @@ class Dropout(keras.layers.Layer):
     def _start(self, shape, dtype):
         return tf.cast(tf.broadcast_to([self.first, 0], shape), dtype)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         if not training or not self.threshold:
             return inputs
         mask = bits16(tf.convert_to_tensor(self.key), *self._draws(inputs)) >= self.threshold
@@ -66,5 +66,5 @@ class Dropout(keras.layers.Layer):
         """The shape of what is drawn, in the form of `inputs`."""
         return tf.shape(inputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -14,8 +14,8 @@ class GELU(keras.layers.Layer):
     Reference: Hendrycks and Gimpel 2016 (arXiv 1606.08415).
     """
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return 0.5 * inputs * (1 + tf.math.erf(inputs * 0.5**0.5))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -29,7 +29,7 @@ class Link(keras.layers.Layer):
         self.channels = channels
         self.clients = clients
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         channels, stride = input_shape[-1] // self.clients, self._stride(input_shape)
         if channels > self.channels or -(-input_shape[1] // stride) != self.rows:
             raise ValueError(
@@ -40,7 +40,7 @@ class Link(keras.layers.Layer):
     def _stride(self, input_shape):
         return -(-input_shape[1] // self.rows)
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         stride, channels = self._stride(inputs.shape), inputs.shape[-1] // self.clients
         inputs = inputs[:, ::stride, ::stride]
         before = (self.channels - channels) // 2
@@ -49,6 +49,6 @@ class Link(keras.layers.Layer):
         padded = tf.pad(apart, [[0, 0]] * 4 + [[before, self.channels - channels - before]])
         return tf.reshape(padded, tf.concat([space, [self.clients * self.channels]], 0))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         stride = self._stride(input_shape)
         return (input_shape[0], self.rows, -(-input_shape[2] // stride), self.clients * self.channels)

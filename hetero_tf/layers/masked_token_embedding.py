@@ -49,7 +49,7 @@ class MaskedTokenEmbedding(keras.layers.Layer):
         self.norm = keras_layer("LayerNormalization", clients)(epsilon=1e-5, name="norm", **policy)
         self.drop = Dropout(dropout, clients, name="dropout", **policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         def table(name, *shape):
             normal = keras.initializers.RandomNormal(stddev=1.0)
             return self.add_weight(shape=shape, initializer=normal, name=name)
@@ -60,11 +60,11 @@ class MaskedTokenEmbedding(keras.layers.Layer):
         self.norm.build((*input_shape, self.width))
         self.drop.build((*input_shape, self.width))
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
         positions = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
         summed = self.scaling(tokens, training=training) + self.scaling(positions, training=training)
         return self.drop(self.norm(summed), training=training)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape, self.width)

@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 import keras
+import tensorflow as tf
 
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
@@ -45,14 +46,14 @@ class Norm(keras.layers.Layer):
                 groups=GROUPS[kind], epsilon=1e-5, dtype=self.dtype_policy, name=kind
             )
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         if self.norm is not None:
             self.norm.build(input_shape)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         if self.norm is None:
             return inputs
         return self.norm(inputs, training=training)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -46,7 +46,7 @@ class PaddedConv2D(keras.layers.Layer):
         self.use_bias = use_bias
         self.clients = clients
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         channels, filters = input_shape[-1] // self.clients, self.clients * self.filters
         bound = (self.kernel_size**2 * channels) ** -0.5
         uniform = keras.initializers.RandomUniform
@@ -61,7 +61,7 @@ class PaddedConv2D(keras.layers.Layer):
                 shape=(filters,), initializer=uniform(-bound, bound), name="bias", autocast=False
             )
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if side == 0:
             # TensorFlow 2.21 writes outside its memory in the gradient of a strided 1x1 convolution (oneDNN, two
@@ -77,12 +77,12 @@ class PaddedConv2D(keras.layers.Layer):
         bias = tf.convert_to_tensor(self.bias)
         return tf.nn.bias_add(tf.cast(outputs, bias.dtype), bias)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
         return (input_shape[0], *space, self.clients * self.filters)
 
 
-def grouped_conv2d(inputs, kernel, stride, padding, groups):
+def grouped_conv2d(inputs: tf.Tensor, kernel: tf.Tensor, stride: int, padding: str, groups: int) -> tf.Tensor:
     """`tf.nn.conv2d` of each group's channels with its own kernels; see `groups_work`."""
     if groups == 1 or groups_work(inputs.dtype):
         return tf.nn.conv2d(inputs, kernel, stride, padding)
@@ -91,7 +91,7 @@ def grouped_conv2d(inputs, kernel, stride, padding, groups):
 
 
 @functools.lru_cache
-def groups_work(dtype):
+def groups_work(dtype: tf.DType) -> bool:
     """Whether TensorFlow has the gradient of a grouped convolution: on a CPU only by oneDNN, and not in float64."""
     with tf.init_scope():
         inputs, upstream = tf.ones([1, 3, 3, 4], dtype), tf.ones([1, 3, 3, 6], dtype)

@@ -28,7 +28,7 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
         self.kernel_size = kernel_size
         self.stride = stride
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         bound = 1 / self.kernel_size
         self.kernel = self.add_weight(
             shape=(self.kernel_size, self.kernel_size, input_shape[-1]),
@@ -36,13 +36,13 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
             name="kernel",
         )
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if stride > 1:
             inputs = tf.pad(inputs, [[0, 0], [side, side], [side, side], [0, 0]])
         kernel = tf.convert_to_tensor(self.kernel)[..., None]
         return tf.nn.depthwise_conv2d(inputs, kernel, [1, stride, stride, 1], "SAME" if stride == 1 else "VALID")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
         return (input_shape[0], *space, input_shape[-1])

@@ -39,7 +39,7 @@ class PatchEmbedding(keras.layers.Layer):
         self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.variable_dtype)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         patch, channels = self.patch, input_shape[-1] // self.clients
         if None in input_shape[1:3] or input_shape[1] % patch or input_shape[2] % patch:
             raise BadInput(
@@ -63,7 +63,7 @@ class PatchEmbedding(keras.layers.Layer):
         """Returns how many squares an image of this shape has."""
         return (shape[1] // self.patch) * (shape[2] // self.patch)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         lead, patches = [] if self.clients == 1 else [self.clients], self._patches(inputs.shape)
         kernel = tf.convert_to_tensor(self.kernel)
         rows = tf.reshape(self._squares(inputs), [*lead, -1, inputs.shape[-1] // self.clients * self.patch**2])
@@ -82,7 +82,7 @@ class PatchEmbedding(keras.layers.Layer):
         squares = tf.reshape(images, [-1, height // self.patch, self.patch, width // self.patch, self.patch, channels])
         return tf.transpose(squares, [0, 1, 3, 2, 4, 5])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         lead = () if self.clients == 1 else (self.clients,)
         return (*lead, input_shape[0], self._patches(input_shape) + 1, self.width)
 

@@ -51,7 +51,7 @@ class PostActivationBlock(keras.layers.Layer):
         self.scaling = Scaler(scale, scaler, name="scaler", dtype=self.variable_dtype)
         self.conv1, self.norm1 = self._convolution("conv1", 3, stride), self._norm("norm1")
         self.conv2, self.norm2 = self._convolution("conv2", 3, 1), self._norm("norm2")
-        self.shortcut = None
+        self.shortcut: PaddedConv2D | None = None
 
     def _convolution(self, name, size, stride):
         return PaddedConv2D(
@@ -62,11 +62,11 @@ class PostActivationBlock(keras.layers.Layer):
         return Norm(self.norm, self.clients, name=name, dtype=self.variable_dtype)
 
     @property
-    def input_dtype(self):
+    def input_dtype(self) -> str:
         """What Keras casts the inputs to: the sum with them keeps the float type of the weights."""
         return self.variable_dtype
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         hidden = self.compute_output_shape(input_shape)
         self.conv1.build(input_shape)
         for layer in (self.norm1, self.conv2, self.norm2):
@@ -76,7 +76,7 @@ class PostActivationBlock(keras.layers.Layer):
             self.shortcut.build(input_shape)
             self.norm3.build(hidden)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         def normed(norm, value):
             return norm(self.scaling(value, training=training), training=training)
 
@@ -84,5 +84,5 @@ class PostActivationBlock(keras.layers.Layer):
         shortcut = inputs if self.shortcut is None else normed(self.norm3, self.shortcut(inputs))
         return tf.nn.relu(normed(self.norm2, self.conv2(hidden)) + shortcut)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return self.conv1.compute_output_shape(input_shape)

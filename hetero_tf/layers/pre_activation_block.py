@@ -71,14 +71,14 @@ class PreActivationBlock(keras.layers.Layer):
         common = {"use_bias": False, "clients": clients, "dtype": self.dtype_policy}
         self.conv1 = PaddedConv2D(filters, 3, stride, name="conv1", **common)
         self.conv2 = PaddedConv2D(filters, 3, name="conv2", **common)
-        self.shortcut = None
+        self.shortcut: PaddedConv2D | None = None
 
     @property
-    def input_dtype(self):
+    def input_dtype(self) -> str:
         """What Keras casts the inputs to: sums with them keep the float type of the weights under a mixed policy."""
         return self.variable_dtype
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.norm1.build(input_shape)
         self.conv1.build(input_shape)
         hidden = self.conv1.compute_output_shape(input_shape)
@@ -96,7 +96,7 @@ class PreActivationBlock(keras.layers.Layer):
             )
             self.shortcut.build(input_shape)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         def scaled(position, value):
             return self.scaling(value, training=training) if self.scaler_at == position else value
 
@@ -111,5 +111,5 @@ class PreActivationBlock(keras.layers.Layer):
         outputs = scaled("products", self.conv2(activate(self.norm2, hidden)))
         return tf.cast(outputs, inputs.dtype) + tf.cast(shortcut, inputs.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return self.conv1.compute_output_shape(input_shape)

@@ -1,6 +1,7 @@
 """Scaler: keeps the size of activations equal at every width while training."""
 
 import keras
+import tensorflow as tf
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -27,10 +28,10 @@ class Scaler(keras.layers.Layer):
         self.scale = scale
         self.enabled = enabled
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         if training and self.enabled and self.scale != 1:
             return inputs / self.scale
         return inputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

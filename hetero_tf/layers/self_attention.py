@@ -36,7 +36,7 @@ class SelfAttention(keras.layers.Layer):
         self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         width, split = input_shape[-1], (self.heads, self.head_width)
         for name in ("query", "key", "value"):
             self._projection(name, (width, *split), split, fan_in=width)
@@ -50,7 +50,7 @@ class SelfAttention(keras.layers.Layer):
         setattr(self, f"{name}_kernel", kernel)
         setattr(self, f"{name}_bias", bias)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         shape, lead, size = tf.shape(inputs), [] if self.clients == 1 else [self.clients], self.head_width
         axis = len(lead) + 1
         before = range(axis)
@@ -76,5 +76,5 @@ class SelfAttention(keras.layers.Layer):
 
         return self.scaling(tf.matmul(rows, joined("kernel", rows.shape[-1])) + joined("bias", 1), training=training)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

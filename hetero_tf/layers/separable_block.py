@@ -57,11 +57,11 @@ class SeparableBlock(keras.layers.Layer):
         self.norm2 = Norm(norm, clients, name="norm2", **policy)
 
     @property
-    def input_dtype(self):
+    def input_dtype(self) -> str:
         """What Keras casts the inputs to: the channels' own convolutions keep the float type of the weights."""
         return self.variable_dtype
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         common = {"use_bias": False, "clients": self.clients, "dtype": self.dtype_policy}
         self.mix1 = PaddedConv2D(input_shape[-1] // self.clients, 1, name="mix1", **common)
         self.mix2 = PaddedConv2D(self.filters, 1, name="mix2", **common)
@@ -69,10 +69,10 @@ class SeparableBlock(keras.layers.Layer):
             layer.build(input_shape)
             input_shape = layer.compute_output_shape(input_shape)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         for deep, mix, norm in ((self.deep1, self.mix1, self.norm1), (self.deep2, self.mix2, self.norm2)):
             inputs = tf.nn.relu(norm(self.scaling(mix(deep(inputs)), training=training), training=training))
         return inputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*self.deep1.compute_output_shape(input_shape)[:-1], self.clients * self.filters)

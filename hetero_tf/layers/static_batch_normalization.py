@@ -7,7 +7,7 @@ from hetero_tf.base.constraints import Epsilon
 from hetero_tf.base.written_gradient import written_gradient
 
 
-def normalize(inputs, gamma, beta, epsilon):
+def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Normalises per channel, with a gradient written out.
 
     TensorFlow's fused kernel is a little faster but loses two digits in float32, which small batches amplify;
@@ -78,14 +78,14 @@ class StaticBatchNormalization(keras.layers.Layer):
         self.epsilon = epsilon
         self.group_size = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         shape = (input_shape[-1],)
         self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
         self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
         self.mean = self.add_weight(shape=shape, initializer="zeros", name="mean", trainable=False)
         self.variance = self.add_weight(shape=shape, initializer="ones", name="variance", trainable=False)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
         if not training:
             factor = gamma * tf.math.rsqrt(tf.convert_to_tensor(self.variance) + self.epsilon)
@@ -113,5 +113,5 @@ class StaticBatchNormalization(keras.layers.Layer):
         channels = [-1, inputs.shape[-1]]
         return outputs, *(tf.reduce_mean(tf.reshape(value, channels), 0) for value in (mean, variance))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

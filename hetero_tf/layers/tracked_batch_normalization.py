@@ -51,7 +51,7 @@ class TrackedBatchNormalization(keras.layers.Layer):
         self.apart = apart
         self.clients = clients
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         shape = (input_shape[-1],)
         self.gamma = self.add_weight(shape=shape, initializer="ones", name="gamma")
         self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
@@ -63,7 +63,7 @@ class TrackedBatchNormalization(keras.layers.Layer):
             shape=shape, initializer="ones", name=f"moving_variance{suffix}", trainable=False
         )
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
         if not training:
             factor = gamma * tf.math.rsqrt(tf.convert_to_tensor(self.moving_variance) + self.epsilon)
@@ -76,5 +76,5 @@ class TrackedBatchNormalization(keras.layers.Layer):
     def _move(self, variable, newest):
         variable.assign((1 - self.momentum) * tf.convert_to_tensor(variable) + self.momentum * newest)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -1,6 +1,7 @@
 """TransformerBlock: one encoder layer, normalised behind its sums or before its parts."""
 
 import keras
+import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon, Share, Size
 from hetero_tf.layers.dropout import Dropout
@@ -67,11 +68,11 @@ class TransformerBlock(keras.layers.Layer):
         self.drops = [Dropout(dropout, clients, name=f"dropout{index}", **policy) for index in range(3)]
 
     @property
-    def input_dtype(self):
+    def input_dtype(self) -> str:
         """What Keras casts the inputs to: sums with them keep the float type of the weights under a mixed policy."""
         return self.variable_dtype
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         def dense(units, name):
             normal = keras.initializers.RandomNormal(stddev=0.02)
             make = keras_layer("Dense", self.clients, mixed=self.compute_dtype != self.variable_dtype)
@@ -84,7 +85,7 @@ class TransformerBlock(keras.layers.Layer):
         for layer in (self.contract, self.drops[1]):
             layer.build(wide)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         mode = {"training": training}
 
         def attended(value):
@@ -98,5 +99,5 @@ class TransformerBlock(keras.layers.Layer):
             inputs = inputs + part(norm(inputs)) if self.norm_first else norm(inputs + part(inputs))
         return inputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -137,7 +137,7 @@ def build_family(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[i
     """
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
     # Counting what units take needs a whole model, so it is done only where levels have budgets.
-    shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else None
+    shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else {}
     stages = {
         level: plugin.divide(outline(recipe), level_of(recipe, level), shares=shares, **options)
         for level in recipe.levels.names

@@ -11,10 +11,10 @@ from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
 
 def split(
-    train_labels,
-    test_labels,
-    classes,
-    rng,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
     *,
     clients: Count,
     per_client: Count = 2,
@@ -23,7 +23,7 @@ def split(
     held_out: Share = 0.0,
     test: Literal["own", "new", "equal", "contiguous"] = "own",
     test_least: CountOrZero = 0,
-):
+) -> Partition:
     """Deals labels from a shuffled deck, shuffled anew when it is empty, and cuts each label among its clients.
 
     A client gets the same label twice where two decks meet in its hand: it has fewer labels then, but as many shares,

@@ -13,17 +13,17 @@ ATTEMPTS = 1000
 
 
 def split(
-    train_labels,
-    test_labels,
-    classes,
-    rng,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
     *,
     clients: Count,
     alpha: Positive,
     least: Count = 10,
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
-):
+) -> Partition:
     """Cuts the examples of each label by a Dirichlet draw over clients, until every client has enough.
 
     A client that already has its equal part, n / clients, gets nothing of the following labels. Without this cap the

@@ -13,16 +13,16 @@ SMALLEST = 1e-290
 
 
 def split(
-    train_labels,
-    test_labels,
-    classes,
-    rng,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
     *,
     clients: Count,
     alpha: Positive,
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
-):
+) -> Partition:
     """Gives every client floor(n / clients) examples, weighted by label; the rest is not used.
 
     One client after the other draws its label weights from a Dirichlet distribution, then examples without

@@ -14,17 +14,17 @@ BLOCK = 2**12
 
 
 def split(
-    train_labels,
-    test_labels,
-    classes,
-    rng,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
     *,
     clients: Count,
     alpha: Positive,
     sigma: Annotated[float, Range(low=0.0, high=10.0)] = 0.0,
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
-):
+) -> Partition:
     """Clients take examples in random turns, each of a label drawn from the client's own distribution.
 
     Every example is used. Where a label is used up, the others keep the proportions of their chances; where a client

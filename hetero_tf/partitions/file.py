@@ -7,7 +7,15 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions.partition import Partition, label_mask
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: Count, path: str):
+def split(
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+    *,
+    clients: Count,
+    path: str,
+) -> Partition:
     """Loads a partition and checks that it belongs to these data.
 
     Args:

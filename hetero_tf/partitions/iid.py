@@ -7,7 +7,9 @@ from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.partitions.shares import Shares
 
 
-def split(train_labels, test_labels, classes, rng, *, clients: Count):
+def split(
+    train_labels: np.ndarray, test_labels: np.ndarray, classes: int, rng: np.random.Generator, *, clients: Count
+) -> Partition:
     """Gives every client floor(n / clients) examples, drawn without replacement; the rest is not used.
 
     The test split is dealt in the same way, on its own; for text no client has test rows.

@@ -10,8 +10,15 @@ from hetero_tf.partitions.shares import Shares
 
 
 def split(
-    train_labels, test_labels, classes, rng, *, clients: Count, per_client: Count = 2, keep_duplicates: bool = False
-):
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+    *,
+    clients: Count,
+    per_client: Count = 2,
+    keep_duplicates: bool = False,
+) -> Partition:
     """Gives every client up to `per_client` labels and one shard of the examples of each.
 
     Every class is cut into `clients * per_client / classes` shards, contiguous in the order of the data. As many

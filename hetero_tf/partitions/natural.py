@@ -11,18 +11,18 @@ from hetero_tf.partitions.partition import Partition, label_mask
 
 
 def split(
-    train_labels,
-    test_labels,
-    classes,
-    rng,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
     *,
     clients: Count,
     least: Count = 1,
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
-    train_owners,
-    test_owners,
-):
+    train_owners: np.ndarray | None,
+    test_owners: np.ndarray | None,
+) -> Partition:
     """Makes clients of the owners with enough examples; of more owners than clients, some are drawn at random.
 
     Args:

@@ -11,10 +11,10 @@ from hetero_tf.partitions.shares import Shares
 
 
 def split(
-    train_labels,
-    test_labels,
-    classes,
-    rng,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
     *,
     clients: Count,
     sizes: Literal["equal", "dirichlet", "lognormal"] = "lognormal",
@@ -23,7 +23,7 @@ def split(
     shuffled: bool = True,
     held_out: Share = 0.0,
     test: Literal["own", "new", "equal", "contiguous"] = "own",
-):
+) -> Partition:
     """Cuts the examples into parts of random size; every example is used, and labels play no role.
 
     Args:

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
@@ -73,7 +74,9 @@ def _field(field, values, path, where):
     return special(values[field.name], path) if special else convert(values[field.name], constraint_of(field), path)
 
 
-def plugin(kind: str, value: object, path: tuple, default=dataclasses.MISSING, common: Iterable[str] = ()) -> Plugin:
+def plugin(
+    kind: str, value: object, path: tuple, default: Any = dataclasses.MISSING, common: Iterable[str] = ()
+) -> Plugin:
     """Builds a `Plugin` from its name or from `{name: ..., options}`, with the defaults of its options.
 
     Args:

@@ -3,23 +3,24 @@
 import ast
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from hetero_tf.base.annotations import constraint
 from hetero_tf.base.constraints import Constraint
 
 
 def key(
-    doc,
-    default=None,
-    required=False,
-    choices=None,
-    low=None,
-    high=None,
-    above=None,
-    below=None,
-    kind=None,
-    pattern=None,
-):
+    doc: str,
+    default: Any = None,
+    required: bool = False,
+    choices: tuple[str, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    kind: str | None = None,
+    pattern: str | None = None,
+) -> Any:
     """A dataclass field with its meaning and allowed range.
 
     Args:

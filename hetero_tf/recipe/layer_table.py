@@ -129,7 +129,7 @@ def refused(name: str) -> str | None:
     return f"unknown layer {show(name)}{did_you_mean(name, known_layers())}"
 
 
-def arguments(name):
+def arguments(name: str) -> tuple[dict[str, Constraint], set[str]]:
     """`({argument: Constraint}, required names)` of a layer that `refused` lets pass."""
     if name in registry.names("layers"):
         found = registry.options("layers", name)

@@ -174,7 +174,7 @@ class _Tree:
         raise self.refuse(event.start_mark, f"{wrong}; {TAGS}. Received: {show(text)}")
 
 
-def parse(text, label, is_file=True):
+def parse(text: str, label: str, is_file: bool = True) -> Node:
     """YAML text as a Node.
 
     Args:

@@ -1,5 +1,7 @@
 """Old spellings of keys and values: they keep working, each becomes the new one, and a note says so."""
 
+from collections.abc import Iterable
+
 from hetero_tf.recipe.nodes import Node, dotted, plain, refusal
 
 ITEM = "*"
@@ -21,7 +23,7 @@ VALUES = {
 GONE = {("round", "merge"): ("masked_mean", "is no longer a key; every merge is the masked mean")}
 
 
-def renew_steps(steps, label):
+def renew_steps(steps: Iterable[str], label: str) -> tuple[tuple[str, ...], list[str]]:
     """The path of an override in the new spelling.
 
     Args:
@@ -31,7 +33,8 @@ def renew_steps(steps, label):
     Returns:
         The steps, and a list with a note for each that was renamed.
     """
-    new, notes = (), []
+    new: tuple[str, ...] = ()
+    notes = []
     for step in steps:
         path = (*new, step)
         name = KEYS.get(_pattern(path), step)
@@ -42,7 +45,7 @@ def renew_steps(steps, label):
     return new, notes
 
 
-def renew(node, path=()):
+def renew(node: Node, path: tuple = ()) -> tuple[Node, list[str]]:
     """A tree of Nodes in the new spelling.
 
     Args:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import nearest
@@ -12,7 +13,7 @@ LONGEST_TEXT = 1000
 MOST_ITEMS = 10_000
 
 
-def convert(value, constraint, path):
+def convert(value: object, constraint: Constraint, path: tuple) -> Any:
     """The value as the recipe holds it (ints become floats, lists tuples); raises `Wrong`."""
     if value is None and constraint.optional:
         return None
@@ -23,8 +24,8 @@ def convert(value, constraint, path):
     if constraint.type == "pair" and isinstance(value, list) and len(value) == 2:
         one = replace(constraint, type="int", optional=False)
         return tuple(convert(part, one, (*path, index)) for index, part in enumerate(value))
-    fits = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}.get(constraint.type, ())
-    if not isinstance(value, fits) or (isinstance(value, bool) and constraint.type != "bool"):
+    fits: dict[str, Any] = {"int": int, "pair": int, "float": (int, float), "str": str, "bool": bool}
+    if not isinstance(value, fits.get(constraint.type, ())) or (isinstance(value, bool) and constraint.type != "bool"):
         raise _wrong(path, "wrong type", constraint, value)
     if constraint.choices and value not in constraint.choices:
         raise _wrong(path, "unknown value", constraint, value)

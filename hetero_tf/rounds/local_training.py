@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.rounds.batches import Batches
+from hetero_tf.rounds.stack import Stack
+
 
 @dataclass(frozen=True)
 class LocalOptimizer:
@@ -41,7 +44,17 @@ class LocalResult:
     steps: tf.Tensor
 
 
-def train_locally(stack, objective, correct, optimizer, batches, weights, learning_rate, key, mask=None):
+def train_locally(
+    stack: Stack,
+    objective: Callable,
+    correct: Callable | None,
+    optimizer: LocalOptimizer,
+    batches: Batches,
+    weights: tf.Tensor,
+    learning_rate: tf.Tensor,
+    key: tf.Tensor,
+    mask: Callable | None = None,
+) -> LocalResult:
     """Runs the steps of a stack's clients in a loop of the graph.
 
     Args:

@@ -122,7 +122,7 @@ def test_no_division_needs_shares_for_a_level_without_a_budget(case):
     """They are counted only where some level has one."""
     level = Level("a", 1.0, 4, None)
     divide = registry.find("stages", case[0]).divide
-    assert divide(outline(), level, shares=None, **case[1]) == divide(outline(), level, shares=COSTS, **case[1])
+    assert divide(outline(), level, shares={}, **case[1]) == divide(outline(), level, shares=COSTS, **case[1])
 
 
 def test_stages_of_drawn_widths_count_from_the_narrowest():

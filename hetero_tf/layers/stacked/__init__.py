@@ -6,6 +6,7 @@ broadcasting. For one client the Keras class itself is used, or one of `MIXED` u
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 
@@ -15,7 +16,7 @@ from hetero_tf.layers.stacked.group_normalization import group_normalization
 from hetero_tf.layers.stacked.layer_normalization import StackedLayerNormalization
 from hetero_tf.layers.stacked.mixed import MixedConv2D, MixedDense
 
-STACKED = {
+STACKED: dict[str, Callable] = {
     "Dense": StackedDense,
     "Flatten": StackedFlatten,
     "GroupNormalization": group_normalization,
@@ -25,7 +26,7 @@ STACKED = {
 MIXED = {"Conv2D": MixedConv2D, "Dense": MixedDense}
 
 
-def keras_layer(name, clients, mixed=False):
+def keras_layer(name: str, clients: int, mixed: bool = False) -> Callable[..., keras.layers.Layer]:
     """What makes the layer `name` of Keras for so many clients; takes the arguments that a recipe may give."""
     if clients == 1 or name not in STACKED:
         return MIXED[name] if mixed and name in MIXED else getattr(keras.layers, name)

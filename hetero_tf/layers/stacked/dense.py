@@ -37,7 +37,7 @@ class StackedDense(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
         channels = leading_shape(input_shape, self.clients)[-1]
         self.kernel = self.add_weight(
@@ -48,7 +48,7 @@ class StackedDense(keras.layers.Layer):
                 shape=(self.clients, 1, self.units), initializer=self.bias_initializer, autocast=False, name="bias"
             )
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         inputs = inputs if self.leading else to_leading(inputs, self.clients)
         # A matrix product of all rows of a client: einsum takes longer, and broadcasting the kernel longer still.
         rows = inputs if inputs.shape.rank == 3 else tf.reshape(inputs, [self.clients, -1, inputs.shape[-1]])
@@ -60,5 +60,5 @@ class StackedDense(keras.layers.Layer):
             outputs = tf.reshape(outputs, tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
         return self.activation(outputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*leading_shape(input_shape, self.clients)[:-1], self.units)

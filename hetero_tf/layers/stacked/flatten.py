@@ -22,13 +22,13 @@ class StackedFlatten(keras.layers.Layer):
         super().__init__(**kwargs)
         self.clients = clients
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         inputs = inputs if self.leading else to_leading(inputs, self.clients)
         return tf.reshape(inputs, [self.clients, -1, math.prod(inputs.shape[2:])])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         clients, batch, *sizes = leading_shape(input_shape, self.clients)
         return (clients, batch, math.prod(sizes))

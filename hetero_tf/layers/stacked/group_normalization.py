@@ -3,7 +3,7 @@
 import keras
 
 
-def group_normalization(groups=32, *, clients, **arguments):
+def group_normalization(groups: int = 32, *, clients: int, **arguments) -> keras.layers.Layer:
     """`keras.layers.GroupNormalization` whose groups never reach from one client to the next, in channel form.
 
     Args:

@@ -8,7 +8,7 @@ from hetero_tf.layers.stacked.forms import is_leading, leading_shape
 
 
 @written_gradient
-def normalize(inputs, *, epsilon):
+def normalize(inputs: tf.Tensor, *, epsilon: float) -> tf.Tensor:
     """Mean 0 and variance 1 over the last axis; the gradient written out has half the kernels of a derived one."""
     centred = inputs - tf.reduce_mean(inputs, -1, keepdims=True)
     inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + epsilon)
@@ -40,7 +40,7 @@ class StackedLayerNormalization(keras.layers.Layer):
         self.center = center
         self.scale = scale
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.leading = is_leading(input_shape, self.clients)
         *outer, channels = leading_shape(input_shape, self.clients)
         shape = (self.clients, *[1] * (len(outer) - 1), channels) if self.leading else (self.clients * channels,)
@@ -50,7 +50,7 @@ class StackedLayerNormalization(keras.layers.Layer):
         if self.center:
             self.beta = self.add_weight(shape=shape, initializer="zeros", name="beta")
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if self.leading:
             return self._affine(normalize(inputs, epsilon=self.epsilon))
         apart = tf.reshape(inputs, tf.concat([tf.shape(inputs)[:-1], self.apart], 0))
@@ -61,5 +61,5 @@ class StackedLayerNormalization(keras.layers.Layer):
             values = values * tf.reshape(tf.convert_to_tensor(self.gamma), self.apart)
         return values + tf.reshape(tf.convert_to_tensor(self.beta), self.apart) if self.center else values
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -1,12 +1,16 @@
 """FedDyn's client: a spring back to the start, and a pull against what it drifted away by in its earlier rounds."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import Positive
 
 REMEMBERS = True
 READS = ()
 
 
-def correct(weights, start, memory, slots, *, alpha: Positive = 0.1):
+def correct(
+    weights: tf.Tensor, start: tf.Tensor, memory: tf.Tensor, slots: tuple[tf.Tensor, ...], *, alpha: Positive = 0.1
+) -> tf.Tensor:
     """`-memory + alpha * (weights - start)`, the gradient of `-<memory, weights> + alpha / 2 * |weights - start|^2`.
 
     The server uses `dynamic` with the same alpha.
@@ -19,7 +23,16 @@ def correct(weights, start, memory, slots, *, alpha: Positive = 0.1):
     return alpha * (weights - start) - memory
 
 
-def remember(memory, weights, start, slots, steps, rate, *, alpha: Positive = 0.1):
+def remember(
+    memory: tf.Tensor,
+    weights: tf.Tensor,
+    start: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    steps: tf.Tensor,
+    rate: tf.Tensor,
+    *,
+    alpha: Positive = 0.1,
+) -> tf.Tensor:
     """`memory - alpha * (weights - start)`: at a minimum of the regularised loss, its gradient without the terms above.
 
     Args:

@@ -1,12 +1,16 @@
 """FedProx: a spring back to where the client started."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import NotNegative
 
 REMEMBERS = False
 READS = ()
 
 
-def correct(weights, start, memory, slots, *, mu: NotNegative):
+def correct(
+    weights: tf.Tensor, start: tf.Tensor, memory: tf.Tensor, slots: tuple[tf.Tensor, ...], *, mu: NotNegative
+) -> tf.Tensor:
     """`mu * (weights - start)`, the gradient of `mu / 2 * |weights - start|^2`.
 
     Args:

@@ -6,7 +6,7 @@ REMEMBERS = True
 READS = ("control",)
 
 
-def correct(weights, start, memory, slots):
+def correct(weights: tf.Tensor, start: tf.Tensor, memory: tf.Tensor, slots: tuple[tf.Tensor, ...]) -> tf.Tensor:
     """`c - c_i`: the control of the server less that of the client, its memory.
 
     The server is `scaffold` too, and the optimizer sgd without momentum, since a control stands for a gradient.
@@ -16,7 +16,14 @@ def correct(weights, start, memory, slots):
     return slots[0] - memory
 
 
-def remember(memory, weights, start, slots, steps, rate):
+def remember(
+    memory: tf.Tensor,
+    weights: tf.Tensor,
+    start: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    steps: tf.Tensor,
+    rate: tf.Tensor,
+) -> tf.Tensor:
     """`c_i - c + (start - weights) / (steps * rate)`: the mean gradient of the client's steps, option II."""
     moved = tf.math.divide_no_nan(start - weights, tf.cast(steps, start.dtype)[:, None] * rate)
     return memory - slots[0] + moved

@@ -1,9 +1,11 @@
 """Last: only the main output has a loss."""
 
+import tensorflow as tf
+
 READS_LOGITS = False
 
 
-def couple(losses, logits, targets, round):
+def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:
     """The loss of the last output; what belongs to the others alone gets no gradient.
 
     Reference: InclusiveFL as DepthFL's authors run it, with `extended` off.

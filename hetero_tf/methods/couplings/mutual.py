@@ -9,8 +9,15 @@ READS_LOGITS = True
 
 
 def couple(
-    losses, logits, targets, round, *, weight: NotNegative = 1.0, ramp: Count | None = 300, floor: NotNegative = 0.0
-):
+    losses: list[tf.Tensor],
+    logits: list[tf.Tensor],
+    targets: tf.Tensor,
+    round: tf.Tensor,
+    *,
+    weight: NotNegative = 1.0,
+    ramp: Count | None = 300,
+    floor: NotNegative = 0.0,
+) -> tf.Tensor:
     """`sum over outputs i of loss_i + w / (M - 1) * sum over j != i of KL(softmax z_j || softmax z_i)`.
 
     Nothing flows back into z_j. w is `weight * exp(-5 * (1 - min(round, ramp) / ramp)^2)`. DepthFL has a ramp of 300
@@ -37,7 +44,7 @@ def couple(
     return total + ramped(round, weight, ramp, total.dtype) / (len(logs) - 1) * tf.add_n(pairs)
 
 
-def ramped(round, weight, ramp, dtype):
+def ramped(round: tf.Tensor, weight: float, ramp: int | None, dtype: tf.DType) -> tf.Tensor:
     """Scalar: what a divergence counts for in a round; arguments as those of `couple`."""
     if ramp is None:
         return tf.constant(weight, dtype)

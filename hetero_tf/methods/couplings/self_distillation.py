@@ -7,7 +7,7 @@ from hetero_tf.methods.couplings.distillation import log_softmax, soft_cross_ent
 READS_LOGITS = True
 
 
-def couple(losses, logits, targets, round):
+def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:
     """`loss of the last output - sum over the others of sum over c of softmax(z_last)_c log softmax(z)_c`.
 
     Nothing flows back into z_last through the second part. Temperature and weight are 1, as there.

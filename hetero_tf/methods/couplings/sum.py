@@ -5,6 +5,6 @@ import tensorflow as tf
 READS_LOGITS = False
 
 
-def couple(losses, logits, targets, round):
+def couple(losses: list[tf.Tensor], logits: list[tf.Tensor], targets: tf.Tensor, round: tf.Tensor) -> tf.Tensor:
     """The sum of the losses of all outputs."""
     return tf.add_n(losses)

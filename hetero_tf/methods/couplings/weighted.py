@@ -9,16 +9,16 @@ READS_LOGITS = True
 
 
 def couple(
-    losses,
-    logits,
-    targets,
-    round,
+    losses: list[tf.Tensor],
+    logits: list[tf.Tensor],
+    targets: tf.Tensor,
+    round: tf.Tensor,
     *,
     gamma: NotNegative = 0.0,
     temperature: Positive = 3.0,
     from_round: CountOrZero = 0,
     detached: bool = True,
-):
+) -> tf.Tensor:
     """`sum over exits j = 1..M of j / (M (M + 1) / 2) * L_j`, L_M = loss_M.
 
     For j < M, `L_j = loss_j + gamma * T^2 * KL(softmax(z_M / T) || softmax(z_j / T))` from `from_round` on, and loss_j

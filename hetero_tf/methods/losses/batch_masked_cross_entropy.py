@@ -7,7 +7,7 @@ from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 MASKS_LABELS = True
 
 
-def loss(logits, targets, present, outside):
+def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor, outside: int) -> tf.Tensor:
     """`-z_y + log(sum over c in the batch of exp(z_c) + number of other classes)` of every example.
 
     A batch is what one client reads in a step: everything where `present` is [classes], one place of the leading axis

@@ -7,12 +7,14 @@ from hetero_tf.base.written_gradient import written_gradient
 MASKS_LABELS = False
 
 
-def loss(logits, targets, present, outside):
+def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
     """Softmax cross-entropy of every example; needs the whole label axis, so `outside` is 0 and `present` unused."""
     return softmax_cross_entropy(logits, targets)
 
 
-def softmax_cross_entropy(logits, targets, mask=None, outside=0):
+def softmax_cross_entropy(
+    logits: tf.Tensor, targets: tf.Tensor, mask: tf.Tensor | None = None, outside: int = 0
+) -> tf.Tensor:
     """`log(sum over c of exp(z_c) + outside) - z_target` with z = logits * mask.
 
     Args:

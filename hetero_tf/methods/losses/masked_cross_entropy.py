@@ -7,12 +7,12 @@ from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 MASKS_LABELS = True
 
 
-def masked(logits, present):
+def masked(logits: tf.Tensor, present: tf.Tensor | None) -> tf.Tensor:
     """Logits with zero (not minus infinity) for labels that are not `present`, as in the authors' code."""
     return tf.where(present, logits, tf.zeros([], logits.dtype))
 
 
-def loss(logits, targets, present, outside):
+def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
     """`-z_y + log(sum over present c of exp(z_c) + number of absent classes)` of every example.
 
     Absent classes have logit 0, hence no gradient and exp(0) = 1 each in the denominator; the `outside` classes that

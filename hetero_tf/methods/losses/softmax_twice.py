@@ -7,7 +7,7 @@ from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 MASKS_LABELS = False
 
 
-def loss(logits, targets, present, outside):
+def loss(logits: tf.Tensor, targets: tf.Tensor, present: tf.Tensor | None, outside: int) -> tf.Tensor:
     """`log(sum over c of exp(p_c)) - p_y` of every example, p the softmax of the logits.
 
     It cannot fall below `log(e + classes - 1) - 1`, and its gradients are small. The model and all that is measured

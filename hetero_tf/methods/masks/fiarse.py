@@ -4,7 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 
-def prepare(start, key, maskable, share, *, surrogate: bool = True):
+def prepare(
+    start: tf.Tensor, key: tf.Tensor, maskable: np.ndarray, share: float, *, surrogate: bool = True
+) -> tf.Tensor:
     """The threshold of every entry, [K, P]: of maskable ones the `int(share * number)`-th largest magnitude."""
     positions = np.flatnonzero(maskable)
     magnitudes, number = tf.abs(tf.gather(start, positions, axis=1)), max(1, int(len(positions) * share))
@@ -13,7 +15,7 @@ def prepare(start, key, maskable, share, *, surrogate: bool = True):
     return tf.where(maskable, threshold, tf.zeros([], start.dtype))
 
 
-def mask(weights, state, *, surrogate: bool = True):
+def mask(weights: tf.Tensor, state: tf.Tensor, *, surrogate: bool = True) -> tf.Tensor:
     """1 where the magnitude reaches the threshold t, else 0.
 
     With the surrogate its derivative by the magnitude is `2t / (|w| + t)^2` inside, that of `(|w| - t) / (|w| + t)`, so
@@ -32,6 +34,6 @@ def mask(weights, state, *, surrogate: bool = True):
     return inside + (soft - tf.stop_gradient(soft))
 
 
-def counts(weights, start, state, *, surrogate: bool = True):
+def counts(weights: tf.Tensor, start: tf.Tensor, state: tf.Tensor, *, surrogate: bool = True) -> tf.Tensor:
     """The entries that changed: the server divides the sum of all changes by how many clients made one."""
     return tf.not_equal(weights, start)

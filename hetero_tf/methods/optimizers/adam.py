@@ -1,5 +1,7 @@
 """Adam: steps scaled by moving averages of the gradients and of their squares."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import Epsilon, NotNegative, Share
 from hetero_tf.methods.optimizers import moments
 
@@ -7,17 +9,17 @@ SLOTS = moments.SLOTS
 
 
 def step(
-    weights,
-    gradients,
-    slots,
-    rate,
-    count,
+    weights: tf.Tensor,
+    gradients: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    rate: tf.Tensor,
+    count: tf.Tensor,
     *,
     beta1: Share = 0.9,
     beta2: Share = 0.999,
     epsilon: Epsilon = 1.0e-8,
     weight_decay: NotNegative = 0.0,
-):
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`g = gradient + weight_decay * w` inside the step of `moments`, as PyTorch's Adam does it.
 
     Args:

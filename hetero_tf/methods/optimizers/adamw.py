@@ -1,5 +1,7 @@
 """AdamW: Adam whose weight decay shrinks the weights directly."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import Epsilon, NotNegative, Share
 from hetero_tf.methods.optimizers import moments
 
@@ -7,17 +9,17 @@ SLOTS = moments.SLOTS
 
 
 def step(
-    weights,
-    gradients,
-    slots,
-    rate,
-    count,
+    weights: tf.Tensor,
+    gradients: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    rate: tf.Tensor,
+    count: tf.Tensor,
     *,
     beta1: Share = 0.9,
     beta2: Share = 0.999,
     epsilon: Epsilon = 1.0e-8,
     weight_decay: NotNegative = 0.01,
-):
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`w = w - rate * weight_decay * w`, then the step of `moments`, as PyTorch's AdamW does it.
 
     Args:

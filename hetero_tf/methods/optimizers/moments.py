@@ -5,7 +5,16 @@ import tensorflow as tf
 SLOTS = ("first_moment", "second_moment")
 
 
-def adam_step(weights, gradients, slots, rate, count, beta1, beta2, epsilon):
+def adam_step(
+    weights: tf.Tensor,
+    gradients: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    rate: tf.Tensor,
+    count: tf.Tensor,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`m = beta1 * m + (1 - beta1) * g`, `v = beta2 * v + (1 - beta2) * g^2`, `w - rate * M / (sqrt(V) + epsilon)`.
 
     `M = m / (1 - beta1^t)` and `V = v / (1 - beta2^t)` undo that both start at zero, where t counts the client's steps

@@ -1,21 +1,23 @@
 """SGD with momentum, plain or after Nesterov."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import NotNegative, Share
 
 SLOTS = ("momentum",)
 
 
 def step(
-    weights,
-    gradients,
-    slots,
-    rate,
-    count,
+    weights: tf.Tensor,
+    gradients: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    rate: tf.Tensor,
+    count: tf.Tensor,
     *,
     momentum: Share = 0.9,
     weight_decay: NotNegative = 5.0e-4,
     nesterov: bool = False,
-):
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`g = gradient + weight_decay * w`, `v = momentum * v + g`, then `w - rate * v`, as PyTorch's SGD does it.
 
     With Nesterov's momentum the step is `w - rate * (g + momentum * v)`. Weight decay is neither clipped nor decoupled.

@@ -5,7 +5,7 @@ import math
 from hetero_tf.base.constraints import Count
 
 
-def multiplier(round, *, rounds: Count):
+def multiplier(round: int, *, rounds: Count) -> float:
     """`(1 + cos(pi * round / rounds)) / 2`, zero from `rounds` on.
 
     Args:

@@ -3,7 +3,7 @@
 from hetero_tf.base.constraints import Positive
 
 
-def multiplier(round, *, factor: Positive):
+def multiplier(round: int, *, factor: Positive) -> float:
     """`factor` to the power of the rounds that are over.
 
     Args:

@@ -3,7 +3,7 @@
 from hetero_tf.base.constraints import Count, Positive
 
 
-def multiplier(round, *, at: tuple[Count, ...], factor: Positive = 0.1):
+def multiplier(round: int, *, at: tuple[Count, ...], factor: Positive = 0.1) -> float:
     """`factor` to the power of the number of entries of `at` that are over.
 
     Args:

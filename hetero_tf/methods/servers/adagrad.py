@@ -2,6 +2,8 @@
 
 import operator
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import NotNegative, Positive, Share
 from hetero_tf.methods.servers import adaptive
 
@@ -9,16 +11,16 @@ SLOTS = adaptive.SLOTS
 
 
 def apply(
-    old,
-    mean,
-    coverage,
-    slots,
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
     *,
-    registered,
+    registered: int,
     learning_rate: NotNegative = 0.01,
     beta1: Share = 0.0,
     adaptivity: Positive = 1e-3,
-):
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = v + d^2` inside the step of `adaptive`, d = mean - old.
 
     The sum starts at 0. With beta1 at 0 the change itself is the numerator.

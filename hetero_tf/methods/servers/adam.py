@@ -1,5 +1,7 @@
 """FedAdam: steps scaled by a moving average of squared changes."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import NotNegative, Positive, Share
 from hetero_tf.methods.servers import adaptive
 
@@ -7,17 +9,17 @@ SLOTS = adaptive.SLOTS
 
 
 def apply(
-    old,
-    mean,
-    coverage,
-    slots,
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
     *,
-    registered,
+    registered: int,
     learning_rate: NotNegative = 0.01,
     beta1: Share = 0.9,
     beta2: Share = 0.99,
     adaptivity: Positive = 1e-3,
-):
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = beta2 * v + (1 - beta2) * d^2` inside the step of `adaptive`, d = mean - old.
 
     Without bias correction, and v starts at 0; Flower's FedAdam scales the step of round t, counted from 0, by

@@ -3,6 +3,8 @@
 Reference: Reddi et al. 2021, "Adaptive federated optimization" (arXiv 2003.00295), algorithm 2.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from hetero_tf.methods.servers.covered import where_covered
@@ -10,7 +12,16 @@ from hetero_tf.methods.servers.covered import where_covered
 SLOTS = ("first_moment", "second_moment")
 
 
-def adaptive_step(old, mean, coverage, slots, accumulate, learning_rate, beta1, adaptivity):
+def adaptive_step(
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    accumulate: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    learning_rate: float,
+    beta1: float,
+    adaptivity: float,
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`m = beta1 * m + (1 - beta1) * d`, `v = accumulate(v, d^2)`, then `old + learning_rate * m / (sqrt(v) + tau)`.
 
     d is `mean - old`, tau the adaptivity. As in the paper there is no bias correction. m and v start at 0, whereas the

@@ -3,7 +3,9 @@
 import tensorflow as tf
 
 
-def where_covered(coverage, new, old):
+def where_covered(
+    coverage: tf.Tensor, new: tuple[tf.Tensor, ...], old: tuple[tf.Tensor, ...]
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """Each tensor of `new` where a client covers the entry, that of `old` elsewhere, bit for bit.
 
     Args:

@@ -1,12 +1,22 @@
 """FedDyn's server: what the clients drift away by is remembered and taken back."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import Positive
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ("drift",)
 
 
-def apply(old, mean, coverage, slots, *, registered, alpha: Positive = 0.1):
+def apply(
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    *,
+    registered: int,
+    alpha: Positive = 0.1,
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`h = h - alpha * (coverage / registered) * (mean - old)`, then `mean - h / alpha`, on covered entries.
 
     h starts at 0. The share of clients that cover an entry is their number over that of all clients, so the merge must

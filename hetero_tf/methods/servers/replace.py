@@ -1,8 +1,12 @@
 """Replace: the merged weights are the new global weights."""
 
+import tensorflow as tf
+
 SLOTS = ()
 
 
-def apply(old, mean, coverage, slots, *, registered):
+def apply(
+    old: tf.Tensor, mean: tf.Tensor, coverage: tf.Tensor, slots: tuple[tf.Tensor, ...], *, registered: int
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """The mean, which is the old value where nothing is covered (HeteroFL, FedAvg)."""
     return mean, slots

@@ -1,12 +1,23 @@
 """SCAFFOLD's server: the mean of all clients' controls, and a step towards the merged weights."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import NotNegative
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ("control",)
 
 
-def apply(old, mean, coverage, slots, *, registered, memory_change, learning_rate: NotNegative = 1.0):
+def apply(
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    *,
+    registered: int,
+    memory_change: tf.Tensor,
+    learning_rate: NotNegative = 1.0,
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`c = c + memory_change / registered` and `old + learning_rate * (mean - old)`, on covered entries.
 
     c starts at 0, as do the controls of the clients, of which it is the mean where all clients cover an entry.

@@ -1,12 +1,22 @@
 """Server SGD: a step from the old weights towards the merged ones."""
 
+import tensorflow as tf
+
 from hetero_tf.base.constraints import NotNegative
 from hetero_tf.methods.servers.covered import where_covered
 
 SLOTS = ()
 
 
-def apply(old, mean, coverage, slots, *, registered, learning_rate: NotNegative = 1.0):
+def apply(
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
+    *,
+    registered: int,
+    learning_rate: NotNegative = 1.0,
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`old + learning_rate * (mean - old)` on covered entries.
 
     Args:

@@ -9,17 +9,17 @@ SLOTS = adaptive.SLOTS
 
 
 def apply(
-    old,
-    mean,
-    coverage,
-    slots,
+    old: tf.Tensor,
+    mean: tf.Tensor,
+    coverage: tf.Tensor,
+    slots: tuple[tf.Tensor, ...],
     *,
-    registered,
+    registered: int,
     learning_rate: NotNegative = 0.01,
     beta1: Share = 0.9,
     beta2: Share = 0.99,
     adaptivity: Positive = 1e-3,
-):
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`v = v - (1 - beta2) * d^2 * sign(v - d^2)` inside the step of `adaptive`, d = mean - old.
 
     Without bias correction, and v starts at 0, so that the first round is that of FedAdam.

@@ -2,7 +2,7 @@
 
 A stage is what a client runs and trains in some of its steps. Stages follow one another, each with all local epochs,
 or, where a module says `DRAWN = True`, every step draws one. `shares`, `{unit: share}`, says what each unit
-takes of the whole model, in the measure of the budgets; None where no level has a budget.
+takes of the whole model, in the measure of the budgets; it is empty where no level has a budget.
 """
 
 from dataclasses import dataclass

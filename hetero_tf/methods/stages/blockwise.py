@@ -5,21 +5,21 @@ from typing import Literal
 
 from hetero_tf.base.constraints import Share
 from hetero_tf.base.errors import BadInput
-from hetero_tf.methods.stages import Route, Stage, budgets, whole
+from hetero_tf.methods.stages import Level, Outline, Route, Stage, budgets, whole
 
 DRAWN = False
 
 
 def divide(
-    outline,
-    level,
+    outline: Outline,
+    level: Level,
     *,
-    shares,
+    shares: dict[str, float],
     exit: Literal["link", "branch"] = "link",
     tolerance: Share = 0.05,
     peers: bool = False,
     buffered: bool = False,
-):
+) -> tuple[Stage, ...]:
     """Packs the units between stem and head into stages under the level's budget.
 
     The stem is trained in the first stage, the head in every one. Units before a stage are run and stay as they are.

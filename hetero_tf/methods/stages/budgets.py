@@ -24,17 +24,17 @@ class Packing(NamedTuple):
     stages: tuple[tuple[int, ...], ...]
 
 
-def cap(share, whole, tolerance):
+def cap(share: float, whole: float, tolerance: float) -> float:
     """The most that a client may hold: its share of `whole`, exceeded by the share `tolerance` at most."""
     return share * whole * (1 + tolerance)
 
 
-def fits(cost, limit):
+def fits(cost: float, limit: float) -> bool:
     """Whether `cost` is at most `limit`, up to the rounding of a sum."""
     return cost <= limit * (1 + SLACK)
 
 
-def pack(costs, limit, names):
+def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
     """Packs units, in their order, into as few stages as a greedy pass finds.
 
     Leading units that exceed the limit alone are left out. Then a stage takes one unit after the other until the
@@ -61,7 +61,8 @@ def pack(costs, limit, names):
             f"no unit is left to train: the smallest, {name}, takes {cost:,.6g} and the client can hold "
             f"{limit:,.6g}. Raise the budget or use smaller units"
         )
-    stages, held = [], math.inf
+    stages: list[list[int]] = []
+    held = math.inf
     for place in range(first, len(costs)):
         if not fits(costs[place], limit):
             raise BadInput(

@@ -2,12 +2,14 @@
 
 from typing import Literal
 
-from hetero_tf.methods.stages import Stage, whole
+from hetero_tf.methods.stages import Level, Outline, Stage, whole
 
 DRAWN = False
 
 
-def divide(outline, level, *, shares, exits: Literal["all", "last"] = "all"):
+def divide(
+    outline: Outline, level: Level, *, shares: dict[str, float], exits: Literal["all", "last"] = "all"
+) -> tuple[Stage, ...]:
     """The whole sub-model in every step.
 
     Args:

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from hetero_tf.methods.stages import Stage, whole
+from hetero_tf.methods.stages import Level, Outline, Stage, whole
 
 DRAWN = True
 
 
-def divide(outline, level, *, shares, distill: bool = False):
+def divide(outline: Outline, level: Level, *, shares: dict[str, float], distill: bool = False) -> tuple[Stage, ...]:
     """A stage for each width of the mix that the level can hold.
 
     Args:

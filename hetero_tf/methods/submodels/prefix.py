@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def keep(size, kept, round, client, seed):
+def keep(size: int, kept: int, round: tf.Tensor, client: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """The first `kept` of `size` coordinates, whatever the round and the client.
 
     Reference: HeteroFL (arXiv 2010.01264), section 3.1.

@@ -5,7 +5,7 @@ import tensorflow as tf
 from hetero_tf.base.graph_random import uniform
 
 
-def keep(size, kept, round, client, seed):
+def keep(size: int, kept: int, round: tf.Tensor, client: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """`kept` of `size` coordinates without replacement, in ascending order.
 
     Reference: Federated Dropout, Caldas et al. 2018 (arXiv 1812.07210), drawn per client.

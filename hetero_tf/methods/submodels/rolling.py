@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def keep(size, kept, round, client, seed):
+def keep(size: int, kept: int, round: tf.Tensor, client: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Coordinate i is `(i - round) mod size`; the same for all clients of a round.
 
     The window moves towards smaller coordinates and wraps, and a level that keeps everything gets the axis rotated,

@@ -5,7 +5,7 @@ import tensorflow as tf
 from hetero_tf.base.constraints import Positive
 
 
-def update(weights, start, steps, key, *, norm: Positive):
+def update(weights: tf.Tensor, start: tf.Tensor, steps: tf.Tensor, key: tf.Tensor, *, norm: Positive) -> tf.Tensor:
     """`start + (weights - start) * min(1, norm / |weights - start|)`, with the L2 norm over all of a client's values.
 
     Args:
