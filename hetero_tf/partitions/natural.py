@@ -20,8 +20,8 @@ def split(
     least: Count = 1,
     held_out: Share = 0.0,
     test: Literal["own", "equal", "contiguous"] = "own",
-    train_owners: np.ndarray | None,
-    test_owners: np.ndarray | None,
+    train_owners,
+    test_owners,
 ) -> Partition:
     """Makes clients of the owners with enough examples; of more owners than clients, some are drawn at random.
 

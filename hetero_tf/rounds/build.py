@@ -21,8 +21,7 @@ from hetero_tf.rounds.buffers import Epochs, check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
 from hetero_tf.rounds.entry_mask import EntryMask
 from hetero_tf.rounds.labels import label_table, may_cut_labels
-from hetero_tf.rounds.local_training import LocalOptimizer
-from hetero_tf.rounds.parts import Algorithm, Examples, Placement, RoundParts
+from hetero_tf.rounds.parts import Algorithm, Examples, LocalOptimizer, Placement, RoundParts
 
 
 def build_input(recipe: Recipe) -> Input:

@@ -9,22 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.rounds.batches import Batches
+from hetero_tf.rounds.parts import LocalOptimizer
 from hetero_tf.rounds.stack import Stack
-
-
-@dataclass(frozen=True)
-class LocalOptimizer:
-    """The steps of local training.
-
-    Attributes:
-        step: `(weights, gradients, slots, rate, count) -> (weights, slots)`, see `methods.optimizers`.
-        slots: How many tensors it keeps beside the weights.
-        clip_norm: Largest L2 norm of a client's gradient; None: it is not clipped.
-    """
-
-    step: Callable
-    slots: int
-    clip_norm: float | None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from hetero_tf.rounds.buffers import Epochs
 from hetero_tf.rounds.cut import Cut
 from hetero_tf.rounds.engine import Engine
 from hetero_tf.rounds.entry_mask import EntryMask
-from hetero_tf.rounds.local_training import LocalOptimizer
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,21 @@ class Examples:
     counts: tf.Tensor | None
     batch_shapes: tuple[tuple[int, int] | None, ...]
     epochs: Epochs
+
+
+@dataclass(frozen=True)
+class LocalOptimizer:
+    """The steps of local training.
+
+    Attributes:
+        step: `(weights, gradients, slots, rate, count) -> (weights, slots)`, see `methods.optimizers`.
+        slots: How many tensors it keeps beside the weights.
+        clip_norm: Largest L2 norm of a client's gradient; None: it is not clipped.
+    """
+
+    step: Callable
+    slots: int
+    clip_norm: float | None
 
 
 @dataclass(frozen=True)

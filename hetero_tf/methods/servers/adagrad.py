@@ -16,7 +16,7 @@ def apply(
     coverage: tf.Tensor,
     slots: tuple[tf.Tensor, ...],
     *,
-    registered: int,
+    registered,
     learning_rate: NotNegative = 0.01,
     beta1: Share = 0.0,
     adaptivity: Positive = 1e-3,

@@ -14,7 +14,7 @@ def apply(
     coverage: tf.Tensor,
     slots: tuple[tf.Tensor, ...],
     *,
-    registered: int,
+    registered,
     learning_rate: NotNegative = 0.01,
     beta1: Share = 0.9,
     beta2: Share = 0.99,

@@ -14,7 +14,7 @@ def apply(
     coverage: tf.Tensor,
     slots: tuple[tf.Tensor, ...],
     *,
-    registered: int,
+    registered,
     alpha: Positive = 0.1,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`h = h - alpha * (coverage / registered) * (mean - old)`, then `mean - h / alpha`, on covered entries.

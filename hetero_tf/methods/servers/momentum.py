@@ -14,7 +14,7 @@ def apply(
     coverage: tf.Tensor,
     slots: tuple[tf.Tensor, ...],
     *,
-    registered: int,
+    registered,
     learning_rate: NotNegative = 1.0,
     momentum: Share = 0.9,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:

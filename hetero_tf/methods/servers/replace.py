@@ -6,7 +6,7 @@ SLOTS = ()
 
 
 def apply(
-    old: tf.Tensor, mean: tf.Tensor, coverage: tf.Tensor, slots: tuple[tf.Tensor, ...], *, registered: int
+    old: tf.Tensor, mean: tf.Tensor, coverage: tf.Tensor, slots: tuple[tf.Tensor, ...], *, registered
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """The mean, which is the old value where nothing is covered (HeteroFL, FedAvg)."""
     return mean, slots

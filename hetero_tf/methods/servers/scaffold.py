@@ -14,8 +14,8 @@ def apply(
     coverage: tf.Tensor,
     slots: tuple[tf.Tensor, ...],
     *,
-    registered: int,
-    memory_change: tf.Tensor,
+    registered,
+    memory_change,
     learning_rate: NotNegative = 1.0,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`c = c + memory_change / registered` and `old + learning_rate * (mean - old)`, on covered entries.

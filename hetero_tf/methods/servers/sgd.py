@@ -14,7 +14,7 @@ def apply(
     coverage: tf.Tensor,
     slots: tuple[tf.Tensor, ...],
     *,
-    registered: int,
+    registered,
     learning_rate: NotNegative = 1.0,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     """`old + learning_rate * (mean - old)` on covered entries.

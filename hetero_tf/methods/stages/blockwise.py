@@ -14,7 +14,7 @@ def divide(
     outline: Outline,
     level: Level,
     *,
-    shares: dict[str, float],
+    shares,
     exit: Literal["link", "branch"] = "link",
     tolerance: Share = 0.05,
     peers: bool = False,

@@ -7,9 +7,7 @@ from hetero_tf.methods.stages import Level, Outline, Stage, whole
 DRAWN = False
 
 
-def divide(
-    outline: Outline, level: Level, *, shares: dict[str, float], exits: Literal["all", "last"] = "all"
-) -> tuple[Stage, ...]:
+def divide(outline: Outline, level: Level, *, shares, exits: Literal["all", "last"] = "all") -> tuple[Stage, ...]:
     """The whole sub-model in every step.
 
     Args:

@@ -7,7 +7,7 @@ from hetero_tf.methods.stages import Level, Outline, Stage, whole
 DRAWN = True
 
 
-def divide(outline: Outline, level: Level, *, shares: dict[str, float], distill: bool = False) -> tuple[Stage, ...]:
+def divide(outline: Outline, level: Level, *, shares, distill: bool = False) -> tuple[Stage, ...]:
     """A stage for each width of the mix that the level can hold.
 
     Args:
