@@ -155,16 +155,7 @@ METHODS = {
     "nesterov": Method(DENSE, (ENDS, "optimizer.nesterov=true"), joint),
     "local_adam": Method(DENSE, (ENDS, f"optimizer={STEPS}adam, epsilon: 0.001, weight_decay: 0.01}}"), joint),
     "local_adamw": Method(DEEP, (*blockwise(), f"optimizer={STEPS}adamw, epsilon: 0.001}}"), blocks),
-    **{
-        name: Method(DENSE, (ENDS, server(name, **options)), joint)
-        for name, options in {
-            "sgd": {"learning_rate": 0.6},
-            "momentum": {"momentum": 0.8, "learning_rate": 0.7},
-            "yogi": {},
-            "adam": {"adaptivity": 0.01},
-            "adagrad": {"beta1": 0.2},
-        }.items()
-    },
+    "adam": Method(DENSE, (ENDS, server("adam", adaptivity=0.01)), joint),
 }
 
 

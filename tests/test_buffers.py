@@ -62,7 +62,10 @@ def test_a_buffer_changes_nothing(settings):
 
 
 def test_a_buffer_changes_nothing_where_xla_compiles():
-    assert gap(played(True, "levels.mix=b1", change=compiled), played(False, "levels.mix=b1")) < 1e-12
+    # XLA takes twice as long to compile larger kernels.
+    base = methods.BARE.replace("PaddedConv2D: {", "PaddedConv2D: {kernel_size: 1, ")
+    on, off = played(True, "levels.mix=b1", base=base, change=compiled), played(False, "levels.mix=b1", base=base)
+    assert gap(on, off) < 1e-12
 
 
 def test_a_float32_model_with_layer_norms_comes_to_the_same():

@@ -17,8 +17,7 @@ def arrays(process, plan):
     return [tf.constant(array[0]) for array in packed.arrays()]
 
 
-@pytest.mark.parametrize("name", ["sequential", "stacked"])
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize(("name", "weighting"), [("sequential", "samples"), ("stacked", "uniform")])
 def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
     overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
     process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")

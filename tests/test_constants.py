@@ -23,6 +23,7 @@ FROZEN_HEAD = BASE.replace("units: !w 14}]", "units: !w 14}, FrozenDense: {units
 )
 FIXED = ("0_2_position_table/table", "0_2_position_table/gain", "1_1_frozen_dense/dense/kernel")
 WIDTHS = ("a", "b", "c")
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture(scope="module", autouse=True)

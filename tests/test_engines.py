@@ -21,18 +21,14 @@ from hetero_tf.rounds.round import build_round
 ENGINES = ("sequential", "stacked")
 COHORTS = ("drawn", "everyone")
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
-# Recipe, sub-model, precision, other overrides. Every sub-model meets every kind of data.
+# Recipe, sub-model, precision, other overrides. Every sub-model meets models with and without convolutions, in both precisions.
 CASES = [
-    ("IMAGES", "random", "float64", ()),
-    ("IMAGES", "rolling", "float32", ()),
     ("DROPOUT_IMAGES", "prefix", "float64", ()),
-    ("TEXT", "random", "float64", ()),
-    ("TEXT", "rolling", "float32", ()),
+    ("IMAGES", "rolling", "float32", ()),
     ("DROPOUT_TEXT", "prefix", "float64", ()),
-    ("DENSE", "random", "float64", ()),
-    ("DENSE", "rolling", "float64", ()),
+    ("TEXT", "random", "float64", ()),
     ("DENSE", "prefix", "float32", ()),
-    ("DENSE", "random", "float64", ("client.label_cut=false",)),
+    ("DENSE", "random", "float64", ()),
     ("DENSE", "rolling", "float64", ("client.loss=cross_entropy", "optimizer.clip_norm=null")),
 ]
 # One of each kind of data, with both engines; the others are long.
@@ -141,7 +137,7 @@ def test_training_compiled_by_xla_equals_the_plain_loop():
 def test_plans_of_the_comparison_hold_what_stacks_may_meet():
     seen = set()
     for base in ("IMAGES", "TEXT"):
-        process = built((base, "random", "float64", ()), "stacked")
+        process = built(next(case for case in CASES if case[0] == base), "stacked")
         rounds = [plan for kind in COHORTS for plan in planned(process, kind)]
         assert {level for plan in rounds for level in plan.levels} == set(range(len(process.parts.engine.stacks)))
         batches = [row for plan in rounds for row in plan.rows.reshape(-1, plan.rows.shape[2]) if row[0] >= 0]

@@ -125,19 +125,18 @@ def test_the_comparison_meets_every_level_stage_and_member():
 
 
 def test_what_no_client_covers_keeps_every_bit_in_weights_and_server():
-    for name in ("adam", "yogi", "adagrad", "momentum"):
-        process = methods.built(name)
-        state, _ = run(process, process.initialize(), at(process.plan(0, EVERYONE), 0))
-        narrow = at(process.plan(1, [2]), 1)  # level c keeps 2 of 8; the client has the labels 0, 3, 6 and 8
-        after, _ = run(process, state, narrow)
-        width, head = np.arange(8) < 2, process.partition.label_mask[2]
-        covered = [np.tile(width, (2, 1)), width, np.outer(width, head), head]
-        old, new = tables(state), tables(after)
-        assert any(old[key].any() for key in old if key[0] != "weights")
-        for table in ("weights", *state.server):
-            for path, mask in zip(state.weights, covered, strict=True):
-                assert old[table, path][~mask].tobytes() == new[table, path][~mask].tobytes()
-                assert (old[table, path][mask] != new[table, path][mask]).any()
+    process = methods.built("adam")
+    state, _ = run(process, process.initialize(), at(process.plan(0, EVERYONE), 0))
+    narrow = at(process.plan(1, [2]), 1)  # level c keeps 2 of 8; the client has the labels 0, 3, 6 and 8
+    after, _ = run(process, state, narrow)
+    width, head = np.arange(8) < 2, process.partition.label_mask[2]
+    covered = [np.tile(width, (2, 1)), width, np.outer(width, head), head]
+    old, new = tables(state), tables(after)
+    assert any(old[key].any() for key in old if key[0] != "weights")
+    for table in ("weights", *state.server):
+        for path, mask in zip(state.weights, covered, strict=True):
+            assert old[table, path][~mask].tobytes() == new[table, path][~mask].tobytes()
+            assert (old[table, path][mask] != new[table, path][mask]).any()
 
 
 def test_units_that_nobody_trains_keep_every_bit():

@@ -74,7 +74,7 @@ def test_metrics_do_not_depend_on_a_longer_round_in_the_same_call(engine):
 
 
 @both_engines
-def test_the_order_of_clients_changes_rounding_only(engine):
+def test_the_order_of_clients_changes_rounding_only(engine, eager):
     process = dense("precision=float64", f"engine={engine}")
     plan = process.plan(0, [0, 1, 2, 3])
     reference = run(process, [plan])[0]
@@ -85,7 +85,7 @@ def test_the_order_of_clients_changes_rounding_only(engine):
         assert tiny.gap(found, reference) < 1e-14
 
 
-def test_equal_clients_give_the_client():
+def test_equal_clients_give_the_client(eager):
     process = dense()
     for level in range(3):
         one = dataclasses.replace(process.plan(0, [2]), levels=np.asarray([level], np.int32))
@@ -93,7 +93,7 @@ def test_equal_clients_give_the_client():
         assert tiny.same(run(process, [four])[0], run(process, [one])[0])
 
 
-def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces():
+def test_server_sgd_with_rate_0_keeps_every_bit_and_with_1_replaces(eager):
     still = dense("round.server={name: sgd, learning_rate: 0.0}")
     planned = tiny.plans(still, 2)
     assert tiny.same(run(still, planned)[0], tiny.arrays(still.initialize()))
@@ -116,7 +116,7 @@ def test_the_server_step_is_told_what_is_covered():
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_what_no_client_covers_keeps_every_bit_and_the_rest_moves(base):
+def test_what_no_client_covers_keeps_every_bit_and_the_rest_moves(base, eager):
     process = built(base, "round.submodel=random", "precision=float64")
     client, old = 2, tiny.arrays(process.initialize())
     plan = dataclasses.replace(process.plan(0, [client]), levels=np.asarray([1], np.int32))
@@ -150,7 +150,7 @@ def with_nan(process, client):
     return tiny.with_parts(process, examples={"x": tf.constant(x)})
 
 
-def test_a_client_that_is_not_finite_is_left_out_and_counted():
+def test_a_client_that_is_not_finite_is_left_out_and_counted(eager):
     process = with_nan(tiny.process(tiny.IMAGES, data=tiny.images(kind=np.float32)), client=1)
     found, rows = run(process, [process.plan(0, [0, 1, 2])])
     without, others = run(process, [process.plan(0, [0, 2])])
@@ -217,7 +217,7 @@ def test_lost_clients_are_counted_whatever_stack_they_are_in(engine):
 
 
 @both_engines
-def test_a_client_without_examples_counts_nothing_and_is_not_lost(engine):
+def test_a_client_without_examples_counts_nothing_and_is_not_lost(engine, eager):
     process = tiny.process(tiny.DENSE, f"engine={engine}", data=tiny.images((7, 0, 5, 4)))
     planned = process.plan(0, [0, 1, 2])
     assert sorted(planned.steps) == [0, 2, 2]

@@ -94,7 +94,7 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     for layer in all_layers(model):
         layer.call = recording(layer, layer.call)
     spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
-    tf.function(lambda inputs: model(inputs, training=False)).get_concrete_function(spec)
+    tf.function(lambda inputs: model(inputs, training=False), autograph=False).get_concrete_function(spec)
     return outer_calls
 
 
