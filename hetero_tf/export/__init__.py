@@ -21,6 +21,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import images, text
+from hetero_tf.export.limits import request_limits
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.state import State
 from hetero_tf.store import plain_json
@@ -69,7 +70,8 @@ def export(
         with files.disk(draft, "make the folder"):
             draft.mkdir()
         signatures, readme = _write_model(process, model, draft / VERSION)
-        about = {**_about(process, state, level), "signatures": signatures, "metrics": info}
+        limits = request_limits(process.dataset.kind, model, process.dataset.classes)
+        about = {**_about(process, state, level), "signatures": signatures, "limits": limits, "metrics": info}
         _write_about(draft, about, readme)
         _replace(draft, folder)
     except BaseException:

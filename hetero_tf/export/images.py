@@ -4,8 +4,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from hetero_tf.export.limits import LARGEST_PICTURE, checked, most_examples
 from hetero_tf.inputs import all_labels
 from hetero_tf.process import LearningProcess
 
@@ -17,8 +19,11 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
     """`{signature: (function, input specs)}`.
 
     `serving_default`: `image` float32 [n, height, width, channels], pixels in 0..1 -> logits, probabilities
-    [n, classes] and class [n]. `serve_bytes` (1 or 3 channels): `image_bytes` string [n], PNG, JPEG, BMP or GIF of any
-    size -> the same, and class_name where the data set names its classes.
+    [n, classes] and class [n]. `serve_bytes` (1 or 3 channels): `image_bytes` string [n], PNG, JPEG or BMP of any
+    size up to `LARGEST_PICTURE` pixels -> the same, and class_name where the data set names its classes.
+
+    An image with a pixel that is not finite is answered by NaN and class -1, the others of its batch as ever. A
+    request of more than `most_examples` images, or of another shape, is an error.
 
     Args:
         process: `process.LearningProcess`.
@@ -26,8 +31,9 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
         archive, scratch: Not used.
     """
     shape, names = process.input.shape(process.dataset.train.x), process.dataset.class_names
+    most = most_examples(model)
 
-    def serving_default(image):
+    def answer(image):
         # The recipe's own input, so that pixels are normalised exactly as in training.
         count = tf.shape(image)[0]
         inputs, _ = process.input.batch(
@@ -39,17 +45,29 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
             all_labels(process.dataset.classes),
             training=False,
         )
-        logits = tf.cast(model(inputs, training=False), tf.float32)
+        # A ReLU may turn NaN into 0, and the answer would look like any other.
+        finite = tf.reduce_all(tf.abs(image) <= tf.float32.max, [1, 2, 3])
+        logits = tf.where(finite[:, None], tf.cast(model(inputs, training=False), tf.float32), np.nan)
         return {
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),
-            "class": tf.argmax(logits, -1, output_type=tf.int32),
+            "class": tf.where(finite, tf.argmax(logits, -1, output_type=tf.int32), -1),
         }
 
+    def serving_default(image):
+        # Servers hand on any shape, and kernels may end the process over a wrong rank.
+        return answer(few(tf.ensure_shape(image, (None, *shape)), most))
+
     def serve_bytes(image_bytes):
+        files = few(tf.ensure_shape(image_bytes, (None,)), most)
         decoded = tf.TensorSpec(shape, tf.float32)
-        found = serving_default(tf.map_fn(lambda data: decode(data, shape), image_bytes, fn_output_signature=decoded))
-        return found if names is None else {**found, "class_name": tf.gather(tf.constant(names), found["class"])}
+        # One by one: ten large pictures at a time take ten times the memory.
+        images = tf.map_fn(lambda data: decode(data, shape), files, parallel_iterations=1, fn_output_signature=decoded)
+        found = answer(images)
+        if names is None:
+            return found
+        # The last name, which is empty, is that of class -1.
+        return {**found, "class_name": tf.gather(tf.constant([*names, ""]), found["class"] % (len(names) + 1))}
 
     made = {"serving_default": (serving_default, [tf.TensorSpec((None, *shape), tf.float32, name="image")])}
     if shape[-1] in (1, 3):
@@ -57,21 +75,61 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
     return made
 
 
+def few(batch: tf.Tensor, most: int) -> tf.Tensor:
+    """The batch itself, refused by the graph where it has more than `most` examples."""
+    count = tf.shape(batch)[0]
+    return checked(batch, count <= most, f"a request must hold at most {most} images.", [count])
+
+
 def decode(data: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
     """The bytes of a picture as float32 pixels in 0..1 of a fixed shape, resized without aliasing; alpha is dropped.
 
     Args:
-        data: Scalar string.
+        data: Scalar string, PNG, JPEG or BMP. A GIF is refused: a few bytes may make gigabytes of frames.
         shape: (height, width, channels), 1 or 3 channels.
     """
-    # Zero asks for the file's own channels: BMP and GIF files refuse to be converted while they are decoded.
+    size = picture_size(data)
+    data = checked(
+        data,
+        tf.reduce_prod(size) <= LARGEST_PICTURE,
+        f"a picture must have at most {LARGEST_PICTURE} pixels.",
+        ["width and height", size],
+    )
+    # Zero asks for the file's own channels: BMP files refuse to be converted while they are decoded.
     pixels = tf.io.decode_image(data, channels=0, expand_animations=False)
+    # Resized before anything else, since the float32 of a large picture take four times the memory.
+    pixels = tf.image.resize(pixels, shape[:2], antialias=True) / 255
     grey = tf.shape(pixels)[-1] < 3
     pixels = tf.cond(grey, lambda: tf.repeat(pixels[..., :1], 3, axis=-1), lambda: pixels[..., :3])
-    pixels = tf.cast(pixels, tf.float32) / 255
     if shape[-1] == 1:
         pixels = tf.reduce_sum(pixels * tf.constant(LUMA), -1, keepdims=True)
-    return tf.ensure_shape(tf.image.resize(pixels, shape[:2], antialias=True), shape)
+    return tf.ensure_shape(pixels, shape)
+
+
+def picture_size(data: tf.Tensor) -> tf.Tensor:
+    """Width and height of a picture as its header tells them, int64 [2]; nothing is decoded for it.
+
+    Args:
+        data: Scalar string.
+    """
+
+    def starts_with(magic):
+        return tf.strings.substr(data, 0, len(magic)) == tf.constant(magic)
+
+    def pair(place, little_endian):
+        read = tf.io.decode_raw(tf.strings.substr(data, place, 8), tf.int32, little_endian=little_endian)
+        return tf.abs(tf.cast(tf.ensure_shape(read, [2]), tf.int64))
+
+    def none():
+        sentence = "a picture must be a PNG, JPEG or BMP file."
+        return checked(tf.zeros([2], tf.int64), tf.constant(False), sentence, [tf.strings.substr(data, 0, 4)])
+
+    kinds = [
+        (starts_with(b"\x89PNG\r\n\x1a\n"), lambda: pair(16, False)),
+        (starts_with(b"\xff\xd8\xff"), lambda: tf.image.extract_jpeg_shape(data, tf.int64)[1::-1]),
+        (starts_with(b"BM"), lambda: pair(18, True)),
+    ]
+    return tf.case(kinds, default=none)
 
 
 def readme(process: LearningProcess, signatures: Collection[str]) -> str:

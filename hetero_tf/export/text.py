@@ -4,11 +4,13 @@ from collections.abc import Collection
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.words import END
+from hetero_tf.export.limits import checked, most_words
 from hetero_tf.process import LearningProcess
 
 MASK = "<mask>"
@@ -28,6 +30,9 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
     Rows longer than the model's segment are cut into segments as in training, and each is answered by itself. The
     rows of a text batch run one by one, because attention has no mask and would see the padding.
 
+    A row with an id outside of 0..words is answered by NaN, the others as ever. A request of more than `most_words`
+    words, or of another shape, is an error.
+
     Args:
         process: `process.LearningProcess`.
         model: The Keras model.
@@ -39,7 +44,12 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
     classes = process.dataset.classes
 
     def serving_default(token_ids):
-        return {"logits": logits_of(model, token_ids, segment, classes)}
+        # Servers hand on any shape, and kernels may end the process over a wrong rank.
+        ids = tf.ensure_shape(token_ids, (None, None))
+        ids = few(ids, tf.shape(ids)[0], tf.shape(ids)[1], classes)
+        known = (ids >= 0) & (ids <= classes)
+        logits = logits_of(model, tf.where(known, ids, 0), segment, classes)
+        return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
 
     made = {"serving_default": (serving_default, [tf.TensorSpec((None, None), tf.int32, name="token_ids")])}
     if words is None:
@@ -56,24 +66,33 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
         return tf.pad(best.indices, room, constant_values=-1), tf.pad(best.values, room)
 
     def serve_text(text):
-        ids, is_mask, lengths = encode(text, numbers, classes, END in words)
+        ids, is_mask, lengths = encode(tf.ensure_shape(text, (None,)), numbers, classes, END in words)
         longest = tf.shape(ids)[1]
         many = min(TOP, classes)
         best, chances = tf.map_fn(
             lambda work: fill(*work, longest),
-            (ids, lengths),
+            # One row without words more than there are: TensorFlow cannot map over nothing.
+            (tf.pad(ids, [[0, 1], [0, 0]]), tf.pad(lengths, [[0, 1]])),
             fn_output_signature=(tf.TensorSpec((None, many), tf.int32), tf.TensorSpec((None, many), tf.float32)),
         )
         return {
             "token_ids": ids,
             "is_mask": is_mask,
             "lengths": lengths,
-            "topk_tokens": names.lookup(tf.cast(best, tf.int64)),
-            "topk_probabilities": chances,
+            "topk_tokens": names.lookup(tf.cast(best[:-1], tf.int64)),
+            "topk_probabilities": chances[:-1],
         }
 
     made["serve_text"] = (serve_text, [tf.TensorSpec((None,), tf.string, name="text")])
     return made
+
+
+def few(values: tf.Tensor, rows: tf.Tensor, longest: tf.Tensor, classes: int) -> tf.Tensor:
+    """The values themselves, refused by the graph where their rows, padded to the longest, are too many words."""
+    most, received = most_words(classes), tf.stack([rows, longest])
+    sentence = f"a request must have at most {most} words, the padding to its longest text included."
+    words = tf.reduce_prod(tf.cast(received, tf.int64))
+    return checked(values, words <= most, sentence, ["texts and words of the longest", received])
 
 
 def logits_of(model: keras.Model, ids: tf.Tensor, segment: int, classes: int) -> tf.Tensor:
@@ -94,12 +113,14 @@ def encode(
 
     Args:
         numbers: Table of words; unknown ones are `<ukn>`.
-        mask: Id of `<mask>`.
+        mask: Id of `<mask>`, which is the number of classes.
         ends_lines: Whether a line break becomes `<eos>`, as in training. None is added to the end of a text.
     """
     if ends_lines:
         text = tf.strings.regex_replace(text, r"\n", f" {END} ")
     words = tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
+    longest = tf.reduce_max(tf.concat([words.row_lengths(), [0]], 0))
+    words = words.with_flat_values(few(words.flat_values, words.nrows(), longest, mask))
     hidden = tf.ragged.map_flat_values(tf.equal, words, MASK)
     ids = tf.ragged.map_flat_values(
         lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words

@@ -1,0 +1,49 @@
+"""What a served model refuses, so that no single request can take the memory of its server."""
+
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Entries of the largest tensor that one request may ask for; 1 GiB as float32.
+LARGEST_TENSOR = 2**28
+# Pixels of a picture, such as 8,192 x 4,096; they take 96 MiB once decoded.
+LARGEST_PICTURE = 2**25
+
+
+def checked(tensor: tf.Tensor, condition: tf.Tensor, sentence: str, received: Iterable[tf.Tensor]) -> tf.Tensor:
+    """The tensor itself, for a graph that stops with an error before it is used where the condition is false.
+
+    Args:
+        tensor: What the graph goes on with.
+        condition: Scalar bool.
+        sentence: What is allowed; the error ends in it and in the values of `received`.
+        received: What the condition was asked of.
+    """
+    with tf.control_dependencies([tf.debugging.Assert(condition, [f"{sentence} Received:", *received])]):
+        return tf.identity(tensor)
+
+
+def most_examples(model: keras.Model) -> int:
+    """How many examples a request may hold: then no layer's output has more than `LARGEST_TENSOR` entries."""
+    widest = max(int(np.prod(output.shape[1:])) for layer in model.layers for output in tf.nest.flatten(layer.output))
+    return max(LARGEST_TENSOR // widest, 1)
+
+
+def most_words(classes: int) -> int:
+    """How many words, padding included, a request may hold: each takes a logit for every class, or as much inside."""
+    return LARGEST_TENSOR // max(classes, 4096)
+
+
+def request_limits(kind: str, model: keras.Model, classes: int) -> dict[str, int]:
+    """What a request may hold, for `export.json`.
+
+    Args:
+        kind: Of the data set, images or text.
+        model: The exported model.
+        classes: Length of its label axis.
+    """
+    if kind == "images":
+        return {"images": most_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
+    return {"words": most_words(classes)}

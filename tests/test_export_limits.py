@@ -1,0 +1,133 @@
+"""Requests that servers hand on as they come: refused by the graph, before they end the process or take its memory."""
+
+import functools
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+import hetero_tf
+from hetero_tf import export
+from hetero_tf.export import limits
+from hetero_tf.recipe import load
+
+ASK = Path(__file__).with_name("hostile_requests.py")
+KINDS = {"images": ("tiny/digits",), "text": ("tiny/wikitext2", ["input.segment=5", "data.length=40"])}
+
+
+def png(width, height, body=b""):
+    """A grey picture of so many pixels, black where `body` is its compressed rows."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def pictures(*contents):
+    return np.array([*contents, b""], object)[:-1]
+
+
+def pixels(*values):
+    return np.stack([np.full((8, 8, 1), value, np.float32) for value in values])
+
+
+JPEG = tf.io.encode_jpeg(np.zeros((7000, 5000, 3), np.uint8)).numpy()
+BMP = b"BM" + bytes(16) + struct.pack("<ii", 10**5, -(10**5)) + bytes(28)
+# Signature, request, what the answer or the error must hold.
+REQUESTS = {
+    "images": [
+        ("serving_default", np.zeros((8, 8), np.float32), "[8,8] is not compatible with expected shape [?,8,8,1]"),
+        ("serving_default", np.zeros((1, 8, 8, 1, 1), np.float32), "is not compatible with expected shape"),
+        ("serving_default", np.zeros((1, 9, 8, 1), np.float32), "is not compatible with expected shape"),
+        ("serving_default", np.float32(0), "[] is not compatible with expected shape"),
+        ("serving_default", np.zeros((0, 8, 8, 1), np.float32), {"class": "[]"}),
+        ("serving_default", np.zeros((10**6, 8, 8, 1), np.float32), "at most 524288 images. Received:] [1000000]"),
+        ("serving_default", pixels(np.nan, np.inf), {"class": "[-1, -1]", "logits": str([[np.nan] * 10] * 2)}),
+        ("serve_bytes", pictures(), {"class": "[]", "class_name": "[]"}),
+        ("serve_bytes", pictures(b"x").reshape(1, 1), "is not compatible with expected shape [?]"),
+        ("serve_bytes", pictures(png(2**31 - 1, 2**31 - 1)), "33554432 pixels. Received:] [width and height] [2147483"),
+        ("serve_bytes", pictures(png(12000, 12000)), "[width and height] [12000 12000]"),
+        ("serve_bytes", pictures(JPEG), "[width and height] [5000 7000]"),
+        ("serve_bytes", pictures(BMP), "[width and height] [100000 100000]"),
+        ("serve_bytes", pictures(b"GIF89a" + bytes(40)), "must be a PNG, JPEG or BMP file. Received:] [GIF8]"),
+        ("serve_bytes", pictures(b""), "must be a PNG, JPEG or BMP file. Received:] []"),
+        ("serve_bytes", pictures(png(8, 8)[:18]), "is not a multiple of 4"),
+        ("serve_bytes", pictures(JPEG[:20]), "Invalid JPEG data"),
+        ("serve_bytes", pictures(png(0, 8)), "Invalid PNG"),
+    ],
+    "text": [
+        ("serving_default", np.zeros(5, np.int32), "[5] is not compatible with expected shape [?,?]"),
+        ("serving_default", np.zeros((1, 5, 2), np.int32), "is not compatible with expected shape"),
+        ("serving_default", np.zeros((0, 5), np.int32), {"logits": "[]"}),
+        ("serving_default", np.zeros((7, 10**4), np.int32), "at most 65536 words"),
+        ("serving_default", np.array([[51], [-1]], np.int32), {"logits": str([[[np.nan] * 50]] * 2)}),
+        ("serve_text", pictures(b"a").reshape(1, 1), "is not compatible with expected shape [?]"),
+        ("serve_text", pictures(), {"topk_tokens": "[]", "lengths": "[]"}),
+        ("serve_text", pictures(b"a " * 70_000), "[texts and words of the longest] [1 70000]"),
+        ("serve_text", pictures(b"a " * 400, *[b""] * 200), "[texts and words of the longest] [201 400]"),
+        ("serve_text", pictures(b"\xff\xfe <mask>"), {"token_ids": "[[0, 50]]", "lengths": "[2]"}),
+    ],
+}
+
+
+@functools.cache
+def built(kind):
+    return hetero_tf.learning_process(load(*KINDS[kind]))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def asked(request, tmp_path_factory):
+    """`(requests, answers)` of an export whose placeholders take any shape, so that the graph itself must refuse."""
+    folder, requests = tmp_path_factory.mktemp("export"), REQUESTS[request.param]
+    process = built(request.param)
+    state = process.initialize()
+    model = export.export(process, state, process.statistics(state), folder / "model", {}) / export.VERSION
+    saved = saved_model_pb2.SavedModel.FromString((model / "saved_model.pb").read_bytes())
+    for node in saved.meta_graphs[0].graph_def.node:
+        if node.op == "Placeholder":
+            node.attr["shape"].shape.Clear()
+            node.attr["shape"].shape.unknown_rank = True
+            node.attr.pop("_output_shapes", None)
+    (model / "saved_model.pb").write_bytes(saved.SerializeToString())
+    np.savez(folder / "cases.npz", **{f"{n} {name}": value for n, (name, value, _) in enumerate(requests)})
+    command = [sys.executable, str(ASK), str(model), str(folder / "cases.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return requests, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_no_request_ends_the_server_or_gets_an_answer_that_looks_right(asked):
+    requests, answers = asked
+    for (name, value, expected), found in zip(requests, answers, strict=True):
+        if isinstance(expected, dict):
+            assert expected.items() <= found.items(), (name, value)
+        else:
+            assert isinstance(found, str) and expected in found, (name, value, found)
+
+
+def test_one_bad_image_or_row_leaves_the_others_of_its_batch():
+    process = built("images")
+    made = export.images.endpoints(process, process.model(process.initialize(), statistics=None), None, None)
+    serve = made["serving_default"][0]
+    alone, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
+    np.testing.assert_allclose(both["logits"][1:], alone["logits"], rtol=1e-6)
+    assert np.isfinite(alone["logits"]).all() and int(both["class"][1]) == int(alone["class"][0])
+
+
+def test_a_picture_at_the_limit_is_answered_and_its_limit_is_told():
+    rows = zlib.compress(bytes(8193 * 4096), 1)
+    found = export.images.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
+    assert limits.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
+    process = built("images")
+    told = limits.request_limits("images", process.family.predictor("a"), 10)
+    assert told == {"images": 524288, "pixels_of_a_picture": 2**25}
+    assert limits.request_limits("text", None, 33_279) == {"words": 2**28 // 33_279}
