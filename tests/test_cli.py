@@ -78,6 +78,10 @@ WRONG = [
         )
     ),
     (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: no such recipe; known: cifar10..."),
+    (
+        ["export", "--run_dir=begun", "--out=a\udcff"],
+        "--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: a\\udcff",
+    ),
     (["\x9btrain"], "unknown command '\\x9btrain'; did you mean 'train'?"),
     ([R, "--threads=x"], "flag --threads=x: must be a whole number" + FLAGS),
     ([R, "--threads=1.5"], "flag --threads=1.5: must be a whole number" + FLAGS),

@@ -227,10 +227,12 @@ def _export(recipe, flags, console):
 
     if flags.level is not None and flags.level not in recipe.levels.widths:
         raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    if printable(str(folder)) != str(folder):
+        raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
     process, state, statistics, info = _opened(recipe, flags, console)
     if flags.level is not None or not statistics:
         statistics = process.statistics(state, flags.level)
-    folder = Path(flags.out or RunFolder(flags.run_dir).export)
     info = {name: info[name] for name in ("last", "best")}
     where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
     console.say(f"exported round {state.round} to {where}")
