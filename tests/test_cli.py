@@ -105,6 +105,10 @@ WRONG = [
         [R, "--run_dir=foreign"],
         "foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder",
     ),
+    (
+        ["--recipe=wikitext2", "--data_dir=~nobody_of_that_name", "--set=data.fallback=null"],
+        "WikiText-2 was not found in ~nobody_of_that_name/wikitext-2; put...",
+    ),
     ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
     (
@@ -253,6 +257,15 @@ def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, 
     # A plug-in is looked for there too, behind everything else.
     assert commands.main(["hetero_tf", "--recipe=bad.yaml", "--plugin=own_raises"]) == 2
     assert sys.path == [*before, str(place)]
+
+
+def test_python_m_leaves_the_working_folder_out_too(tmp_path):
+    """As far as it can: Python itself has looked there for the package."""
+    for name in ("absl", "yaml", "numpy", "difflib"):
+        (tmp_path / f"{name}.py").write_text("open('RUN', 'a').write(__name__)")
+    done = programs.command("--recipe=missing", cwd=tmp_path)
+    assert (done.returncode, done.stderr[:35]) == (2, "hetero_tf: missing: no such recipe;")
+    assert not (tmp_path / "RUN").exists()
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--recipe=missing"], [R, "--threads=x"]])
