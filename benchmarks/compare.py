@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from hetero_tf.base.console import printable  # noqa: E402
 from hetero_tf.base.errors import BadInput, Refusal  # noqa: E402
 from hetero_tf.base.metrics import find  # noqa: E402
 from hetero_tf.recipe import loads  # noqa: E402
@@ -213,11 +214,11 @@ def main(arguments=None):
         groups = grouped([read(folder) for folder in args.folders])
         rows = compare(groups, args.metric, args.target, args.at)
     except Refusal as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
+        print(printable(f"error: {refusal}"), file=sys.stderr)
         return refusal.code
-    print(json.dumps(rows) if args.json else table(rows))
+    print(json.dumps(rows) if args.json else printable(table(rows)))
     for sentence in unfinished(groups):
-        print(sentence, file=sys.stderr)
+        print(printable(sentence), file=sys.stderr)
     return 0
 
 

@@ -32,15 +32,17 @@ def say(text):
 def is_ready(venv, wanted):
     """True if `venv` holds an installation that was finished with the setup.py text `wanted`."""
     mark = venv / "ready"
-    return (venv / "bin" / "python").exists() and mark.is_file() and mark.read_text() == wanted
+    return (venv / "bin" / "python").exists() and mark.is_file() and mark.read_text(encoding="utf-8") == wanted
 
 
 def take_lock(venv):
     """Waits until nobody else installs into `venv`; the open file that is returned is the lock.
 
     Raises:
-        Failed: `venv` has content that this program did not make.
+        Failed: `venv` is a file or has content that this program did not make.
     """
+    if venv.exists() and not venv.is_dir():
+        raise Failed(f"{venv} is a file, not a folder; move it away and run this command again.")
     if venv.exists() and any(venv.iterdir()) and not (venv / "setup.lock").exists():
         raise Failed(
             f"{venv} exists but was not made by this command; activate it and run `pip install -e '.[test]'` "
@@ -136,7 +138,7 @@ def make(root, run=run, has_ensurepip=None, has_pip=None):
         Failed: with a sentence for a person.
         OSError: the folder cannot be written.
     """
-    venv, wanted = root / ".venv", (root / "setup.py").read_text()
+    venv, wanted = root / ".venv", (root / "setup.py").read_text(encoding="utf-8")
     with take_lock(venv) as lock:
         if is_ready(venv, wanted):
             return
@@ -156,7 +158,7 @@ def make(root, run=run, has_ensurepip=None, has_pip=None):
             if status:
                 raise Failed(f"the installation failed (exit status {status}); the end of {log}:\n{tail(log, 12)}")
         finished = venv / "ready.new"
-        finished.write_text(wanted)
+        finished.write_text(wanted, encoding="utf-8")
         finished.replace(venv / "ready")
         say(f"ready after {time.monotonic() - start:.0f} s")
 

@@ -2,6 +2,19 @@
 # Out: $python, an interpreter that has hetero_tf and its dependencies; PYTHONPATH with the checkout first.
 # The active environment is used when it has everything; otherwise `.venv` in the checkout, made once.
 
+# A file that is opened must not take the place of a standard stream that is closed.
+true >&2 || exec 2>/dev/null
+{ true <&0; } 2>/dev/null || exec </dev/null
+{ true >&1; } 2>/dev/null || exec >/dev/null
+
+# An empty entry (`PYTHONPATH=$PYTHONPATH:/mine` makes one) would mean the working folder, whose files must not run.
+entries=${PYTHONPATH-}:
+PYTHONPATH=
+while [ -n "$entries" ]; do
+    [ -z "${entries%%:*}" ] || PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}${entries%%:*}
+    entries=${entries#*:}
+done
+
 venv=$root/.venv
 needed="hetero_tf tensorflow keras numpy yaml absl tensorflow_datasets importlib_resources ${also-}"
 
@@ -20,16 +33,24 @@ specs = map(find_spec, sys.argv[1:])
 sys.exit(sys.version_info < (3, 10) or not all(spec and spec.origin for spec in specs))' $needed) >/dev/null 2>&1
 }
 
-# True if .venv was installed to the end from the setup.py of today: `ready` holds a copy of it.
+# True if .venv was installed to the end from the setup.py of today (`ready` holds a copy of it) and has lost no module.
 venv_is_ready() {
-    [ -x "$venv/bin/python" ] && [ -r "$venv/ready" ] && [ "$(cat "$venv/ready")" = "$(cat "$root/setup.py")" ]
+    [ -x "$venv/bin/python" ] && [ -r "$venv/ready" ] && [ "$(cat "$venv/ready")" = "$(cat "$root/setup.py")" ] || return
+    set -- "$venv"/lib/python3*/site-packages
+    for name in ${needed#hetero_tf }; do
+        [ -e "$1/$name" ] || [ -e "$1/$name.py" ] || {
+            echo "hetero_tf: $venv is damaged: $name is missing; it is not used until it is made again" >&2
+            rm -f "$venv/ready"
+            return 1
+        }
+    done
 }
 
 # Sets $python to the first interpreter that TensorFlow has wheels for, best one that can make environments.
 find_python() {
     python=
     for name in python3 python3.13 python3.12 python3.11 python3.10 python; do
-        case $("$name" -c '
+        case $("$name" -I -c '
 import sys
 if (3, 10) <= sys.version_info[:2] <= (3, 13):
     from importlib.util import find_spec

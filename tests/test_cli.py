@@ -8,6 +8,7 @@ import sys
 
 import programs
 import pytest
+from refusals import refusal
 
 from hetero_tf import __version__
 from hetero_tf.base import hardware
@@ -17,6 +18,8 @@ R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
 NO_RUN = "is not a run folder, it has no recipe.yaml; name one that `train` wrote"
 NO_RECIPE = "--recipe is missing; try hetero_tf --recipe digits"
+THREADS = "--threads must be a whole number from 1 to 256, which is 4 for each core and at least 256. Received: "
+LONG = "a" * 300
 COUNT = "must be a whole number from 1 to 2147483647"
 MNIST = "mnist is not prepared in {}/tfds/mnist/3.0.1 and could not be fetched"
 # Each row: the words, and the sentence; with "..." at its end only its beginning is compared.
@@ -33,7 +36,8 @@ WRONG = [
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
     ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
     ([R, "--set"], "Missing value for flag --set" + FLAGS),
-    ([R, "--flagfile=nowhere"], "ERROR:: Unable to open flagfile..."),
+    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; known: allow_other_machine..."),
+    ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: allow_other_machine..."),
     ([], NO_RECIPE),
     (["train"], NO_RECIPE),
     (["describe"], NO_RECIPE),
@@ -59,8 +63,26 @@ WRONG = [
     (["export", "--run_dir=empty"], f"empty: {NO_RUN}"),
     (["evaluate", "--run_dir=begun"], "begun/best: holds no finished round yet; train first"),
     (["export", "--run_dir=begun", "--state=last"], "begun/checkpoints: holds no finished round yet; train first"),
-    ([R, "--threads=0"], "flag --threads=0: 0 is not a positive integer" + FLAGS),
-    ([R, "--threads=-1"], "flag --threads=-1: -1 is not a positive integer" + FLAGS),
+    ([R, "--threads=0"], f"{THREADS}--threads=0"),
+    ([R, "--threads=-1"], f"{THREADS}--threads=-1"),
+    ([R, "--threads=257"], f"{THREADS}--threads=257"),
+    ([R, f"--threads={10**20}"], f"{THREADS}--threads={10**20}"),
+    *(
+        ([command, f"--{flag}={LONG}"], f"--{flag}: a name in a path may have at most 255 bytes. Received: aaaa...")
+        for command, flag in (
+            ("train", "recipe"),
+            ("train", "run_dir"),
+            ("train", "data_dir"),
+            ("describe", "draw"),
+            ("export", "out"),
+        )
+    ),
+    (["--recipe=a\x1b[2Jb\x07\udcff.yaml"], "a\\x1b[2Jb\\x07\\udcff.yaml: no such recipe; known: cifar10..."),
+    (
+        ["export", "--run_dir=begun", "--out=a\udcff"],
+        "--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: a\\udcff",
+    ),
+    (["\x9btrain"], "unknown command '\\x9btrain'; did you mean 'train'?"),
     ([R, "--threads=x"], "flag --threads=x: must be a whole number" + FLAGS),
     ([R, "--threads=1.5"], "flag --threads=1.5: must be a whole number" + FLAGS),
     ([R, "--state=wrong"], "flag --state=wrong: value should be one of <best|last>" + FLAGS),
@@ -83,6 +105,10 @@ WRONG = [
         [R, "--run_dir=foreign"],
         "foreign: holds other things (thesis.txt) and no run; choose an empty or new run folder",
     ),
+    (
+        ["--recipe=wikitext2", "--data_dir=~nobody_of_that_name", "--set=data.fallback=null"],
+        "WikiText-2 was not found in ~nobody_of_that_name/wikitext-2; put...",
+    ),
     ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
     (
@@ -101,6 +127,31 @@ WRONG = [
         "most 6 (partition.clients). Received: 7",
     ),
 ]
+
+
+# Which flags a command takes, besides those that all take; the value that a flag is given here.
+TAKES = {
+    "train": ("recipe", "run_dir", "engine", "allow_other_machine"),
+    "describe": ("recipe", "engine", "draw"),
+    "evaluate": ("run_dir", "state"),
+    "export": ("run_dir", "state", "level", "out", "overwrite"),
+}
+BY_ALL = ("set", "data_dir", "plugin", "threads", "json", "debug", "help", "version")
+VALUES = {"engine": "auto", "state": "last", "threads": "1", "set": "seed=1"}
+
+
+@pytest.mark.parametrize("command", TAKES)
+@pytest.mark.parametrize("flag", [name for name in flags.definitions() if name != "h"])
+def test_every_command_takes_the_flags_that_have_an_effect_on_it(command, flag):
+    word = f"--{flag}" if flags.definitions()[flag].boolean else f"--{flag}={VALUES.get(flag, 'x')}"
+    if flag in (*TAKES[command], *BY_ALL):
+        assert flags.parse(["hetero_tf", command, word])[0] == command
+        return
+    others = " and ".join(name for name, taken in TAKES.items() if flag in taken)
+    told = f"--{flag} has no effect on {command}; it is a flag of {others}"
+    assert refusal(flags.parse, ["hetero_tf", command, word]) == told
+    # Also where it says what holds anyway, and whichever side of the command it stands on.
+    assert refusal(flags.parse, ["hetero_tf", word, command]) == told
 
 
 def tree(folder):
@@ -203,6 +254,55 @@ def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, 
     before = list(sys.path)
     assert commands.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
     assert sys.path == before
+    # A plug-in is looked for there too, behind everything else.
+    assert commands.main(["hetero_tf", "--recipe=bad.yaml", "--plugin=own_raises"]) == 2
+    assert sys.path == [*before, str(place)]
+
+
+def test_python_m_leaves_the_working_folder_out_too(tmp_path):
+    """As far as it can: Python itself has looked there for the package."""
+    for name in ("absl", "yaml", "numpy", "difflib"):
+        (tmp_path / f"{name}.py").write_text("open('RUN', 'a').write(__name__)")
+    done = programs.command("--recipe=missing", cwd=tmp_path)
+    assert (done.returncode, done.stderr[:35]) == (2, "hetero_tf: missing: no such recipe;")
+    assert not (tmp_path / "RUN").exists()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--recipe=missing"], [R, "--threads=x"]])
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdin", "stdout", "stderr")])
+def test_closed_streams_do_not_matter(place, monkeypatch, words, closed):
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)
+    assert commands.main(["hetero_tf", *words]) == (0 if words == ["--version"] else 2)
+
+
+def test_a_sentence_that_nobody_reads_does_not_change_the_exit_code(place):
+    """The reader of standard error has left before the refusal."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = programs.command("--recipe=missing", capture_output=False, stdout=subprocess.DEVNULL, stderr=writing)
+    os.close(writing)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("closed", ["", ">&- 2>&- <&-"])
+def test_work_is_kept_whatever_cannot_be_printed(tmp_path, closed):
+    """The folders have names that are no text, and the output takes only ASCII or is closed."""
+    folder = tmp_path / os.fsdecode(b"\xff\xc3\xa9\x1b")
+    folder.mkdir()
+    recipe = programs.recipe_file(folder)
+    env = programs.environment(LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    line = f'"$0" -m hetero_tf --recipe "$1" --run_dir "$2" --set rounds=1 {closed}'
+    words = ["sh", "-c", line, sys.executable, recipe, folder / "run"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    log = (folder / "run" / "log.txt").read_text(encoding="utf-8")
+    assert (
+        "done in" in log
+        and "\x1b" not in log + done.stdout
+        and len((folder / "run" / "metrics.jsonl").open().readlines()) == 1
+    )
+    assert ("\\udcff" in done.stdout) == (not closed)
 
 
 def test_version_and_help(capsys, monkeypatch):

@@ -74,6 +74,32 @@ def test_nobody_listens(tmp_path, error):
     assert console.log.read_text() == "one\ntwo\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, \u00e9 \u6f22 \U0001f600\nlines", "plain, \u00e9 \u6f22 \U0001f600\nlines"),
+        ("\x1b]0;title\x07\x9b2J\r\b\x7f\t", r"\x1b]0;title\x07\x9b2J\r\x08\x7f\t"),
+        ("\u202etxt.exe\u2028\udcff\ufeff", r"\u202etxt.exe\u2028\udcff\ufeff"),
+    ],
+)
+def test_what_is_not_printed_is_escaped_on_the_stream_and_in_the_log(tmp_path, text, shown):
+    out = io.StringIO()
+    console = Console(out)
+    console.log = tmp_path / "log.txt"
+    console.say(text)
+    console.progress(text)
+    assert out.getvalue() == console.log.read_text(encoding="utf-8") == f"{shown}\n{shown}\n"
+
+
+def test_streams_are_opened_where_they_are_closed_and_write_what_their_encoding_lacks(monkeypatch):
+    written = io.BytesIO()
+    for name, stream in (("stdin", None), ("stdout", io.TextIOWrapper(written, "ascii")), ("stderr", None)):
+        monkeypatch.setattr(sys, name, stream)
+    module.prepare_streams()
+    Console().say("\u00e9")
+    assert written.getvalue() == b"\\xe9\n" and sys.stdin.read() == "" and sys.stderr.write("x") == 1
+
+
 def test_a_log_that_cannot_be_written_does_not_stop_the_work():
     out = io.StringIO()
     console = Console(out)

@@ -5,9 +5,10 @@ import os
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.data import text, wikitext2
+from hetero_tf.data import text, wikitext2, words
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.words import LONGEST_LINE, encode, in_rows, read_words, vocabulary_of
 
@@ -58,6 +59,33 @@ def test_a_gzip_bomb_stops_at_the_first_long_line(tmp_path):
     path = written(tmp_path / "a.txt.gz", gzip.compress(b"x" * 50_000_000))
     with pytest.raises(BadInput, match="a.txt.gz:1: a line may have up to"):
         read_words(path)
+
+
+def test_a_small_file_does_not_unpack_to_a_large_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "ALWAYS_UNPACKED", 100)
+    line = b"a " * 500 + b"\n"
+    packed = gzip.compress(line * 1000)
+    limit = 50 * len(packed)
+    assert refusal(read_words, written(tmp_path / "a.txt.gz", packed)) == (
+        f"{tmp_path}/a.txt.gz:{limit // len(line) + 1}: this file, by its packed size, may have up to {limit} bytes "
+        "unpacked; use a part of it, unpacked"
+    )
+    # The same text is read where it is not packed, and small texts are read however much they repeat themselves.
+    assert len(read_words(written(tmp_path / "a.txt", line * 1000))) == 501 * 1000
+    monkeypatch.setattr(words, "ALWAYS_UNPACKED", len(line) * 1000)
+    assert len(read_words(tmp_path / "a.txt.gz")) == 501 * 1000
+    monkeypatch.setattr(words, "LARGEST_TEXT", 2000)
+    assert "a.txt:2: a text may have up to 2000 bytes" in refusal(read_words, tmp_path / "a.txt")
+
+
+def test_equal_words_are_one_object(tmp_path):
+    first, _, second, _ = read_words(written(tmp_path / "a.txt", b"word\nword\n"))
+    assert first is second
+
+
+def test_a_name_that_is_too_long_is_not_there(tmp_path):
+    with pytest.raises(NotAvailable, match="`train` must name an existing file"):
+        text.load(tmp_path, train="a" * 300)
 
 
 def test_vocabulary_keeps_the_order_of_first_appearance():

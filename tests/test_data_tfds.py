@@ -6,6 +6,7 @@ import shutil
 import folders
 import numpy as np
 import pytest
+from refusals import refusal
 
 from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.data import decoded
@@ -162,6 +163,59 @@ def test_missing_and_damaged_descriptions_are_one_sentence(copied):
     with pytest.raises(BadInput, match="tiny cannot be opened in .*/tfds: ") as refusal:
         loader.load(folder, dataset="tiny")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("key", ["pythonClassName", "python_class_name"])
+def test_a_prepared_set_cannot_name_code_of_its_own(copied, monkeypatch, key):
+    folder, file = copied
+    monkeypatch.syspath_prepend(folder)
+    (folder / "evil_features.py").write_text(f"open({str(folder / 'RUN')!r}, 'w')")
+    about = file.parent / "features.json"
+    whole = about.read_text()
+    for name in ("evil_features.Image", "tensorflow_datasets.scripts.cli.main.Image", "os.path"):
+        own = '"pythonClassName": "tensorflow_datasets.core.features.image_feature.Image"'
+        about.write_text(whole.replace(own, f'"{key}": "{name}"'))
+        assert refusal(loader.load, folder, dataset="tiny") == (
+            "tiny: its features.json must name classes in tensorflow_datasets.core.features, as no other code is run. "
+            f"Received: {name!r}"
+        )
+    # That of older versions, which did not write protocol buffers.
+    about.write_text('{"type": "evil_features.Image", "content": {}}')
+    assert "Received: 'evil_features.Image'" in refusal(loader.load, folder, dataset="tiny")
+    assert not (folder / "RUN").exists()
+    about.write_text(whole)
+    assert loader.load(folder, dataset="tiny:1.0.0").classes == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "huggingface:x",
+        "robotics:x",
+        "a-b:mnist/c:1.0.0",
+        "/etc",
+        "../tiny",
+        "mnist/a=1",
+        "mnist/b/c=d",
+        "mnist:1.*.*",
+        "",
+    ]
+    + ["mnist\n", "gs://set", "tiny/../tiny"],
+)
+def test_only_plain_names_reach_tensorflow_datasets(monkeypatch, name):
+    monkeypatch.setattr(loader, "_builder", None)
+    assert refusal(loader.load, None, dataset=name).startswith(
+        "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without"
+    )
+
+
+def test_a_pipe_in_a_prepared_set_is_refused(copied):
+    folder, file = copied
+    for path in (file, file.parent / "features.json"):
+        path.unlink()
+        os.mkfifo(path)
+        told = refusal(loader.load, folder, dataset="tiny")
+        assert told == f"{path}: expected a file. Received: a pipe, device or socket"
 
 
 def test_unknown_sets_and_configurations_are_refused(tmp_path):

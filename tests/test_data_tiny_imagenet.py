@@ -78,6 +78,15 @@ def test_a_damaged_image_is_named(copied):
             load(root)
 
 
+def test_a_pipe_in_the_place_of_an_image_is_refused(copied):
+    root, _ = copied
+    file = root / "train" / "n02" / "images" / "n02_1.JPEG"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(BadInput, match=f"{file}: expected a file. Received: a pipe, device or socket"):
+        load(root)
+
+
 LIST = "val_annotations.txt"
 LINE = f"{LIST}:1: expected an image and its class, a folder of train/,"
 LISTED = "is listed there, but not in images/"

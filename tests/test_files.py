@@ -87,6 +87,13 @@ def test_what_is_no_file_is_refused_by_every_reader(tmp_path, name):
         assert refusal(READERS[name], path) == f"{path}: expected a file. Received: {what}"
 
 
+def test_what_a_kernel_shows_as_a_file_counts_as_empty():
+    """It has no size, and /proc/kmsg never ends."""
+    assert files.read_bytes("/proc/self/comm", 5) == b""
+    with files.opened("/proc/self/comm") as file:
+        assert file.read() == b"" and os.fstat(file.fileno()).st_size == 0
+
+
 def test_unknown_errors_still_give_a_sentence():
     assert files.explain("p", "write", OSError("odd")) == "p: could not write: odd; check the path and the disk"
 

@@ -20,13 +20,16 @@ from refusals import refusal
 
 environment = programs.script("bin/environment.py")
 SCRIPTS = ("bin/hetero_tf", "bin/test", "bin/check", "bin/environment.sh", ".ci/run")
+# What every command looks for.
+NEEDED = re.search(r'needed="hetero_tf (.*) \$', (ROOT / "bin" / "environment.sh").read_text()).group(1).split()
 # A stub interpreter: VERSION answers --version; ANSWER answers the search for one that can make environments
 # (empty: unsuitable); COMPLETE is the exit status of the question whether it has everything already.
 STUB = """#!/bin/sh
 case $1 in
     --version) echo "Python VERSION" ;;
-    -c) case $2 in *ensurepip*) echo "ANSWER" ;; *) exit COMPLETE ;; esac ;;
-    -m) echo "NAME ran: $*" "path: $PYTHONPATH" ;;
+    -I) echo "ANSWER" ;;
+    -c) exit COMPLETE ;;
+    -m | *start.py) echo "NAME ran: $*" "path: $PYTHONPATH" ;;
     *environment.py) echo "NAME sets up" >&2; mkdir -p "$2/.venv/bin"; cp "$0" "$2/.venv/bin/python"; exit SETUP ;;
 esac
 """
@@ -43,6 +46,16 @@ def stub(folder, name, version="3.12.0", answer="complete", complete=1, setup=0)
     path.chmod(0o755)
 
 
+def ready_venv(checkout):
+    """A `.venv` of the copy that holds all modules by name, with a stub as its interpreter."""
+    venv = checkout / ".venv"
+    stub(venv / "bin", "python")
+    for name in NEEDED:
+        (venv / "lib" / "python3.12" / "site-packages" / name).mkdir(parents=True)
+    (venv / "ready").write_text("first\n")
+    return venv
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A copy of what the set-up needs, in a folder whose name has spaces and a quote, and an empty folder for stubs."""
@@ -51,7 +64,7 @@ def checkout(tmp_path):
     (root / "setup.py").write_text("first\n")
     tools = tmp_path / "tools"
     tools.mkdir()
-    for tool in ("sh", "cat", "dirname", "readlink", "mkdir", "cp"):
+    for tool in ("sh", "cat", "dirname", "readlink", "mkdir", "cp", "rm"):
         (tools / tool).symlink_to(shutil.which(tool))
     return root
 
@@ -77,11 +90,12 @@ def test_scripts_are_valid_shell(script):
 def test_the_active_environment_is_used_if_complete(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
     done = start(checkout, "describe", "--x=a b")
-    assert done.stdout == f"python3 ran: -m hetero_tf describe --x=a b path: {checkout}\n"
+    assert done.stdout == f"python3 ran: {checkout}/bin/start.py describe --x=a b path: {checkout}\n"
     assert done.stderr == ""
     assert not (checkout / ".venv").exists()
-    # What a person has set stays behind the checkout.
-    assert start(checkout, PYTHONPATH="/mine").stdout.endswith(f" path: {checkout}:/mine\n")
+    # What a person has set stays behind the checkout, without empty entries: they mean the working folder.
+    for given, kept in (("/mine", ":/mine"), (":/a b::/c:", ":/a b:/c"), (":", ""), ("", "")):
+        assert start(checkout, PYTHONPATH=given).stdout.endswith(f" path: {checkout}{kept}\n")
 
 
 def test_an_environment_is_made_with_the_first_suitable_python(checkout):
@@ -92,7 +106,7 @@ def test_an_environment_is_made_with_the_first_suitable_python(checkout):
     stub(stubs, "python3.10")
     done = start(checkout, "--help")
     assert done.stderr == "python3.11 sets up\n"
-    assert done.stdout.startswith("python3.11 ran: -m hetero_tf --help")
+    assert done.stdout.startswith(f"python3.11 ran: {checkout}/bin/start.py --help")
 
 
 def test_a_shim_that_fails_is_passed_over(checkout):
@@ -125,17 +139,28 @@ def test_a_failed_set_up_ends_the_command(checkout):
 
 
 def test_a_ready_environment_asks_no_other_python(checkout):
-    stub(checkout / ".venv" / "bin", "python")
-    (checkout / ".venv" / "ready").write_text("first\n")
+    ready_venv(checkout)
     stub(checkout.parent / "stubs", "python3", complete=0)
-    assert start(checkout, "x").stdout.startswith("python ran: -m hetero_tf x")
+    assert start(checkout, "x").stdout.startswith(f"python ran: {checkout}/bin/start.py x")
     assert start(checkout, "x", VIRTUAL_ENV=str(checkout / ".venv")).stdout.startswith("python ran:")
     assert start(checkout, "x", VIRTUAL_ENV="/another").stdout.startswith("python3 ran:")
 
 
+@pytest.mark.parametrize("lost", ["lib", "lib/python3.12/site-packages/numpy"])
+def test_an_environment_that_lost_modules_is_made_again(checkout, lost):
+    """Otherwise the program would be blamed for the import that fails."""
+    venv = ready_venv(checkout)
+    stub(checkout.parent / "stubs", "python3")
+    shutil.rmtree(venv / lost)
+    name = "tensorflow" if lost == "lib" else "numpy"
+    assert start(checkout).stderr == (
+        f"hetero_tf: {venv} is damaged: {name} is missing; it is not used until it is made again\npython3 sets up\n"
+    )
+    assert not (venv / "ready").exists()
+
+
 def test_a_changed_setup_py_is_installed_again(checkout):
-    stub(checkout / ".venv" / "bin", "python")
-    (checkout / ".venv" / "ready").write_text("older\n")
+    (ready_venv(checkout) / "ready").write_text("older\n")
     stub(checkout.parent / "stubs", "python3")
     assert start(checkout).stderr == "python3 sets up\n"
 
@@ -171,7 +196,7 @@ def test_a_command_started_through_a_link_finds_its_checkout(checkout):
     stub(checkout.parent / "stubs", "python3", complete=0)
     link = checkout.parent / "stubs" / "link"
     link.symlink_to(checkout / "bin" / "hetero_tf")
-    assert start(checkout, command=link).stdout == f"python3 ran: -m hetero_tf path: {checkout}\n"
+    assert start(checkout, command=link).stdout == f"python3 ran: {checkout}/bin/start.py path: {checkout}\n"
 
 
 class Runner:
@@ -292,9 +317,60 @@ def test_run_writes_the_log_and_keeps_packages_inside(checkout, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
     (tmp_path / "setup.py").write_text("x")
-    (tmp_path / ".venv").write_text("a file")
+    (tmp_path / ".venv" / "setup.lock").mkdir(parents=True)
     assert environment.main(tmp_path) == 3
     assert capsys.readouterr().err.startswith(f"hetero_tf: could not set up {tmp_path / '.venv'}: ")
+
+
+def test_a_file_in_the_place_of_the_environment_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "setup.py").write_text("x")
+    (tmp_path / ".venv").write_text("a file")
+    assert environment.main(tmp_path) == 1
+    assert capsys.readouterr().err == (
+        f"hetero_tf: {tmp_path / '.venv'} is a file, not a folder; move it away and run this command again.\n"
+    )
+    assert (tmp_path / ".venv").read_text() == "a file"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_matter(checkout, closed):
+    """The stub writes into a file what it would print, and which of its streams are open."""
+    stubs = checkout.parent / "stubs"
+    stubs.mkdir()
+    (stubs / "python3").write_text("#!/bin/sh\n[ $1 = -c ] || { : <&0 && : >&1 && : >&2 && echo open >told; }\n")
+    (stubs / "python3").chmod(0o755)
+    line = f'exec "$0" {closed}'
+    env = {"PATH": f"{stubs}:{checkout.parent / 'tools'}"}
+    done = subprocess.run(["/bin/sh", "-c", line, checkout / "bin" / "hetero_tf"], env=env, cwd=checkout, timeout=600)
+    assert done.returncode == 0 and (checkout / "told").read_text() == "open\n"
+
+
+HOSTILE = (
+    "yaml",
+    "absl",
+    "numpy",
+    "json",
+    "typing",
+    "random",
+    "contextlib",
+    "hetero_tf",
+    "sitecustomize",
+    "tensorflow",
+)
+
+
+@pytest.mark.parametrize("path", ["", ":", "{other}:"])
+def test_no_file_of_the_working_folder_is_run(tmp_path, path):
+    """Neither by bin/hetero_tf nor by what it asks for an interpreter; only the plug-in that is named."""
+    for name in HOSTILE:
+        (tmp_path / f"{name}.py").write_text("open('RUN', 'a').write(__name__)")
+    (tmp_path / "mine.py").write_text("import keras\nimport beside\nclass Mine(keras.layers.Layer): pass\n")
+    (tmp_path / "beside.py").write_text("")
+    env = programs.environment(PYTHONPATH=path.format(other=tmp_path / "other"))
+    words = [ROOT / "bin" / "hetero_tf", "--recipe=missing.yaml", *(["--plugin=mine"] if path == ":" else [])]
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 2 and done.stderr.startswith("hetero_tf: missing.yaml: no such recipe")
+    assert not (tmp_path / "RUN").exists()
 
 
 @pytest.fixture(scope="module")
@@ -328,8 +404,7 @@ def test_requirements_are_lower_bounds_and_the_search_agrees_with_them(metadata)
 def test_every_required_package_is_looked_for_at_start(metadata):
     modules = {"absl-py": "absl", "pyyaml": "yaml", "tensorflow-datasets": "tensorflow_datasets"}
     names = [need.split(">=")[0] for need in metadata["install_requires"]]
-    line = re.search(r'needed="hetero_tf (.*) \$', (ROOT / "bin" / "environment.sh").read_text()).group(1)
-    assert sorted(line.split()) == sorted(modules.get(name, name) for name in names)
+    assert sorted(NEEDED) == sorted(modules.get(name, name) for name in names)
 
 
 def test_recipes_are_packaged_and_the_command_is_declared(metadata):

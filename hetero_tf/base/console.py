@@ -1,6 +1,7 @@
 """What the program says while it works: one live line on a terminal, plain lines when piped, and a log."""
 
 import contextlib
+import io
 import os
 import sys
 import time
@@ -8,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 IMPORTED = time.monotonic()
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 class Console:
     """Prints sentences and progress; a closed pipe or full disk silences it instead of stopping the work.
+
+    Whatever a text quotes, a terminal sees only characters that can be printed, see `printable`.
 
     Args:
         stream: Where to print; standard error if the result is to be read by a program.
@@ -37,12 +41,14 @@ class Console:
 
     def say(self, text: str) -> None:
         """Prints a sentence on lines of its own, and logs it."""
+        text = printable(text)
         self._write(("\n" if self._live else "") + text + "\n")
         self._live = False
         self._record(text)
 
     def progress(self, text: str) -> None:
         """Shows the state of the work: over the last one on a terminal, else as a line."""
+        text = printable(text)
         if self._terminal():
             # Some terminals do not tell their width.
             width = os.get_terminal_size(self.stream.fileno()).columns or 80
@@ -69,6 +75,30 @@ class Console:
             # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
             with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as log:
                 log.write(text + "\n")
+
+
+def printable(text: str) -> str:
+    """A text with every character but line ends that is not printed (controls, bytes that are no UTF-8) as an escape.
+
+    A name out of a file could otherwise move the cursor of a terminal, rename its window or overwrite lines above.
+    """
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char == "\n" or char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def prepare_streams() -> None:
+    """Makes standard input, output and error fit for a program whose work must not end because a text is not printed.
+
+    One that is closed leads to nowhere: otherwise the next file to be opened would take its place, and noise of a
+    library would be written into a checkpoint. What an encoding such as ASCII lacks is written as an escape.
+    """
+    for name, mode in STREAMS:
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def age() -> float:

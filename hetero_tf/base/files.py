@@ -154,11 +154,13 @@ def opened(path: Path | str, folder: int | None = None, follow: bool = True) -> 
     with reading(path):
         descriptor = os.open(path if folder is None else Path(path).name, flags, dir_fd=folder)
         try:
-            kind = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(kind):
-                received = "a folder" if stat.S_ISDIR(kind) else "a pipe, device or socket"
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                received = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, device or socket"
                 raise Damaged(f"{path}: expected a file. Received: {received}")
-            with open(descriptor, "rb", closefd=False) as file:
+            # What a kernel shows as a file (/proc/kmsg) has no size and may never end: it counts as empty.
+            source = descriptor if status.st_size else os.devnull
+            with open(source, "rb", closefd=source == os.devnull) as file:
                 yield file
         finally:
             os.close(descriptor)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hetero_tf import __version__
 from hetero_tf.base import hardware
-from hetero_tf.base.console import Console, duration
+from hetero_tf.base.console import Console, duration, prepare_streams, printable
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, did_you_mean
 from hetero_tf.cli import interrupts
-from hetero_tf.cli.flags import parse
+from hetero_tf.cli.flags import COMMANDS_OF, parse
 
 USAGE = """hetero_tf {version}: federated learning of one model on unequal devices, from a YAML recipe.
 
@@ -25,6 +25,7 @@ USAGE = """hetero_tf {version}: federated learning of one model on unequal devic
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns its exit code (0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite)."""
+    prepare_streams()
     interrupts.install("nothing is half-written")
     argv = sys.argv if argv is None else argv
     code = _guarded(argv, "--debug" in argv)
@@ -44,9 +45,7 @@ def _guarded(argv, debug):
         command, flags = parse(argv)
         return _run(command, flags)
     except Refusal as refusal:
-        if debug:
-            traceback.print_exc()
-        print(f"hetero_tf: {refusal}", file=sys.stderr)
+        _complain(str(refusal), debug)
         return refusal.code
     except BrokenPipeError:
         return 0
@@ -67,11 +66,16 @@ def _diagnosis(error):
 
 
 def _unexpected(error, debug, code, advice):
-    if debug:
-        traceback.print_exc()
-    text = " ".join(str(error).split())[:300]
-    print(f"hetero_tf: {type(error).__name__}: {text}; {advice}", file=sys.stderr)
+    _complain(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; {advice}", debug)
     return code
+
+
+def _complain(sentence, debug):
+    """Says on standard error why the program ends; nothing else happens where nobody reads it."""
+    console = Console(sys.stderr)
+    if debug:
+        console.say(traceback.format_exc().rstrip())
+    console.say(f"hetero_tf: {sentence}")
 
 
 def program() -> str:
@@ -84,7 +88,7 @@ def _run(command, flags):
         print(__version__)
         return 0
     if flags.help:
-        print(USAGE.format(version=__version__, program=program()) + _help_of(flags))
+        print(printable(USAGE.format(version=__version__, program=program())) + _help_of(flags))
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout)
     recipe = _recipe(command, flags)
@@ -106,8 +110,9 @@ def _run(command, flags):
 
 
 def _help_of(flags):
-    rows = [(f"--{name}", flags[name].help.splitlines()[0].rstrip(";")) for name in flags if name != "h"]
-    return "\n".join(f"  {name:22} {text}" for name, text in rows)
+    rows = [(name, flags[name].help.splitlines()[0].rstrip(";")) for name in flags if name != "h"]
+    of = {name: ", ".join(commands) + ": " for name, commands in COMMANDS_OF.items()}
+    return "\n".join(f"  {f'--{name}':22} {of.get(name, '')}{text}" for name, text in rows)
 
 
 def _recipe(command, flags):
@@ -117,8 +122,8 @@ def _recipe(command, flags):
     from hetero_tf.store.run_folder import RunFolder
 
     if flags.plugin:
-        # Not without --plugin: a file of the current folder must never take the place of a library.
-        sys.path.insert(0, os.getcwd())
+        # Only for --plugin, and behind everything else: a file of the working folder never replaces a library.
+        sys.path.append(os.getcwd())
         hardware.import_quietly()
     for module in flags.plugin:
         try:
@@ -222,10 +227,12 @@ def _export(recipe, flags, console):
 
     if flags.level is not None and flags.level not in recipe.levels.widths:
         raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    if printable(str(folder)) != str(folder):
+        raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
     process, state, statistics, info = _opened(recipe, flags, console)
     if flags.level is not None or not statistics:
         statistics = process.statistics(state, flags.level)
-    folder = Path(flags.out or RunFolder(flags.run_dir).export)
     info = {name: info[name] for name in ("last", "best")}
     where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
     console.say(f"exported round {state.round} to {where}")

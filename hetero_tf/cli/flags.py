@@ -1,5 +1,6 @@
 """The flags of the command line and the word before them."""
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,24 @@ if TYPE_CHECKING:
     from absl import flags
 
 COMMANDS = ("train", "describe", "evaluate", "export")
+# The commands on which a flag has an effect; a flag that is not listed has one on all of them.
+COMMANDS_OF = {
+    "recipe": ("train", "describe"),
+    "run_dir": ("train", "evaluate", "export"),
+    "engine": ("train", "describe"),
+    "state": ("evaluate", "export"),
+    "level": ("export",),
+    "out": ("export",),
+    "draw": ("describe",),
+    "overwrite": ("export",),
+    "allow_other_machine": ("train",),
+}
+PATHS = ("recipe", "run_dir", "data_dir", "out", "draw")
+# Flags that absl adds by itself: one reads flags from a file, the other ignores flags that do not exist.
+_OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
+# More clients in flight than this cost only memory; machines with many cores may have more.
+MOST_THREADS, MOST_THREADS_OF_A_CORE = 256, 4
+LONGEST_NAME = 255
 
 
 def definitions() -> "flags.FlagValues":
@@ -22,15 +41,15 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME of the recipe", values)
     flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
     flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
-    flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", lower_bound=1, flag_values=values)
+    flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", flag_values=values)
     flags.DEFINE_enum(
         "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
     )
     flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
     flags.DEFINE_string("level", None, "level to export; default the global model", values)
     flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)
-    flags.DEFINE_string("draw", None, "describe: PNG file to draw the split into", values)
-    flags.DEFINE_bool("overwrite", False, "export: replace an earlier export", values)
+    flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
+    flags.DEFINE_bool("overwrite", False, "replace an earlier export", values)
     flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
     flags.DEFINE_bool("debug", False, "show tracebacks", values)
@@ -45,6 +64,9 @@ def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
 
     values = definitions()
     try:
+        for word in argv[1 : argv.index("--") if "--" in argv else None]:
+            if match := _OF_ABSL.fullmatch(word):
+                raise flags.UnrecognizedFlagError(match.group(1))
         words = values(argv, known_only=False)[1:]
     except flags.UnrecognizedFlagError as error:
         known = [name for name in values if len(name) > 1]
@@ -56,11 +78,34 @@ def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
         raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
     if len(words) > 1:
         raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
+    if not (values.help or values.version):
+        _check(command, values)
     return command, values
+
+
+def _check(command, values):
+    """Refuses flags that have no effect on the command, and values that no computer could use."""
+    for name, commands in COMMANDS_OF.items():
+        if values[name].present and command not in commands:
+            raise BadInput(f"--{name} has no effect on {command}; it is a flag of {' and '.join(commands)}")
+    most = max(MOST_THREADS, MOST_THREADS_OF_A_CORE * hardware.cores())
+    if not 1 <= values.threads <= most:
+        raise BadInput(
+            f"--threads must be a whole number from 1 to {most}, which is {MOST_THREADS_OF_A_CORE} for each core and "
+            f"at least {MOST_THREADS}. Received: --threads={values.threads}"
+        )
+    for name in PATHS:
+        longest = max((os.fsencode(part) for part in (values[name].value or "").split("/")), key=len)
+        if len(longest) > LONGEST_NAME:
+            raise BadInput(
+                f"--{name}: a name in a path may have at most {LONGEST_NAME} bytes. "
+                f"Received: {longest[:40].decode(errors='replace')}..., {len(longest)} bytes"
+            )
 
 
 def _plainly(error):
     """What absl says about a flag's value, in words that are not Python's."""
     text = " ".join(str(error).split()).rstrip(".")
+    text = re.sub(r"Exceeds the limit .* for integer string conversion: .*", "is too large", text)
     text = re.sub(r"invalid literal for int\(\) with base 10: .*", "must be a whole number", text)
     return re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", text)

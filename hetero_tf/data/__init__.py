@@ -49,8 +49,8 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
             f"{did_you_mean(fallback, STAND_INS)}"
         )
     data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
-    folder = Path(data_dir).expanduser() if data_dir else None
-    if folder is not None and folder.exists() and not folder.is_dir():
+    folder = Path(os.path.expanduser(data_dir)) if data_dir else None
+    if folder is not None and os.path.exists(folder) and not folder.is_dir():
         raise BadInput(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
     try:
         return registry.find("data", plugin.name).load(folder, **plugin.options)

@@ -1,5 +1,6 @@
 """Finding a person's own data file."""
 
+import os
 from pathlib import Path
 
 from hetero_tf.data.dataset import NotAvailable
@@ -18,7 +19,8 @@ def find(data_dir: Path | None, name: str, argument: str) -> Path:
     """
     candidates = [Path(name)] if data_dir is None else [Path(data_dir) / name, Path(name)]
     for candidate in candidates:
-        if candidate.exists():
+        # Unlike Path.exists, this is False for names that are too long.
+        if os.path.exists(candidate):
             return candidate
     looked = " or ".join(str(candidate.absolute()) for candidate in dict.fromkeys(candidates))
     raise NotAvailable(f"`{argument}` must name an existing file. Received: {argument}={name!r}; there is no {looked}")

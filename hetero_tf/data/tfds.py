@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,6 +18,10 @@ from hetero_tf.data.decoded import cached
 
 REACH_SECONDS = 10
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+# NAME, NAME/CONFIG, NAME:VERSION and NAME/CONFIG:VERSION. What else TensorFlow Datasets understands leads to loaders of
+# other people, which install and run packages, or to arguments of the loader's class.
+NAME = re.compile(r"[a-zA-Z]\w*(/[\w+.-]+)?(:\d+\.\d+\.\d+)?", re.ASCII)
+OWN = re.compile(r"tensorflow_datasets\.core\.features\.[\w.]+", re.ASCII)
 
 
 def load(
@@ -52,7 +57,12 @@ def load(
         BadInput: There is no such set, split or feature, or the prepared files are damaged.
         MemoryProblem: The images do not fit into memory.
     """
-    with _quiet():
+    if not NAME.fullmatch(dataset):
+        raise BadInput(
+            "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without a "
+            f"namespace, a path or arguments. Received: dataset={dataset!r}"
+        )
+    with _quiet(), _own_features(dataset):
         builder = _builder(data_dir, dataset)
         if not builder.is_prepared():
             _fetch(builder, dataset, download)
@@ -95,8 +105,12 @@ def _builder(data_dir, dataset):
     import tensorflow_datasets as tfds
 
     folder = None if data_dir is None else str(Path(data_dir) / "tfds")
+    if folder is not None:
+        _refuse_pipes(Path(folder, re.split("[/:]", dataset)[0]))
     try:
         return tfds.builder(dataset, data_dir=folder, try_gcs=False)
+    except BadInput:
+        raise
     except tfds.core.registered.DatasetNotFoundError as error:
         raise BadInput(
             f"`dataset` must name a set that TensorFlow Datasets {tfds.__version__} has or that is prepared "
@@ -106,6 +120,38 @@ def _builder(data_dir, dataset):
     except Exception as error:
         reason = _first_line(error).rpartition('}": ')[2]
         raise BadInput(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
+
+
+def _refuse_pipes(folder):
+    """Refuses a prepared set in which something is no file: reading a pipe waits for ever."""
+    for path in sorted(folder.rglob("*")):
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise BadInput(f"{path}: expected a file. Received: a pipe, device or socket")
+
+
+@contextlib.contextmanager
+def _own_features(dataset):
+    """While a set is read, lets its `features.json` name classes of TensorFlow Datasets only.
+
+    TensorFlow Datasets imports the module of every class that is named there: any file that Python finds.
+    """
+    from tensorflow_datasets.core.features.feature import FeatureConnector
+
+    original = FeatureConnector.__dict__["cls_from_name"]
+
+    def checked(cls, name):
+        if not OWN.fullmatch(name):
+            raise BadInput(
+                f"{dataset}: its features.json must name classes in tensorflow_datasets.core.features, as no other "
+                f"code is run. Received: {name!r}"
+            )
+        return original.__get__(None, cls)(name)
+
+    FeatureConnector.cls_from_name = classmethod(checked)
+    try:
+        yield
+    finally:
+        FeatureConnector.cls_from_name = original
 
 
 def _fetch(builder, dataset, download):

@@ -18,6 +18,7 @@ from hetero_tf.data.files import find
 ENDING = ".JPEG"
 # The published list takes 0.6 MB.
 LARGEST_LIST = 2**26
+LARGEST_IMAGE = 2**26
 
 
 def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels = 64) -> Dataset:
@@ -128,8 +129,9 @@ def _image(path, size):
     """uint8 [size, size, 3]; a gray image gets three equal channels."""
     import tensorflow as tf
 
+    content = read_bytes(path, LARGEST_IMAGE, follow=True)
     try:
-        image = tf.io.decode_jpeg(tf.io.read_file(str(path)), channels=3)
+        image = tf.io.decode_jpeg(content, channels=3)
     except tf.errors.OpError as error:
         raise BadInput(
             f"{path}: cannot be read as a JPEG image, it is damaged or something else: {str(error).splitlines()[0]}"

@@ -1,6 +1,7 @@
 """WikiText-2, the word-level corpus of Wikipedia articles (Merity et al. 2016, CC BY-SA 3.0)."""
 
 import hashlib
+import os
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count
@@ -8,7 +9,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.words import read_words, text_dataset
 
-CACHE = Path("~/.cache/hetero_tf")
+CACHE = "~/.cache/hetero_tf"
 # Words with one <eos> per line, and the digest of all words joined by blanks; measured on the files whose git
 # blob ids are those of pytorch/examples. Of the words, not the bytes: line ends and packing do not matter.
 TRAIN = (2_088_628, "44cf9c78d1150937")
@@ -32,7 +33,7 @@ def load(data_dir: Path | None, *, rows: Count = 100, test_rows: Count = 10, ver
         NotAvailable: A file is missing.
         BadInput: A file is damaged, or it is another text.
     """
-    folder = Path(data_dir or CACHE.expanduser()) / "wikitext-2"
+    folder = Path(data_dir or os.path.expanduser(CACHE)) / "wikitext-2"
     train = _read(folder, "train", TRAIN if verify else None)
     test = _read(folder, "test", TEST if verify else None)
     return text_dataset(train, test, f"WikiText-2 ({folder})", rows=rows, test_rows=test_rows)
@@ -41,7 +42,7 @@ def load(data_dir: Path | None, *, rows: Count = 100, test_rows: Count = 10, ver
 def _read(folder, split, published):
     names = (f"{split}.txt", f"{split}.txt.gz", f"wiki.{split}.tokens")
     for name in names:
-        if (folder / name).exists():
+        if os.path.exists(folder / name):
             words = read_words(folder / name)
             _verify(folder / name, words, published)
             return words

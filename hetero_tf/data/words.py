@@ -1,6 +1,8 @@
 """Text to numbers: reading files of words, the vocabulary, and rows of equal length."""
 
 import gzip
+import os
+import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,29 +16,37 @@ from hetero_tf.data.dataset import Dataset, Split
 UNKNOWN, END = "<ukn>", "<eos>"
 LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
+# Prose takes a third of its size when it is packed; what unpacks to far more is a trap, unless it is small.
+UNPACKED, ALWAYS_UNPACKED = 50, 2**20
 
 
 def read_words(path: Path) -> list[str]:
     """Returns the words of a UTF-8 text file, `.gz` or plain: split at white space, `<eos>` after every line.
 
-    A blank line gives a lone `<eos>`; line ends may be LF or CRLF.
+    A blank line gives a lone `<eos>`; line ends may be LF or CRLF. The file is read line by line.
 
     Raises:
-        BadInput: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, more than 1 GiB, or no word.
+        BadInput: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, a text above 1 GiB or 50 times its
+            packed size, or no word.
         DiskProblem: The operating system refused to read.
     """
     with opened(path) as file:
-        return _words(path, gzip.open(file) if str(path).endswith(".gz") else file)
+        if not str(path).endswith(".gz"):
+            return _words(path, file, LARGEST_TEXT)
+        packed = os.fstat(file.fileno()).st_size
+        return _words(path, gzip.open(file), min(LARGEST_TEXT, max(UNPACKED * packed, ALWAYS_UNPACKED)))
 
 
-def _words(path, file):
+def _words(path, file, limit):
+    """The words of a file of at most `limit` bytes."""
     words, number, size = [], 0, 0
     try:
         # readline with a limit: a small gzip file may unpack to a line larger than memory.
         while line := file.readline(LONGEST_LINE + 1):
             number, size = number + 1, size + len(line)
-            _check_line(path, number, line, size)
-            words += line.decode("utf-8-sig" if number == 1 else "utf-8").split()
+            _check_line(path, number, line, size, limit)
+            # One object for each word of the vocabulary, not for each word of the text.
+            words += map(sys.intern, line.decode("utf-8-sig" if number == 1 else "utf-8").split())
             words.append(END)
     except UnicodeDecodeError as error:
         raise BadInput(
@@ -50,11 +60,12 @@ def _words(path, file):
     return words
 
 
-def _check_line(path, number, line, size):
+def _check_line(path, number, line, size, limit):
     if len(line) > LONGEST_LINE:
         raise BadInput(f"{path}:{number}: a line may have up to {LONGEST_LINE} bytes; break it into lines (fold -s)")
-    if size > LARGEST_TEXT:
-        raise BadInput(f"{path}:{number}: a text may have up to {LARGEST_TEXT} bytes unpacked; use a part of it")
+    if size > limit:
+        what = "a text" if limit == LARGEST_TEXT else "this file, by its packed size,"
+        raise BadInput(f"{path}:{number}: {what} may have up to {limit} bytes unpacked; use a part of it, unpacked")
     if b"\0" in line:
         raise BadInput(f"{path}:{number}: expected UTF-8 text. Received: a zero byte (UTF-16, or not a text)")
 
