@@ -66,7 +66,7 @@ def export(
         folder.parent.mkdir(parents=True, exist_ok=True)
     draft = files.draft_of(folder)
     try:
-        with files.disk(draft, "make the folder"):
+        with files.disk(folder, "make the folder"):
             draft.mkdir()
         signatures, readme = _write_model(process, model, draft / VERSION)
         about = {**_about(process, state, level), "signatures": signatures, "metrics": info}
