@@ -165,6 +165,9 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path):
     (tmp_path / "run").symlink_to(tmp_path / "large disk")
     assert not taken(tmp_path / "run")
     assert os.listdir(tmp_path / "large disk") == ["run.lock"]
+    (tmp_path / "lost").symlink_to(tmp_path / "unplugged disk")
+    expected = f"{tmp_path / 'lost'}: is a link that leads nowhere, not a folder; choose another run folder"
+    assert refusal(taken, tmp_path / "lost") == expected
 
 
 def test_reading_what_is_no_run(tmp_path):

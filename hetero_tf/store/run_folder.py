@@ -112,7 +112,8 @@ class RunFolder:
         with files.disk(self.path, "look at"):
             names = os.listdir(self.path) if self.path.is_dir() else []
             if not self.path.is_dir() and os.path.lexists(self.path):
-                raise BadInput(f"{self.path}: is a file, not a folder; choose another run folder")
+                what = "a file" if self.path.exists() else "a link that leads nowhere"
+                raise BadInput(f"{self.path}: is {what}, not a folder; choose another run folder")
         if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
             raise BadInput(
                 f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
