@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from refusals import refusal
 from hetero_tf import __version__
 from hetero_tf.base import hardware
 from hetero_tf.cli import commands, flags, interrupts
+from hetero_tf.store import sealed
 
 R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
@@ -61,6 +63,17 @@ WRONG = [
     (["evaluate", "--run_dir=empty"], f"empty: {NO_RUN}"),
     (["evaluate", "--run_dir=foreign"], f"foreign: {NO_RUN}"),
     (["export", "--run_dir=empty"], f"empty: {NO_RUN}"),
+    (["evaluate", f"--run_dir={'z' * 300}"], f"{'z' * 300}: {NO_RUN}"),
+    (
+        ["export", "--run_dir=begun", f"--out={'x' * 251}"],
+        f"{'x' * 60}...: is too long a path for this system; choose a shorter one. Received: 251 characters, 251 of "
+        "them in the last name",
+    ),
+    (["export", "--run_dir=begun", f"--out={'y/' * 3000}z"], f"{'y/' * 30}...: is too long a path for this system..."),
+    (
+        ["export", "--run_dir=begun", "--out=foreign"],
+        "foreign: stands in the way and is not an export; choose anoth...",
+    ),
     (["evaluate", "--run_dir=begun"], "begun/best: holds no finished round yet; train first"),
     (["export", "--run_dir=begun", "--state=last"], "begun/checkpoints: holds no finished round yet; train first"),
     ([R, "--threads=0"], f"{THREADS}--threads=0"),
@@ -395,6 +408,18 @@ def test_evaluate_says_the_same_as_the_training(folder):
     for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
         assert found[name] == row[name]
     assert found["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {found['round']}  ")
+
+
+def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folder / "run", run)
+    found = sealed.load_newest(run / "best")
+    sealed.save(run / "best", found.round, found.arrays, {**found.info, "spent": 1}, keep=1)
+    for command in ("evaluate", "export"):
+        refused = programs.shared().run(command, "--run_dir", run)
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err.startswith(f"hetero_tf: {run / 'best'}: does not belong to this run: it is not what the run")
+    assert not (run / "export").exists()
 
 
 def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):

@@ -1,7 +1,9 @@
 """A run in its folder: begin, extend, refuse, resume, announce stand-ins."""
 
 import json
+import os
 import re
+import shutil
 
 import numpy as np
 import programs
@@ -9,6 +11,7 @@ import pytest
 import runs
 from refusals import refusal
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
@@ -200,3 +203,82 @@ def test_a_run_from_given_weights_does_not_need_them_again(train, tmp_path):
     with pytest.raises(BadInput, match="weights.npz: could not read: No such file"):
         train(tmp_path / "new", given)
     assert not (tmp_path / "new").exists()
+
+
+def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_path):
+    train(tmp_path / "whole", RECIPE)
+    for number, rest in enumerate(("metrics.jsonl", "best", "run.lock")):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        shutil.rmtree(folder / "checkpoints")
+        if rest == "run.lock":
+            # Empty instead of gone, which a kill in the first round may leave too, but not one in the fourth.
+            (folder / "checkpoints").mkdir()
+        files.remove(folder / rest)
+        before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        rounds = 4 if rest != "metrics.jsonl" else sealed.numbers(folder / "best")[0]
+        assert refusal(train, folder, RECIPE) == (
+            f"{folder / 'checkpoints'}: holds no checkpoint, but {rounds} rounds of this run were done; put the folder "
+            "back, or begin again: in another folder by --run_dir, or here after removing this one"
+        )
+        after = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert before == {name: data for name, data in after.items() if name in before}
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(train, tmp_path):
+    more = ("checkpoint.every=3",)
+    with pytest.raises(runs.Stopped):
+        train(tmp_path / "cut", RECIPE, *more, console=runs.StoppingConsole(2))
+    assert len(runs.rows(tmp_path / "cut")) == 2 and not list((tmp_path / "cut" / "checkpoints").iterdir())
+    _, said = train(tmp_path / "cut", RECIPE, *more)
+    assert f"note: {tmp_path / 'cut'} was stopped before its first checkpoint; it begins again\n" in said
+    train(tmp_path / "whole", RECIPE, *more)
+    assert programs.contents(tmp_path / "cut") == programs.contents(tmp_path / "whole")
+
+
+class ChangingConsole(runs.StoppingConsole):
+    """A console at which somebody else changes the metrics after round 2."""
+
+    def __init__(self, change):
+        super().__init__(99)
+        self.change = change
+
+    def progress(self, text):
+        super().progress(text)
+        if text.startswith("round 2/"):
+            self.change()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "shortened", "a pipe"])
+def test_rows_that_somebody_takes_away_while_a_run_goes_on_are_written_again(train, tmp_path, how):
+    path = tmp_path / "run" / "metrics.jsonl"
+    changes = {
+        "removed": path.unlink,
+        "replaced": lambda: files.write_atomic(path, b"{}\n"),
+        "shortened": lambda: os.truncate(path, 50),
+        "a pipe": lambda: (path.unlink(), os.mkfifo(path)),
+    }
+    console = ChangingConsole(changes[how])
+    if how == "a pipe":
+        told = refusal(train, tmp_path / "run", RECIPE, console=console)
+        assert told.startswith(f"{path}: expected a file") and "Received: a pipe, device or socket" in told
+        return
+    train(tmp_path / "run", RECIPE, console=console)
+    note = f"note: {path} was removed or changed while the run went on; its rows are written again\n"
+    assert console.stream.getvalue().count(note) == 1
+    train(tmp_path / "whole", RECIPE)
+    assert programs.contents(tmp_path / "run") == programs.contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_not_used(train, tmp_path, bad):
+    """Nobody trains such a state, but somebody may seal it."""
+    train(tmp_path, RECIPE, "rounds=1")
+    found = sealed.load_newest(tmp_path / "checkpoints")
+    name = min(name for name in found.arrays if name.startswith("weights/"))
+    spoiled = np.full_like(found.arrays[name], bad)
+    sealed.save(tmp_path / "checkpoints", 1, {**found.arrays, name: spoiled}, found.info, keep=1)
+    assert refusal(train, tmp_path, RECIPE, "rounds=2") == (
+        f"{tmp_path / 'checkpoints'}: round 1 holds NaN or infinite values in {name!r}; restore the folder from a copy, "
+        "or train again in another folder"
+    )

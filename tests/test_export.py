@@ -307,6 +307,41 @@ def test_a_failed_export_leaves_the_old_one(text_process, tmp_path, monkeypatch,
     assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 1}
 
 
+def test_the_next_export_ends_what_a_killed_one_began(text_process, tmp_path, quick):
+    """The earlier export comes back, its draft goes; what somebody else put there stays."""
+    state, folder = text_process.initialize(), tmp_path / "out"
+    export.export(text_process, state, {}, folder, {"run": 1})
+    os.rename(folder, tmp_path / ".old-out")
+    for name in (".tmp-out.4194999", ".tmp-mine", ".old-mine", ".tmp-out.old"):
+        (tmp_path / name).mkdir()
+    assert refusal(export.export, text_process, state, {}, folder, {"run": 2}).startswith(f"{folder}: holds an export")
+    assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 1}
+    mine = [".old-mine", ".tmp-mine", ".tmp-out.old"]
+    assert sorted(os.listdir(tmp_path)) == [*mine, "out"]
+    (tmp_path / ".old-out").mkdir()
+    told = refusal(export.export, text_process, state, {}, folder, {"run": 2}, overwrite=True)
+    assert told.startswith(f"{tmp_path / '.old-out'}: stands in the way, as the folder to replace takes this name")
+    os.rmdir(tmp_path / ".old-out")
+    export.export(text_process, state, {}, folder, {"run": 3}, overwrite=True)
+    assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 3}
+    assert sorted(os.listdir(tmp_path)) == [*mine, "out"]
+
+
+def test_the_longest_name_of_an_export(text_process, tmp_path, quick):
+    state, folder = text_process.initialize(), tmp_path / ("x" * 250)
+    for number in (1, 2):
+        export.export(text_process, state, {}, folder, {"run": number}, overwrite=True)
+    assert os.listdir(tmp_path) == [folder.name]
+
+
+def test_statistics_that_are_not_finite_are_not_exported(image_process, tmp_path):
+    state = image_process.initialize()
+    statistics = {path: np.full_like(value, np.nan) for path, value in image_process.statistics(state).items()}
+    assert refusal(export.export, image_process, state, statistics, tmp_path / "x", {}) == (
+        "`statistics` must be finite. Received: NaN or infinite values in 0_2_norm/sbn/mean"
+    )
+
+
 def test_a_full_disk_while_tensorflow_writes_is_one_sentence(text_process, tmp_path, monkeypatch):
     def full(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "No space\nleft on device")

@@ -15,17 +15,54 @@ from hetero_tf.data.words import read_words
 from hetero_tf.store import plain_json
 
 
-def test_write_atomic_replaces_whole_files_and_links(tmp_path):
-    path, other = tmp_path / "a.txt", tmp_path / "other"
-    other.write_text("other")
+def test_write_atomic_replaces_whole_files(tmp_path):
+    path = tmp_path / "a.txt"
     files.write_atomic(path, b"one")
-    files.write_atomic(path, b"two")
-    assert path.read_bytes() == b"two"
-    path.unlink()
-    path.symlink_to(other)
-    files.write_atomic(path, memoryview(b"three"))
-    assert not path.is_symlink() and path.read_bytes() == b"three" and other.read_text() == "other"
-    assert sorted(os.listdir(tmp_path)) == ["a.txt", "other"]
+    files.write_atomic(path, memoryview(b"two"))
+    assert path.read_bytes() == b"two" and os.listdir(tmp_path) == ["a.txt"]
+
+
+WRITERS = {
+    "replaced": lambda path: files.write_atomic(path, b"x"),
+    "changed in place": lambda path: os.close(files.open_in_place(path, os.O_WRONLY | os.O_APPEND, "append to")),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_no_file_is_never_written_to(tmp_path, writer):
+    """Neither a link out of the folder, nor a pipe on which the program would wait for ever, nor a device."""
+    outside, places = tmp_path / "outside", {name: tmp_path / name for name in ("link", "nowhere", "pipe", "folder")}
+    outside.write_text("mine")
+    places["link"].symlink_to(outside)
+    places["nowhere"].symlink_to(tmp_path / "not there")
+    os.mkfifo(places["pipe"])
+    places["folder"].mkdir()
+    before = sorted(os.listdir(tmp_path))
+    kinds = ("a symbolic link", "a symbolic link", "a pipe, device or socket", "a folder")
+    for path, kind in zip(places.values(), kinds, strict=True):
+        expected = f"{path}: expected a file or nothing. Received: {kind}; move it away"
+        assert refusal(WRITERS[writer], path) == expected
+    assert outside.read_text() == "mine" and sorted(os.listdir(tmp_path)) == before
+
+
+def test_what_comes_between_the_look_and_the_opening_is_not_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "check_place", lambda path: None)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert "Received: a pipe" in refusal(files.open_in_place, tmp_path / "pipe", os.O_WRONLY, "append to")
+    os.close(reader)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(DiskProblem, match="link: could not append to: Too many levels of symbolic links"):
+        files.open_in_place(tmp_path / "link", os.O_WRONLY, "append to")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_file_with_a_second_name_is_not_changed_in_place(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    os.link(tmp_path / "mine", tmp_path / "log.txt")
+    assert refusal(files.open_in_place, tmp_path / "log.txt", os.O_WRONLY, "append to") == (
+        f"{tmp_path / 'log.txt'}: has another name too (a hard link), which would change with it; put a copy here"
+    )
 
 
 def test_write_atomic_over_a_leftover_and_into_nowhere(tmp_path):
@@ -34,11 +71,9 @@ def test_write_atomic_over_a_leftover_and_into_nowhere(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
     with pytest.raises(DiskProblem, match=r"gone/a: could not write: .*; its folder does not exist"):
         files.write_atomic(tmp_path / "gone" / "a", b"x")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "x").touch()
-    with pytest.raises(DiskProblem, match=r"full: could not replace: Is a directory"):
-        files.write_atomic(tmp_path / "full", b"x")
-    assert sorted(os.listdir(tmp_path)) == ["a", "full"]
+    with pytest.raises(DiskProblem, match=r"x: could not look at: File name too long; choose a shorter path"):
+        files.write_atomic(tmp_path / ("x" * 300), b"x")
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_interrupted_write_leaves_no_temporary_file(tmp_path, monkeypatch):

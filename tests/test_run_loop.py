@@ -44,11 +44,12 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     assert summary["best"] == {name: best[name] for name in summary["best"]}
     settings = experiment.Settings(tmp_path, None, 2, False)
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
-    state, statistics, info, skipped = open_newest(tmp_path / "best", process)
-    assert state.round == best["round"] and info["best"]["round"] == best["round"] and skipped == ()
+    opened = open_newest(tmp_path / "best", process)
+    state, info = opened.state, opened.sealed.info
+    assert state.round == best["round"] and info["best"]["round"] == best["round"] and opened.skipped == ()
     measured, again = process.evaluate(state)
     assert {name: best[name] for name in measured} == measured
-    assert all(np.array_equal(statistics[name], value) for name, value in again.items()) and again
+    assert all(np.array_equal(opened.statistics[name], value) for name, value in again.items()) and again
 
 
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
@@ -145,7 +146,7 @@ def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train
     state = alone.initialize()
     for _ in range(7):
         state, _ = alone.next(state)
-    found = open_newest(tmp_path / "checkpoints", alone)[0]
+    found = open_newest(tmp_path / "checkpoints", alone).state
     assert found.round == 7 and tiny.same(tiny.arrays(found), tiny.arrays(state))
 
 
@@ -172,7 +173,7 @@ def test_a_repeated_round_is_planned_anew(train, tmp_path, monkeypatch):
     state = alone.initialize()
     for number in range(4):
         state, _ = alone.run(state, [alone.plan(number, attempt=int(number == 2))])
-    found = open_newest(tmp_path / "checkpoints", alone)[0]
+    found = open_newest(tmp_path / "checkpoints", alone).state
     assert found.round == 4 and tiny.same(tiny.arrays(found), tiny.arrays(state))
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2, 3, 4]
 

@@ -51,7 +51,8 @@ def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_pa
     process = build()
     state = play(process, process.initialize(), 2)
     sealed.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}), {}, 1)
-    found, statistics, _, skipped = open_newest(tmp_path / "checkpoints", process)
+    opened = open_newest(tmp_path / "checkpoints", process)
+    found, statistics, skipped = opened.state, opened.statistics, opened.skipped
     assert (found.round, statistics, skipped) == (2, {}, ())
     assert tiny.same(everything(found), everything(state))
     moved = {name.rsplit("/", 2)[0] for name, value in everything(found).items() if value.any()}

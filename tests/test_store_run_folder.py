@@ -1,9 +1,13 @@
 """Run folder: who may write, what counts as started, what is refused with nothing written."""
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
+from refusals import refusal
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, Locked
 from hetero_tf.base.files import Damaged, write_atomic
 from hetero_tf.store.run_folder import RunFolder
@@ -122,9 +126,48 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     (tmp_path / "target").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
-    with pytest.raises(DiskProblem, match="run.lock: could not lock: Too many levels of symbolic links"):
+    with pytest.raises(BadInput, match="run.lock: expected a file or nothing. Received: a symbolic link"):
         taken(tmp_path / "run")
     assert (tmp_path / "target").read_text() == "mine"
+
+
+FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "environment.json", "partition.npz", "log.txt")
+
+
+@pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])
+def test_what_stands_in_the_place_of_a_file_of_the_run_is_refused_before_anything_is_written(tmp_path, name):
+    folder, wanted = tmp_path / "run", "a file" if name in FILES else "a folder"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / ".tmp-round-000001").mkdir()
+    makers = {
+        "a symbolic link": lambda path: path.symlink_to(tmp_path / "outside"),
+        "a pipe, device or socket": os.mkfifo,
+        "a folder" if name in FILES else "a file": Path.mkdir if name in FILES else Path.touch,
+    }
+    for kind, make in makers.items():
+        folder.mkdir()
+        (folder / "checkpoints").mkdir()
+        (folder / "recipe.yaml").touch()
+        files.remove(folder / name)
+        make(folder / name)
+        # Without these two, or the lock, it would not be taken for a run folder at all.
+        if name in ("checkpoints", "recipe.yaml"):
+            (folder / "run.lock").touch()
+        before = contents(tmp_path)
+        expected = f"{folder / name}: expected {wanted} or nothing. Received: {kind}; move it away"
+        assert refusal(taken, folder) == expected
+        assert contents(tmp_path) == before
+        shutil.rmtree(folder)
+
+
+def test_the_run_folder_itself_may_be_a_link(tmp_path):
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "large disk")
+    assert not taken(tmp_path / "run")
+    assert os.listdir(tmp_path / "large disk") == ["run.lock"]
+    (tmp_path / "lost").symlink_to(tmp_path / "unplugged disk")
+    expected = f"{tmp_path / 'lost'}: is a link that leads nowhere, not a folder; choose another run folder"
+    assert refusal(taken, tmp_path / "lost") == expected
 
 
 def test_reading_what_is_no_run(tmp_path):
@@ -135,10 +178,38 @@ def test_reading_what_is_no_run(tmp_path):
         RunFolder(tmp_path).read_recipe()
 
 
-def test_sweeping_does_not_follow_a_link_out_of_the_run(tmp_path):
-    (tmp_path / "outside" / ".tmp-mine").mkdir(parents=True)
+def test_only_what_this_program_left_is_swept(tmp_path):
+    """Drafts of files under the lock are nobody's; an export goes on without it, so that of a living process stays."""
+    dead, living = 4194999, os.getppid()  # the first is above the largest process id of Linux, 2**22
+    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".partition.npz.7", ".tmp-export"]
+    left += [f".tmp-export.{dead}", f".tmp-export.{os.getpid()}", f".tmp-environment.json.{living}"]
+    mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7"]
+    mine += [f".tmp-export.{living}", "recipe.yaml.7"]
     run = RunFolder(tmp_path / "run")
-    with run.lock():
-        run.checkpoints.symlink_to(tmp_path / "outside")
-    with run.lock():
-        assert contents(tmp_path / "outside") == [".tmp-mine"]
+    taken(run.path)
+    for name in left + mine:
+        (run.path / name).mkdir()
+    taken(run.path)
+    assert contents(run.path) == sorted([*mine, "run.lock"])
+
+
+@pytest.mark.parametrize("stands", ["nothing", "an empty folder", "the new export", "other things"])
+def test_an_export_that_stepped_aside_is_put_back(tmp_path, stands):
+    """The states between the renames of a replacement; the sweep never takes the only copy."""
+    run = RunFolder(tmp_path / "run")
+    taken(run.path)
+    old = run.path / ".old-export"
+    old.mkdir()
+    (old / "export.json").write_text("old")
+    if stands != "nothing":
+        run.export.mkdir()
+    if stands == "the new export":
+        (run.export / "export.json").write_text("new")
+    if stands == "other things":
+        (run.export / "mine").touch()
+    taken(run.path)
+    if stands == "other things":
+        assert (old / "export.json").read_text() == "old" and os.listdir(run.export) == ["mine"]
+    else:
+        assert (run.export / "export.json").read_text() == ("new" if stands == "the new export" else "old")
+        assert contents(run.path) == ["export", "export/export.json", "run.lock"]

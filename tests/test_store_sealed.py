@@ -115,7 +115,7 @@ def test_readers_do_not_sweep_and_saving_does(tmp_path):
     saved(tmp_path)
     (tmp_path / ".tmp-round-000006").mkdir()
     shutil.copytree(tmp_path / "round-000005", tmp_path / ".old-round-000004")
-    (tmp_path / ".old-link").symlink_to("/")
+    (tmp_path / ".old-round-000003").symlink_to("/")
     (tmp_path / "notes.txt").write_text("mine")
     sealed.load_newest(tmp_path)
     assert len(os.listdir(tmp_path)) == 5
@@ -348,7 +348,7 @@ def test_a_linked_checkpoints_folder_is_neither_read_nor_written(tmp_path):
     saved(tmp_path / "outside")
     (tmp_path / "link").symlink_to(tmp_path / "outside")
     for action in (lambda: saved(tmp_path / "link", (6,)), lambda: sealed.load_newest(tmp_path / "link")):
-        with pytest.raises(BadInput, match="link: is a symbolic link, which is not followed; put a folder there"):
+        with pytest.raises(BadInput, match="link: expected a folder or nothing. Received: a symbolic link"):
             action()
     assert os.listdir(tmp_path / "outside") == ["round-000005"]
 

@@ -8,6 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from hetero_tf.base import files
+from hetero_tf.base.errors import Refusal
+
 IMPORTED = time.monotonic()
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -73,8 +76,10 @@ class Console:
     def _record(self, text):
         if self.log is not None:
             # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
-            with contextlib.suppress(OSError), open(self.log, "a", encoding="utf-8") as log:
-                log.write(text + "\n")
+            with contextlib.suppress(OSError, Refusal):
+                descriptor = files.open_in_place(self.log, os.O_WRONLY | os.O_APPEND, "append to")
+                with open(descriptor, "a", encoding="utf-8") as log:
+                    log.write(text + "\n")
 
 
 def printable(text: str) -> str:

@@ -55,3 +55,9 @@ def did_you_mean(word: object, known: Iterable[object]) -> str:
     if near:
         return f"; did you mean {near!r}?"
     return f"; known: {', '.join(sorted(str(name) for name in known))}"
+
+
+def short(value: object, most: int = 200) -> str:
+    """Returns a value as Python writes it, cut off after `most` characters."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,4 +1,8 @@
-"""Reading and writing files: whole and on the disk, or one sentence about what is in the way."""
+"""Reading and writing files: whole and on the disk, or one sentence about what is in the way.
+
+What the program writes is a regular file, or a folder, of its own: whatever else has that name (a link, a pipe, a
+device) is refused, so that nothing is written through it.
+"""
 
 import contextlib
 import errno
@@ -12,6 +16,8 @@ from typing import BinaryIO
 from hetero_tf.base.errors import BadInput, DiskProblem
 
 TEMPORARY = ".tmp-"
+# A draft is named after so many characters of what it becomes: with them its name never exceeds 255 bytes.
+NAMED = 60
 
 ADVICE = {
     errno.ENOSPC: "free some space and run the same command again",
@@ -22,9 +28,14 @@ ADVICE = {
     errno.EPERM: "choose a folder that you may write, or change its permissions",
     errno.ENOENT: "its folder does not exist: make it or choose another one",
     errno.EIO: "check the disk, then run the same command again",
+    errno.ENAMETOOLONG: "choose a shorter path",
 }
 # The file itself is missing or broken. Any other error may pass by itself, so it must not cost a saved round.
 BROKEN = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENAMETOOLONG}
+
+
+# Opening a pipe must not wait for its other end, and a link must not lead elsewhere.
+GUARDED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Damaged(BadInput):
@@ -44,6 +55,54 @@ def disk(path: Path | str, doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskProblem(explain(path, doing, error)) from error
+
+
+def check_place(path: Path | str, folder: bool = False) -> None:
+    """Refuses what stands where the program writes a file, or a folder; it is fine if nothing is there.
+
+    Raises:
+        BadInput: A link, pipe, device, or a folder instead of a file, has that name.
+    """
+    with disk(path, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _require_kind(path, os.lstat(path).st_mode, folder)
+
+
+def _require_kind(path, mode, folder=False):
+    if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
+        wanted = "a folder" if folder else "a file"
+        raise BadInput(f"{path}: expected {wanted} or nothing. Received: {_kind(mode)}; move it away")
+
+
+def _kind(mode):
+    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link"}
+    return kinds.get(stat.S_IFMT(mode), "a pipe, device or socket")
+
+
+def open_in_place(path: Path | str, access: int, doing: str) -> int:
+    """Opens a regular file that is changed in place, made if missing, and returns its descriptor.
+
+    Args:
+        path: Path of the file.
+        access: `os.O_RDWR`, or `os.O_WRONLY | os.O_APPEND`.
+        doing: A verb for the sentence, such as "append to".
+
+    Raises:
+        BadInput: A link, pipe, device or folder has that name, or the file has another name too, perhaps elsewhere.
+        DiskProblem: The system refused.
+    """
+    check_place(path)
+    with disk(path, doing):
+        descriptor = os.open(path, access | os.O_CREAT | GUARDED, 0o666)
+    try:
+        # Looked at again: something else may have come between the look and the opening.
+        status = os.fstat(descriptor)
+        _require_kind(path, status.st_mode)
+        if status.st_nlink > 1:
+            raise BadInput(f"{path}: has another name too (a hard link), which would change with it; put a copy here")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextlib.contextmanager
@@ -69,14 +128,15 @@ def write_new(path: Path | str, data: bytes | memoryview) -> None:
 def replacing(path: Path | str) -> Iterator[BinaryIO]:
     """Opens a file for writing bytes that takes the place of `path` when the block ends.
 
-    After any crash `path` holds its old bytes or all of the new ones. A link of that name is replaced, not followed.
+    After any crash `path` holds its old bytes or all of the new ones.
 
     Raises:
+        BadInput: A link, pipe, device or folder has that name.
         DiskProblem: The system refused; the old file is untouched.
     """
     path = Path(path)
-    # The process id keeps two programs that write the same file from writing into each other's draft.
-    draft = path.with_name(f"{TEMPORARY}{path.name}.{os.getpid()}")
+    check_place(path)
+    draft = draft_of(path)
     remove(draft)
     try:
         with disk(path, "write"), creating(draft) as file:
@@ -87,6 +147,12 @@ def replacing(path: Path | str) -> Iterator[BinaryIO]:
         discard(draft)
         raise
     sync_folder(path.parent)
+
+
+def draft_of(path: Path) -> Path:
+    """The name under which the next content of a file or folder is written, beside it."""
+    # The process id keeps two programs that write the same file from writing into each other's draft.
+    return path.with_name(f"{TEMPORARY}{path.name[:NAMED]}.{os.getpid()}")
 
 
 def write_atomic(path: Path | str, data: bytes | memoryview) -> None:
@@ -149,15 +215,13 @@ def opened(path: Path | str, folder: int | None = None, follow: bool = True) -> 
         Damaged: It is missing, a folder, a pipe, a device or a link, or cannot be read by its own fault.
         DiskProblem: The system refused for another reason.
     """
-    # O_NONBLOCK: opening a pipe must not wait for a writer that never comes.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags = os.O_RDONLY | (GUARDED & ~os.O_NOFOLLOW if follow else GUARDED)
     with reading(path):
         descriptor = os.open(path if folder is None else Path(path).name, flags, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                received = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, device or socket"
-                raise Damaged(f"{path}: expected a file. Received: {received}")
+                raise Damaged(f"{path}: expected a file. Received: {_kind(status.st_mode)}")
             # What a kernel shows as a file (/proc/kmsg) has no size and may never end: it counts as empty.
             source = descriptor if status.st_size else os.devnull
             with open(source, "rb", closefd=source == os.devnull) as file:

@@ -183,30 +183,37 @@ def _describe(recipe, flags, console):
 
 
 def _opened(recipe, flags, console):
-    """The process of a run folder and the state that --state names: (process, state, statistics, info)."""
-    from hetero_tf.run import experiment, resume
+    """The process of a run folder and the state that --state names: (process, `checkpoint.Opened`)."""
+    from hetero_tf.run import best, experiment, facts, resume
     from hetero_tf.run.checkpoint import open_newest
     from hetero_tf.store.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
-    process = experiment.build_process(recipe, _settings(recipe, flags), run)
+    # Read before the state, as a training that goes on seals the best state first.
+    newest = facts.newest(run)
     folder = run.best if flags.state == "best" else run.checkpoints
+    process = experiment.build_process(recipe, _settings(recipe, flags), run)
     found = open_newest(folder, process)
     if found is None:
         also = " or choose --state last" if flags.state == "best" and run.checkpoints.exists() else ""
         raise BadInput(f"{folder}: holds no finished round yet; train first{also}")
-    state, statistics, info, skipped = found
-    resume.check_stored_recipe(run, info)
-    for sentence in skipped:
+    about = facts.of(found.sealed, folder)
+    resume.check_stored_recipe(run, newest or about)
+    if flags.state == "best":
+        best.require(run, about, newest)
+        if newest is not None and newest["best_seal"] is None:
+            console.say("note: an earlier version sealed this run; its best state is known by its round and metrics")
+    for sentence in found.skipped:
         console.say(f"skipped: {sentence}")
-    return process, state, statistics, info
+    return process, found
 
 
 def _evaluate(recipe, flags, console):
     from hetero_tf.base import metrics
     from hetero_tf.base.console import figures
 
-    process, state, _, _ = _opened(recipe, flags, console)
+    process, found = _opened(recipe, flags, console)
+    state = found.state
     measured, _ = process.evaluate(state)
     console.say(f"{flags.state}: round {state.round}  {figures(metrics.shown(measured))}")
     if process.dataset.stand_in_for is not None:
@@ -230,10 +237,12 @@ def _export(recipe, flags, console):
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     if printable(str(folder)) != str(folder):
         raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
-    process, state, statistics, info = _opened(recipe, flags, console)
+    export.prepare(folder, flags.overwrite)
+    process, found = _opened(recipe, flags, console)
+    state, statistics = found.state, found.statistics
     if flags.level is not None or not statistics:
         statistics = process.statistics(state, flags.level)
-    info = {name: info[name] for name in ("last", "best")}
+    info = {name: found.sealed.info[name] for name in ("last", "best")}
     where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
     console.say(f"exported round {state.round} to {where}")
     return {"export": str(where), "round": state.round}

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import __version__
-from hetero_tf.base.errors import DiskProblem, Refusal
+from hetero_tf.base.errors import Refusal
 from hetero_tf.base.files import TEMPORARY, replacing
 from hetero_tf.base.npz import read_arrays
 
@@ -81,7 +81,7 @@ def _load(path, key, names):
 
 def _save(path, key, arrays):
     """Writes arrays in one step; if the disk is full or read-only, the next start decodes them again."""
-    with contextlib.suppress(OSError, DiskProblem):
+    with contextlib.suppress(OSError, Refusal):
         path.parent.mkdir(parents=True, exist_ok=True)
         for draft in path.parent.glob(f"{TEMPORARY}*"):
             if time.time() - draft.stat().st_mtime > STALE:

@@ -9,6 +9,7 @@ FOLDER/
 import hashlib
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf import __version__
-from hetero_tf.base import files
+from hetero_tf.base import files, folders
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import images, text
@@ -25,9 +26,9 @@ from hetero_tf.export.limits import request_limits
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.state import State
 from hetero_tf.store import plain_json
+from hetero_tf.store.run_folder import EXPORTED, is_export
 
-ABOUT, README, VERSION = "export.json", "README.txt", "1"
-OLD = ".old-"
+README, VERSION = "README.txt", "1"
 
 
 def export(
@@ -60,20 +61,19 @@ def export(
     folder = Path(folder)
     level = _check_level(process.recipe.levels, level)
     _check_statistics(process, level, statistics)
-    _check_free(folder, overwrite)
+    prepare(folder, overwrite)
     model = process.model(state, level, statistics)
     with files.disk(folder.parent, "make the folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(files.TEMPORARY + folder.name)
-    files.remove(draft)
+    draft = files.draft_of(folder)
     try:
-        with files.disk(draft, "make the folder"):
+        with files.disk(folder, "make the folder"):
             draft.mkdir()
         signatures, readme = _write_model(process, model, draft / VERSION)
         limits = request_limits(process.dataset.kind, model, process.dataset.classes)
         about = {**_about(process, state, level), "signatures": signatures, "limits": limits, "metrics": info}
         _write_about(draft, about, readme)
-        _replace(draft, folder)
+        folders.replace(draft, folder, is_export)
     except BaseException:
         files.discard(draft)
         raise
@@ -98,6 +98,8 @@ def _check_statistics(process, level, statistics):
     model = process.family.predictor(level)
     paths = calibration.statistics_paths(model)
     for variable in model.non_trainable_variables:
+        if variable.path in paths and not np.isfinite(statistics.get(variable.path, 0)).all():
+            raise BadInput(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")
         found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
         if variable.path in paths and found != tuple(variable.shape):
             raise BadInput(
@@ -107,16 +109,35 @@ def _check_statistics(process, level, statistics):
             )
 
 
-def _check_free(folder, overwrite):
-    """Refuses to replace anything but an earlier export that may be replaced."""
+def prepare(folder: Path, overwrite: bool = False) -> None:
+    """Refuses to replace anything but an earlier export that may be replaced; ends what a killed export began.
+
+    Args:
+        folder: Where an export shall stand.
+        overwrite: Replace an earlier export.
+
+    Raises:
+        BadInput: Something stands in the way, or the path is too long.
+        DiskProblem: The operating system refused.
+    """
     if folder.name in ("", ".."):
         raise BadInput(f"{folder}: must be a new folder with a name, such as {folder / 'export'}")
+    folders.check_name(folder)
+    folders.restore(folder, is_export)
+    folders.sweep(folder.parent, _drafts_of(folder))
     if not os.path.lexists(folder) or (folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())):
         return
-    if folder.is_symlink() or not (folder / ABOUT).is_file():
+    if not is_export(folder):
         raise BadInput(f"{folder}: stands in the way and is not an export; choose another folder")
     if not overwrite:
         raise BadInput(f"{folder}: holds an export already; add --overwrite to replace it, or choose another folder")
+    folders.check_old(folder, is_export)
+
+
+def _drafts_of(folder):
+    """The names of the drafts that killed exports to a folder left."""
+    named = files.draft_of(folder).name.removesuffix(str(os.getpid()))
+    return re.compile(rf"{re.escape(named)}(?P<process>[0-9]+)")
 
 
 def _write_model(process, model, folder):
@@ -174,22 +195,8 @@ def _write_about(draft, about, readme):
             digests[path.relative_to(draft).as_posix()] = hashlib.sha256(file.read()).hexdigest()
             # TensorFlow does not wait for the disk, but the rename must not come before the contents.
             os.fsync(file.fileno())
+    for path in sorted((path for path in draft.rglob("*") if path.is_dir()), reverse=True):
+        files.sync_folder(path)
     about = plain_json.finite({**about, "files": digests})
-    files.write_new(draft / ABOUT, json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode())
-
-
-def _replace(draft, folder):
-    """Puts the finished draft in place; an earlier export goes only once the new one stands."""
-    old = folder.with_name(OLD + folder.name)
-    files.remove(old)
-    with files.disk(folder, "replace"):
-        if folder.exists():
-            os.rename(folder, old)
-        try:
-            os.rename(draft, folder)
-        except OSError:
-            if old.exists():
-                os.rename(old, folder)
-            raise
-    files.sync_folder(folder.parent)
-    files.remove(old)
+    files.write_new(draft / EXPORTED, json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode())
+    files.sync_folder(draft)

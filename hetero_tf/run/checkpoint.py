@@ -1,14 +1,33 @@
 """Turns a state into the arrays that are sealed, and sealed arrays into a state."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.evaluation import calibration
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.store import sealed
 
 WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A sealed state that was opened.
+
+    Attributes:
+        state: The state.
+        statistics: `{path: value}` of static batch normalisation; empty where the round was not evaluated.
+        sealed: What it was made from, with the facts and the seal.
+        skipped: A sentence for each damaged newer state.
+    """
+
+    state: State
+    statistics: dict
+    sealed: sealed.Sealed
+    skipped: tuple[str, ...]
 
 
 def arrays_of(state: State, statistics: dict) -> dict[str, np.ndarray]:
@@ -24,10 +43,11 @@ def _named(state, statistics):
     return named | {STATISTICS + path: value for path, value in statistics.items()}
 
 
-def open_newest(folder: Path, process: LearningProcess) -> tuple[State, dict, dict, tuple] | None:
-    """Opens the newest whole sealed state: (state, statistics, info, skipped), or None if there is none.
+def open_newest(folder: Path, process: LearningProcess) -> Opened | None:
+    """Opens the newest whole sealed state; None if there is none.
 
-    Statistics are empty where the round was not evaluated; skipped holds a sentence for each damaged newer state.
+    Raises:
+        BadInput: It is of another recipe, or holds NaN or infinite weights.
     """
     blank = process.blank()
     paths = calibration.statistics_paths(process.evaluator.global_model)
@@ -40,6 +60,7 @@ def open_newest(folder: Path, process: LearningProcess) -> tuple[State, dict, di
     newest = sealed.load_newest(folder, specs, optional=optional)
     if newest is None:
         return None
+    _check_finite(folder, newest)
 
     def table(prefix, tables):
         return {
@@ -53,4 +74,14 @@ def open_newest(folder: Path, process: LearningProcess) -> tuple[State, dict, di
         table(CLIENTS, blank.clients),
     )
     statistics = {path: newest.arrays[STATISTICS + path] for path in paths if STATISTICS + path in newest.arrays}
-    return state, statistics, newest.info, newest.skipped
+    return Opened(state, statistics, newest, newest.skipped)
+
+
+def _check_finite(folder, found):
+    """Refuses what no run goes on from; statistics may be infinite, as they are measured and not trained on."""
+    for name, value in found.arrays.items():
+        if not name.startswith(STATISTICS) and not np.isfinite(value).all():
+            raise BadInput(
+                f"{folder}: round {found.round} holds NaN or infinite values in {name!r}; restore the folder from a "
+                "copy, or train again in another folder"
+            )

@@ -11,7 +11,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import split
-from hetero_tf.run import resume
+from hetero_tf.run import best, facts, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.store import environment
@@ -48,21 +48,21 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
     console.lap("start")
     run = RunFolder(settings.run_dir)
     with resume.locked(run):
-        before = resume.sealed_facts(run)
+        before = facts.newest(run)
         resume.check_recipe(run, recipe, before)
+        resume.check_checkpoints(run, recipe, before, console.say)
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
         process = learning_process(recipe, *loaded, parallel=settings.threads)
         _announce(process, console)
-        facts = _facts(process, settings)
-        resume.check_environment(run, before, facts, settings.allow_other_machine, console.say)
-        progress = _restore(run, process, console)
-        resume.cut_metrics(run, before, console.say)
+        conditions = _conditions(process, settings)
+        resume.check_environment(run, before, conditions, settings.allow_other_machine, console.say)
+        progress = _restore(run, process, before, conditions, console)
         if before is None or not run.partition.exists():
             process.partition.save(run.partition)
-        resume.write_copies(run, recipe, facts, console.say)
+        resume.write_copies(run, recipe, conditions, console.say)
         console.log = run.log
-        return _finish(run, process, train_rounds(run, process, progress, facts, console), facts, console)
+        return _finish(run, process, train_rounds(run, process, progress, conditions, console), conditions, console)
 
 
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
@@ -71,7 +71,7 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
     Raises:
         BadInput: The data are not those of the run.
     """
-    loaded = _load(recipe, settings, run, None if run is None else resume.sealed_facts(run))
+    loaded = _load(recipe, settings, run, None if run is None else facts.newest(run) or facts.best(run))
     return learning_process(recipe, *loaded, parallel=settings.threads)
 
 
@@ -96,7 +96,7 @@ def _announce(process, console):
     console.say(engine_lines(process.engine_report()))
 
 
-def _facts(process, settings):
+def _conditions(process, settings):
     """What the bits of this run depend on."""
     report = process.engine_report()
     extra = {
@@ -107,22 +107,22 @@ def _facts(process, settings):
     return environment.environment({"intra_op": report["threads"], "inter_op": settings.threads}, extra)
 
 
-def _restore(run, process, console):
+def _restore(run, process, before, conditions, console):
     """The progress of the newest sealed state, or that of a run that begins."""
     newest = open_newest(run.checkpoints, process)
-    if newest is None:
-        return Progress(process.initialize(), {}, {}, 0)
-    state, _, info, skipped = newest
-    for sentence in skipped:
+    if newest is None or before is None:
+        return Progress(process.initialize(), {}, {}, None, 0, resume.cut_metrics(run, None, console.say))
+    for sentence in newest.skipped:
         console.say(f"skipped: {sentence}")
-    console.say(f"resumed {run.path} after round {state.round}")
-    if state.round >= process.recipe.rounds:
+    console.say(f"resumed {run.path} after round {newest.state.round}")
+    if newest.state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; --set rounds=N trains more")
-    best = resume.best_so_far(run, info["best"], console.say)
-    return Progress(state, info["last"], best, info["spent"])
+    found, seal = best.so_far(run, before, conditions, console.say)
+    rows = resume.cut_metrics(run, before, console.say)
+    return Progress(newest.state, before["last"], found, seal, before["spent"], rows)
 
 
-def _finish(run, process, progress, facts, console):
+def _finish(run, process, progress, conditions, console):
     """Says how the run ended and returns its summary, ready for JSON."""
     dataset = process.dataset
     summary = {
@@ -130,7 +130,7 @@ def _finish(run, process, progress, facts, console):
         "rounds": progress.state.round,
         "data": dataset.source,
         "stand_in_for": dataset.stand_in_for,
-        "fingerprint": environment.fingerprint(facts),
+        "fingerprint": environment.fingerprint(conditions),
         "last": progress.last,
         "best": progress.best,
         "engine": process.engine_report(),

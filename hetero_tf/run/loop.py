@@ -10,8 +10,9 @@ from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.metrics import is_better, shown
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import LearningProcess, State
+from hetero_tf.run import facts
 from hetero_tf.run.checkpoint import arrays_of
-from hetero_tf.run.resume import facts_to_seal
+from hetero_tf.run.resume import mend_metrics
 from hetero_tf.store import metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
 
@@ -23,17 +24,21 @@ class Progress:
     Attributes:
         state: The state after the last finished round.
         last, best: The metrics of the last and the best evaluation, with "round".
+        best_seal: The seal of the best state, see `sealed.Sealed`; None before it.
         spent: Bytes of weights that all rounds have cost, in both directions.
+        rows: What `metrics.jsonl` holds.
     """
 
     state: State
     last: dict
     best: dict
+    best_seal: str | None
     spent: int
+    rows: bytes
 
 
 def train_rounds(
-    run: RunFolder, process: LearningProcess, progress: Progress, facts: dict, console: Console
+    run: RunFolder, process: LearningProcess, progress: Progress, conditions: dict, console: Console
 ) -> Progress:
     """Calls the compiled round until all rounds are done; every call ends where something is measured or sealed.
 
@@ -41,7 +46,7 @@ def train_rounds(
         run: The folder of the run, which this process has locked.
         process: The steps.
         progress: Where to begin.
-        facts: The environment, as sealed states name it.
+        conditions: The environment, as sealed states name it.
         console: Its laps end with those of the first call.
 
     Returns:
@@ -62,7 +67,7 @@ def train_rounds(
                 state, rows, examples = advance(process, progress.state, planned)
             except NotFinite:
                 if progress.state.round > first:
-                    _seal(run, recipe, progress, {}, facts, always=True)
+                    _seal(run, recipe, progress, {}, conditions, always=True)
                 raise
             seconds = max(clock() - started, 1e-6)
             if len(rows) < len(planned):
@@ -71,7 +76,7 @@ def train_rounds(
             if progress.state.round == first:
                 _say_first(console, len(rows))
             rows = accumulated(rows, progress.spent)
-            progress = _measure_and_seal(run, process, progress, state, rows, facts)
+            progress = _measure_and_seal(run, process, progress, state, rows, conditions, console.say)
             left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
             console.progress(_line(process, rows[-1], examples / seconds, left))
     return progress
@@ -93,17 +98,19 @@ def _say_first(console, rounds):
     console.say(f"first {what} after {total:.1f} s: {shares}")
 
 
-def _measure_and_seal(run, process, progress, state, rows, facts):
+def _measure_and_seal(run, process, progress, state, rows, conditions, say):
     """Measures the state if it is time to, writes the rows of metrics, seals; returns the new `Progress`."""
     recipe, statistics = process.recipe, {}
     if state.round == recipe.rounds or state.round % recipe.evaluate.every == 0:
         measured, statistics = process.evaluate(state)
         rows[-1] |= measured
         progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
-    for row in rows:
-        metrics.append(run.metrics, row)
-    progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"])
-    return _seal(run, recipe, progress, statistics, facts)
+    # It stands before the first row: rows without it mean that it was lost.
+    sealed.make(run.checkpoints)
+    mend_metrics(run, progress.rows, say)
+    written = b"".join([metrics.append(run.metrics, row) for row in rows])
+    progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"], rows=progress.rows + written)
+    return _seal(run, recipe, progress, statistics, conditions)
 
 
 def plan_call(process: LearningProcess, first: int) -> list[Plan]:
@@ -146,7 +153,7 @@ def _too_many_diverged(process, row):
     return row["non_finite"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
 
 
-def _seal(run, recipe, progress, statistics, facts, always=False):
+def _seal(run, recipe, progress, statistics, conditions, always=False):
     """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     metric = recipe.evaluate.best
@@ -154,13 +161,14 @@ def _seal(run, recipe, progress, statistics, facts, always=False):
     due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
     if not (improved or due):
         return progress
-    about = {"last": last, "spent": progress.spent, **facts_to_seal(run, recipe, facts)}
+    about = {"last": last, "spent": progress.spent, **facts.to_seal(recipe, conditions, progress.rows)}
     values = arrays_of(state, statistics)
     if improved:
-        progress = dataclasses.replace(progress, best=last)
-        sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
+        path = sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
+        progress = dataclasses.replace(progress, best=last, best_seal=sealed.seal_of(path))
     if due:
-        sealed.save(run.checkpoints, state.round, values, {**about, "best": progress.best}, recipe.checkpoint.keep)
+        about |= {"best": progress.best, "best_seal": progress.best_seal}
+        sealed.save(run.checkpoints, state.round, values, about, recipe.checkpoint.keep)
     return progress
 
 

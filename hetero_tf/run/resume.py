@@ -5,7 +5,6 @@ so it decides; `recipe.yaml` and `environment.json` beside it are copies for a p
 """
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 
@@ -14,10 +13,9 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.recipe import Recipe, difference
+from hetero_tf.run import facts
 from hetero_tf.store import environment, metrics, sealed
 from hetero_tf.store.run_folder import RunFolder
-
-SEALED = ("recipe", "environment", "metrics", "last", "best", "spent")
 
 
 @contextlib.contextmanager
@@ -37,27 +35,6 @@ def locked(run: RunFolder) -> Iterator[None]:
             raise
 
 
-def sealed_facts(run: RunFolder) -> dict | None:
-    """Returns what the newest sealed state of a run folder says about its run, with its "round"; None before it."""
-    newest = sealed.load_newest(run.checkpoints)
-    if newest is None:
-        return None
-    missing = [name for name in SEALED if name not in newest.info]
-    if missing:
-        raise BadInput(
-            f"{run.checkpoints}: round {newest.round} was sealed without {', '.join(missing)}, so by another "
-            "version of hetero_tf; continue with that version, or choose another folder by --run_dir"
-        )
-    return {**newest.info, "round": newest.round}
-
-
-def facts_to_seal(run: RunFolder, recipe: Recipe, facts: dict) -> dict:
-    """Returns what the next sealed state says about its run."""
-    data = files.read_bytes(run.metrics, metrics.LIMIT)
-    rows = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    return {"recipe": recipe.source, "environment": facts, "metrics": rows}
-
-
 def changed_keys(old: str, new: str) -> list[str]:
     """Lists the keys in which two resolved recipes differ, without those that a run may change.
 
@@ -72,7 +49,7 @@ def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
     Args:
         run: The folder of the run.
         recipe: The recipe to continue with.
-        before: As `sealed_facts` returns it.
+        before: As `facts.newest` returns it.
 
     Raises:
         BadInput: It has another one; the sentence lists the keys with both values.
@@ -105,7 +82,7 @@ def stored_partition(
     Args:
         run: The folder of the run.
         dataset: The data as they are now.
-        before: As `sealed_facts` returns it; None: the run begins, and the recipe splits the data.
+        before: As `facts.newest` returns it; None: the run begins, and the recipe splits the data.
         split: Splits the data as the recipe says.
 
     Raises:
@@ -129,10 +106,10 @@ def stored_partition(
 
 
 def check_environment(
-    run: RunFolder, before: dict | None, facts: dict, allow: bool, say: Callable[[str], None]
+    run: RunFolder, before: dict | None, conditions: dict, allow: bool, say: Callable[[str], None]
 ) -> None:
     """Refuses conditions under which the numbers would differ from the run so far; with `allow` it only says them."""
-    changed = [] if before is None else environment.differences(before["environment"], facts)
+    changed = [] if before is None else environment.differences(before["environment"], conditions)
     if changed and not allow:
         raise BadInput(
             f"{run.path}: was begun under other conditions ({'; '.join(changed)}), so its numbers would "
@@ -142,32 +119,84 @@ def check_environment(
         say(f"note: {line}")
 
 
-def cut_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> None:
-    """Cuts the metrics back to the rows that the sealed state knows.
+def check_checkpoints(run: RunFolder, recipe: Recipe, before: dict | None, say: Callable[[str], None]) -> None:
+    """Refuses to begin a run again whose checkpoints are lost: that would overwrite what is left of it.
+
+    A run that was stopped before its first checkpoint begins again.
+
+    Args:
+        run: The folder of the run.
+        recipe: The recipe to continue with.
+        before: As `facts.newest` returns it.
+        say: Gets a note if the run begins again.
+
+    Raises:
+        BadInput: Metrics or a best state are there, but no checkpoint of their rounds.
+    """
+    done = 0 if before is not None else _last_round(run)
+    if not done:
+        return
+    # The folder is made before the first row of metrics is written, and a round is sealed before the next one begins.
+    if not run.checkpoints.exists() or done > recipe.checkpoint.every:
+        raise BadInput(
+            f"{run.checkpoints}: holds no checkpoint, but {done} rounds of this run were done; put the folder back, or "
+            "begin again: in another folder by --run_dir, or here after removing this one"
+        )
+    say(f"note: {run.path} was stopped before its first checkpoint; it begins again")
+
+
+def _last_round(run):
+    """The last round of which the metrics or the best state tell; 0 if there is none."""
+    told = [row["round"] for row in metrics.rows(run.metrics)]
+    return max([*told, *sealed.numbers(run.best)], default=0)
+
+
+def read_rows(run: RunFolder) -> bytes:
+    """Returns what `metrics.jsonl` holds, nothing if it is missing."""
+    return files.read_bytes(run.metrics, metrics.LIMIT) if os.path.lexists(run.metrics) else b""
+
+
+def cut_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> bytes:
+    """Cuts the metrics back to the rows that the sealed state knows, and returns these.
 
     Raises:
         BadInput: A row up to that state is not what it was.
     """
     if before is None:
+        # What was measured after the last checkpoint did not happen, and here there is none.
         files.remove(run.metrics)
-        return
+        files.remove(run.best)
+        return b""
     if not os.path.lexists(run.metrics):
-        say(f"note: {run.metrics} is gone; the rows up to round {before['round']} are lost")
-        return
-    data = files.read_bytes(run.metrics, metrics.LIMIT)
+        if before["metrics"]["bytes"]:
+            say(f"note: {run.metrics} is gone; the rows up to round {before['round']} are lost")
+        return b""
+    data = read_rows(run)
     known = data[: before["metrics"]["bytes"]]
-    if hashlib.sha256(known).hexdigest() != before["metrics"]["sha256"]:
+    if facts.digest(known) != before["metrics"]:
         raise files.Damaged(
             f"{run.metrics}: a row up to round {before['round']} was changed, is damaged or missing; "
             "put the file back from a copy, or delete it to go on without these rows"
         )
     if len(known) < len(data):
         files.write_atomic(run.metrics, known)
+    return known
 
 
-def write_copies(run: RunFolder, recipe: Recipe, facts: dict, say: Callable[[str], None]) -> None:
+def mend_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> None:
+    """Writes the metrics again if they were removed or changed since this program wrote their last row.
+
+    Raises:
+        BadInput: A link, pipe, device or folder stands in their place.
+    """
+    if read_rows(run) != rows:
+        files.write_atomic(run.metrics, rows)
+        say(f"note: {run.metrics} was removed or changed while the run went on; its rows are written again")
+
+
+def write_copies(run: RunFolder, recipe: Recipe, conditions: dict, say: Callable[[str], None]) -> None:
     """Writes `recipe.yaml` and `environment.json` as they are now."""
-    environment.save(run.environment, facts)
+    environment.save(run.environment, conditions)
     try:
         stored = run.read_recipe() if run.started else None
         edited = stored is not None and bool(changed_keys(stored, recipe.source))
@@ -178,21 +207,3 @@ def write_copies(run: RunFolder, recipe: Recipe, facts: dict, say: Callable[[str
     if stored != recipe.source:
         # It comes last of the first files: a folder without it, and without sealed rounds, counts as not begun.
         files.write_atomic(run.recipe, recipe.source.encode())
-
-
-def best_so_far(run: RunFolder, best: dict, say: Callable[[str], None]) -> dict:
-    """Returns the best evaluation so far; nothing if its state is damaged or gone, so that a later one replaces it."""
-    if not best:
-        return best
-    try:
-        newest = sealed.load_newest(run.best)
-        problem = None if newest is not None and newest.round >= best["round"] else f"{run.best}: lacks it"
-    except BadInput as damage:
-        problem = str(damage)
-    if problem is None:
-        return best
-    say(
-        f"note: the best state so far, of round {best['round']}, is lost ({problem}); the best of the rounds to come "
-        "takes its place"
-    )
-    return {}

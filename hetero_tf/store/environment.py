@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from hetero_tf.base import files
+from hetero_tf.base.errors import short
 from hetero_tf.store import plain_json
 
 PACKAGES = {
@@ -95,5 +96,7 @@ def differences(old: dict, new: dict) -> list[str]:
     before, now = decisive(old), decisive(new)
     names = sorted(before.keys() | now.keys())
     return [
-        f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in names if before.get(name) != now.get(name)
+        f"{name} was {short(before.get(name))}, is {short(now.get(name))}"
+        for name in names
+        if before.get(name) != now.get(name)
     ]

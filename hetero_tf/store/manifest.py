@@ -18,11 +18,12 @@ LONGEST_AXIS = 2**40
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sealed folder holds: `files` is `{name: (bytes, sha256)}`, `arrays` a tuple of `Spec`."""
+    """What a sealed folder holds: `files` is `{name: (bytes, sha256)}`, `seal` the digest of all of it."""
 
     round: int
     files: dict
     arrays: tuple[Spec, ...]
+    seal: str
 
 
 def make(round_number: int, contents: dict[str, bytes | memoryview], specs: Sequence[Spec]) -> bytes:
@@ -54,11 +55,12 @@ def parse(data: bytes, path: Path) -> Manifest:
     """
     document = plain_json.parse(data, path)
     body = _field(document, "contents", dict, path)
-    if _field(document, "sha256", str, path) != _digest(body):
+    seal = _field(document, "sha256", str, path)
+    if seal != _digest(body):
         raise Damaged(f"{path}: its checksum does not match its contents")
     if body.get("format") != FORMAT:
         raise Damaged(f"{path}: unknown format {str(body.get('format'))[:50]!r}, expected {FORMAT!r}")
-    manifest = Manifest(_natural(body, "round", path), _files(body, path), _arrays(body, path))
+    manifest = Manifest(_natural(body, "round", path), _files(body, path), _arrays(body, path), seal)
     _compare_sizes(manifest, path)
     return manifest
 

@@ -11,23 +11,23 @@ from hetero_tf.store import plain_json
 LIMIT = 2**30
 
 
-def append(path: Path, row: dict) -> None:
-    """Adds one row and waits until it is on the disk.
+def append(path: Path, row: dict) -> bytes:
+    """Adds one row, waits until it is on the disk, and returns its line.
 
     Args:
         path: The file, made if missing.
         row: Dict with an integer "round"; NumPy numbers are fine, NaN and infinity are written as null.
 
     Raises:
-        BadInput: No "round", or a value that JSON cannot hold.
+        BadInput: No "round", or a value that JSON cannot hold, or something else than a file has that name.
         DiskProblem: The system refused; the file is as it was.
     """
     if not _has_round(row):
         raise BadInput(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
     line = plain_json.dump(plain_json.finite(row), "a row of metrics") + b"\n"
     path = Path(path)
+    descriptor = files.open_in_place(path, os.O_WRONLY | os.O_APPEND, "append to")
     with files.disk(path, "append to"):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             size = os.fstat(descriptor).st_size
             _append_whole(descriptor, line, size)
@@ -35,6 +35,7 @@ def append(path: Path, row: dict) -> None:
             os.close(descriptor)
     if not size:
         files.sync_folder(path.parent)
+    return line
 
 
 def rows(path: Path) -> list[dict]:

@@ -7,18 +7,31 @@ A folder without it, left by a kill during the first second, is simply started a
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base import files
+from hetero_tf.base import files, folders
 from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.store import sealed
 
 LOCK = "run.lock"
 RECIPE = "recipe.yaml"
 RECIPE_LIMIT = 2**24
+# The file of an export that is written last.
+EXPORTED = "export.json"
+# What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
+_LEFT = re.compile(
+    r"\.tmp-(?:recipe\.yaml|environment\.json|metrics\.jsonl|partition\.npz)(?:\.[0-9]+)?"
+    r"|\.partition\.npz\.[0-9]+|\.tmp-export(?:\.(?P<process>[0-9]+))?"
+)
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder holds a finished export."""
+    return not os.path.islink(folder) and os.path.isfile(folder / EXPORTED)
 
 
 def _inside(name, doc):
@@ -46,7 +59,7 @@ class RunFolder:
     @property
     def started(self) -> bool:
         """Whether `recipe.yaml` is there, so that a run is resumed instead of begun."""
-        return self.recipe.is_file()
+        return os.path.isfile(self.recipe)
 
     def read_recipe(self) -> str:
         """Returns the recipe's text; the run may be finished or running.
@@ -58,23 +71,39 @@ class RunFolder:
             raise BadInput(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
         return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
+    def check_places(self) -> None:
+        """Refuses links, pipes, devices and the like where the run writes its files and folders.
+
+        The run folder itself may be a link: a person made it, and all that is written lies in the folder behind it.
+
+        Raises:
+            BadInput: The sentence names the first one.
+        """
+        for path in (self.path / LOCK, self.recipe, self.metrics, self.environment, self.partition, self.log):
+            files.check_place(path)
+        for path in (self.checkpoints, self.best):
+            files.check_place(path, folder=True)
+
     @contextlib.contextmanager
     def lock(self) -> Iterator["RunFolder"]:
         """Makes the folder if needed and locks it for this process; the system frees it however the process ends.
 
         Raises:
-            BadInput: The path is a file, or a folder with other things in it. Nothing was written.
+            BadInput: The path is a file, or a folder with other things in it, or something else stands in the place of
+                a file of the run. Nothing was written.
             DiskProblem: The folder cannot be made or written. Nothing was written.
             Locked: Another process holds it; the sentence names its process id.
         """
         self._refuse_foreign()
+        self.check_places()
         with files.disk(self.path, "create"):
             self.path.mkdir(parents=True, exist_ok=True)
         descriptor = self._take()
         try:
-            for folder in (self.path, self.checkpoints, self.best):
-                if folder == self.path or folder.is_dir() and not folder.is_symlink():
-                    sealed.sweep(folder)
+            folders.restore(self.export, is_export)
+            folders.sweep(self.path, _LEFT)
+            for folder in (self.checkpoints, self.best):
+                sealed.sweep(folder)
             yield self
         finally:
             os.close(descriptor)
@@ -83,7 +112,8 @@ class RunFolder:
         with files.disk(self.path, "look at"):
             names = os.listdir(self.path) if self.path.is_dir() else []
             if not self.path.is_dir() and os.path.lexists(self.path):
-                raise BadInput(f"{self.path}: is a file, not a folder; choose another run folder")
+                what = "a file" if self.path.exists() else "a link that leads nowhere"
+                raise BadInput(f"{self.path}: is {what}, not a folder; choose another run folder")
         if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
             raise BadInput(
                 f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
@@ -92,8 +122,8 @@ class RunFolder:
 
     def _take(self):
         path = self.path / LOCK
+        descriptor = files.open_in_place(path, os.O_RDWR, "lock")
         with files.disk(path, "lock"):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.ftruncate(descriptor, 0)
@@ -115,17 +145,7 @@ def _holder(descriptor):
     """Process id in the lock file. The holder writes it just after it got the lock, so a dead one is read again."""
     for _ in range(50):
         text = os.pread(descriptor, 20, 0).strip()
-        if text.isdigit() and _alive(int(text)):
+        if text.isdigit() and folders.alive(int(text)):
             return int(text)
         time.sleep(0.01)
     return text.decode(errors="replace") or "unknown"
-
-
-def _alive(process):
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

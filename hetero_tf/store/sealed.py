@@ -6,6 +6,7 @@ saved again (after its folder was found damaged) becomes `round-000012.1`, so a 
 before its successor stands.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Collection
@@ -14,25 +15,34 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base import files
+from hetero_tf.base import files, folders
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import manifest, plain_json
 from hetero_tf.store.arrays import decode, encode, require
 
-OLD = ".old-"
 _ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
+_LEFT = re.compile(rf"\.(?:tmp|old)-{_ROUND.pattern}")
 # A reader may list a folder that the writer prunes before it is opened; each new listing is newer than the last.
 LISTINGS = 20
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A loaded round: `arrays` `{name: read-only array}`, `info` as saved, `skipped` one sentence per bad folder."""
+    """A loaded round.
+
+    Attributes:
+        round: Its number.
+        arrays: `{name: read-only array}`.
+        info: As saved.
+        seal: Hex digest of all that the folder holds; no other content has it.
+        skipped: One sentence per bad folder.
+    """
 
     round: int
     arrays: dict
     info: dict
+    seal: str
     skipped: tuple[str, ...] = ()
 
 
@@ -61,7 +71,7 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
         )
     packed, specs = encode(arrays)
     contents: dict[str, bytes | memoryview] = {manifest.ARRAYS: packed, manifest.INFO: plain_json.dump(info, "`info`")}
-    _make(folder)
+    make(folder)
     sweep(folder)
     target = _next_name(folder, round_number)
     temporary = folder / (files.TEMPORARY + target.name)
@@ -102,7 +112,7 @@ def load_newest(
             except Damaged as damage:
                 skipped.append(f"skipped {damage}")
             else:
-                return Sealed(saved.round, saved.arrays, saved.info, tuple(skipped))
+                return dataclasses.replace(saved, skipped=tuple(skipped))
         if rounds(folder) == paths:
             break
     if not paths:
@@ -135,7 +145,7 @@ def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Col
         if not isinstance(info, dict):
             raise Damaged(f"{path / manifest.INFO}: holds no dict")
         data = _verified(path, manifest.ARRAYS, listed, folder)
-        return Sealed(listed.round, decode(data, listed.arrays, path / manifest.ARRAYS), info)
+        return Sealed(listed.round, decode(data, listed.arrays, path / manifest.ARRAYS), info, listed.seal)
     except MemoryError as error:
         raise MemoryProblem(f"{path}: its arrays do not fit into memory; use a machine with more of it") from error
     finally:
@@ -146,24 +156,29 @@ def rounds(folder: Path | str) -> list[Path]:
     """Returns the paths of the sealed folders, newest first, without looking into them."""
     folder = Path(folder)
     with files.reading(folder):
-        if folder.is_symlink():
-            raise BadInput(f"{folder}: is a symbolic link, which is not followed; put a folder there")
+        files.check_place(folder, folder=True)
         names = os.listdir(folder) if folder.exists() else []
     return [folder / name for name in sorted(filter(_ROUND.fullmatch, names), key=_number, reverse=True)]
 
 
+def numbers(folder: Path | str) -> list[int]:
+    """Returns the numbers of the sealed rounds, newest first, without looking into their folders."""
+    return [_number(path.name)[0] for path in rounds(folder)]
+
+
+def seal_of(path: Path) -> str:
+    """Returns the seal of a sealed folder, see `Sealed`; raises `Damaged` if its manifest is not whole."""
+    return manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT), path / manifest.NAME).seal
+
+
 def sweep(folder: Path | str) -> None:
     """Removes what a killed writer left. Only the writer that holds the lock may call it."""
-    with files.disk(folder, "list"):
-        names = os.listdir(folder)
-    for name in names:
-        if name.startswith((files.TEMPORARY, OLD)):
-            files.remove(Path(folder) / name)
+    folders.sweep(folder, _LEFT)
 
 
-def _make(folder):
-    if folder.is_symlink():
-        raise BadInput(f"{folder}: is a symbolic link, which is not followed; put a folder there")
+def make(folder: Path) -> None:
+    """Makes the folder of sealed rounds, if it is missing; its parent must exist."""
+    files.check_place(folder, folder=True)
     if not folder.is_dir():
         with files.disk(folder, "create"):
             os.mkdir(folder)
@@ -207,7 +222,7 @@ def _prune(folder, round_number, keep):
             if path not in stay:
                 # Renamed first: a folder under its own name is never half deleted.
                 with files.disk(path, "rename"):
-                    os.rename(path, folder / (OLD + path.name))
+                    os.rename(path, folder / (folders.OLD + path.name))
         sweep(folder)
     except DiskProblem as problem:
         raise DiskProblem(f"round {round_number} is saved, but an older one stays in the way: {problem}") from problem

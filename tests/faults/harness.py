@@ -40,6 +40,12 @@ def command(folder, first, last, size=SIZE):
     return [sys.executable, "-S", "-E", "-B", str(CHILD), IMPORTS, str(folder), str(first), str(last), str(size)]
 
 
+def replacing(folder):
+    """Command line of the child that replaces the export of a run folder."""
+    child = CHILD.with_name("replace_export.py")
+    return [sys.executable, "-S", "-E", "-B", str(child), IMPORTS, str(folder)]
+
+
 def run(arguments, **options):
     """Runs a command to its end in a plain environment. One BLAS thread: the trace must not depend on a race."""
     environment = {"PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}

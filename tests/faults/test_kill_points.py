@@ -10,6 +10,7 @@ import harness
 import pytest
 
 from hetero_tf.store import sealed
+from hetero_tf.store.run_folder import RunFolder
 
 pytestmark = pytest.mark.long
 
@@ -183,3 +184,33 @@ def test_killed_while_the_folder_is_made(tmp_path):
         return loaded is None
 
     assert {True, False} == set(each(points, job))
+
+
+def test_killed_while_an_export_is_replaced(tmp_path):
+    """Whatever operation is the last one: the next training finds an export, the old or the new one, and it is whole."""
+    harness.need_strace()
+    template = tmp_path / "template"
+    with RunFolder(template).lock() as run:
+        run.export.mkdir()
+        for name in ("model", "export.json"):
+            (run.export / name).write_text("old")
+    shutil.copytree(template, tmp_path / "folder")
+    result = harness.strace(tmp_path / "log", harness.replacing(tmp_path / "folder"))
+    assert (result.returncode, result.stdout) == (0, "begin\nend\n"), result.stderr
+    points = harness.points((tmp_path / "log").read_text())
+
+    def job(point):
+        folder = tmp_path / f"{point.call}-{point.nth}"
+        shutil.copytree(template, folder)
+        fault = f"{point.call}:signal=SIGKILL:when={point.nth}"
+        result = harness.strace(folder.with_suffix(".log"), harness.replacing(folder), fault)
+        assert result.returncode in (137, -9), point
+        aside = not (folder / "export").exists()
+        with RunFolder(folder).lock() as run:
+            found = {path.read_text() for path in run.export.iterdir()}
+            assert len(found) == 1 and len(os.listdir(run.export)) == 2, point
+            assert sorted(os.listdir(folder)) == ["export", "run.lock"], point
+        return found.pop(), aside
+
+    found = set(each(points, job))
+    assert found == {("old", False), ("old", True), ("new", False)}, "a kill between the two renames must occur too"

@@ -1,0 +1,121 @@
+"""Whether `best/` belongs to its run: not of other data, not an older one, not one of another seed or machine."""
+
+import shutil
+
+import programs
+import pytest
+import runs
+from refusals import refusal
+
+from hetero_tf.run import best, facts
+from hetero_tf.store import sealed
+from hetero_tf.store.run_folder import RunFolder
+
+RECIPE, MORE = programs.RECIPE, ("evaluate.best=local_loss",)
+
+
+def check(folder):
+    """What evaluate and export do before they use the best state."""
+    run = RunFolder(folder)
+    best.require(run, facts.best(run), facts.newest(run))
+
+
+def put(source, target):
+    """Puts the best state of one run into the folder of another."""
+    shutil.rmtree(target / "best")
+    shutil.copytree(source / "best", target / "best")
+
+
+def sealed_again(folder, **changes):
+    """Seals the newest state of a folder again, with other facts; None: without the fact."""
+    found = sealed.load_newest(folder)
+    info = {name: value for name, value in {**found.info, **changes}.items() if value is not None}
+    sealed.save(folder, found.round, found.arrays, info, keep=1)
+
+
+@pytest.fixture
+def run(train, tmp_path):
+    """A finished run of two rounds, of which the second is the best one."""
+    train(tmp_path / "run", RECIPE, *MORE, "rounds=2")
+    assert facts.newest(RunFolder(tmp_path / "run"))["best"]["round"] == 2
+    return tmp_path / "run"
+
+
+def said(run, reason):
+    return (
+        f"{run / 'best'}: does not belong to this run: {reason}; put back the one that the run sealed, or choose "
+        "--state last"
+    )
+
+
+def test_an_older_best_state_of_the_same_run_is_refused(train, run):
+    train(run.parent / "older", RECIPE, *MORE, "rounds=1")
+    check(run)
+    put(run.parent / "older", run)
+    assert refusal(check, run) == said(run, "it is of round 1, and the best round of the run is 2")
+
+
+def test_a_best_state_of_another_run_is_refused(run):
+    """Each differs in one fact only; a run of other data or another seed differs in several."""
+    good = facts.best(RunFolder(run))
+    settings = good["environment"]["settings"]
+    other = {name: {**good["environment"], "settings": {**settings, name: "0"}} for name in ("data", "partition")}
+    cases = {
+        "it comes from another recipe (seed: 3 -> 4)": {"recipe": good["recipe"].replace("seed: 3", "seed: 4")},
+        "it comes from other data": {"environment": other["data"]},
+        "it comes from another partition of the data": {"environment": other["partition"]},
+        "it is not what the run sealed after round 2": {"best": {**good["best"], "local_loss": 0.5}},
+    }
+    same = {name: good[name] for name in ("recipe", "environment", "best")}
+    for reason, changes in cases.items():
+        sealed_again(run / "best", **{**same, **changes})
+        assert refusal(check, run) == said(run, reason)
+    # The same metrics, but another machine: the checkpoint names the seal of its best state.
+    sealed_again(run / "best", **{**same, "environment": {**good["environment"], "cores": 1000}})
+    assert refusal(check, run) == said(run, "it is not what the run sealed after round 2")
+    sealed_again(run / "best", **same)
+    check(run)
+
+
+def test_a_run_that_an_earlier_version_sealed_is_known_by_round_and_metrics(train, run):
+    """Its checkpoints name no seal; the next one does."""
+    sealed_again(run / "checkpoints", best_seal=None)
+    assert "best_seal" not in sealed.load_newest(run / "checkpoints").info
+    check(run)
+    _, told = train(run, RECIPE, *MORE, "rounds=3")
+    assert "note:" not in told
+    newest = facts.newest(RunFolder(run))
+    assert newest["best_seal"] == facts.best(RunFolder(run))["seal"]
+    sealed_again(run / "checkpoints", best={**newest["best"], "local_loss": 0.5})
+    assert refusal(check, run).startswith(said(run, "it is not what the run sealed after round")[:90])
+
+
+def test_a_best_state_after_the_newest_checkpoint_is_told_of_by_the_metrics(train, tmp_path):
+    """Killed between two checkpoints: the state is good, also before the first one and after the metrics were cut."""
+    more = (*MORE, "rounds=5", "checkpoint.every=2")
+    for stop in (1, 3):
+        with pytest.raises(runs.Stopped):
+            train(tmp_path, RECIPE, *more, console=runs.StoppingConsole(stop))
+        run = RunFolder(tmp_path)
+        assert facts.best(run)["round"] == stop
+        check(tmp_path)
+        if stop == 1:
+            rows = run.metrics.read_bytes()
+            run.metrics.write_bytes(rows.replace(b'"round":1', b'"round":7'))
+            reason = "neither a checkpoint nor metrics.jsonl tells of its round 1"
+            assert refusal(check, tmp_path) == said(tmp_path, reason)
+            run.metrics.write_bytes(rows)
+    run.metrics.write_bytes(run.metrics.read_bytes()[: facts.newest(run)["metrics"]["bytes"]])
+    check(tmp_path)
+    _, told = train(tmp_path, RECIPE, *more)
+    assert "note:" not in told
+    check(tmp_path)
+
+
+def test_training_goes_on_without_a_best_state_of_another_run(train, run):
+    train(run.parent / "other", RECIPE, *MORE, "rounds=1")
+    put(run.parent / "other", run)
+    summary, told = train(run, RECIPE, *MORE, "rounds=3")
+    assert f"note: the best state so far, of round 2, is lost ({run / 'best'}: it is of round 1, and" in told
+    assert summary["best"]["round"] == 3
+    check(run)

@@ -1,0 +1,54 @@
+"""What sealed states say about their run is checked, as anybody can seal a folder."""
+
+import numpy as np
+import pytest
+from refusals import refusal
+
+from hetero_tf.run import facts
+from hetero_tf.store import sealed
+
+CONDITIONS = {"versions": {}, "cpu": {}, "threads": {}, "settings": {}}
+GOOD = {
+    "recipe": "name: a\n",
+    "environment": CONDITIONS,
+    "metrics": {"bytes": 3, "sha256": "00"},
+    "last": {"round": 4, "loss": 0.5, "global_loss": None},
+    "best": {},
+    "spent": 7,
+}
+
+
+def found(info):
+    return sealed.Sealed(4, {"x": np.zeros(1)}, info, "ab")
+
+
+def test_good_facts_come_back_with_round_and_seal():
+    assert facts.of(found(GOOD), "c") == {**GOOD, "best_seal": None, "round": 4, "seal": "ab"}
+    assert facts.of(found({**GOOD, "best_seal": "cd"}), "c")["best_seal"] == "cd"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_missing_fact_is_said(name):
+    info = {key: value for key, value in GOOD.items() if key != name}
+    assert refusal(facts.of, found(info), "c") == (
+        f"c: round 4 was sealed without {name}, so by another version of hetero_tf; continue with that version, or "
+        "choose another folder by --run_dir"
+    )
+
+
+ODD = {
+    "recipe": (5, None, ["a"]),
+    "environment": ("x", {}, {**CONDITIONS, "settings": []}, {**CONDITIONS, "cpu": None}),
+    "metrics": ("x", {}, {"bytes": "3", "sha256": "00"}, {"bytes": 3, "sha256": 0}, {"bytes": True, "sha256": ""}),
+    "last": (1, [1], {"loss": 0.5}, {"round": {"a": 1}}, {"round": -1}, {"round": 1, "loss": "x"}),
+    "best": (None, {"round": 1.0}, {"round": 1, "loss": [1]}, {"round": 1, "loss": 10**400}, {"round": 10**300}),
+    "spent": ("x", None, 1.5, -1, True, 10**300),
+    "best_seal": (5, ["ab"]),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in ODD for value in ODD[name]])
+def test_odd_facts_are_refused_in_a_sentence(name, value):
+    told = refusal(facts.of, found({**GOOD, name: value}), "c")
+    assert told.startswith(f"c: round 4 was not sealed by hetero_tf: its `{name}` must be ")
+    assert f"; restore the folder from a copy. Received: {name}=" in told and len(told) < 250
