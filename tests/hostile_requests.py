@@ -6,9 +6,36 @@ as lists, or the error. A kernel that ends the process ends the lines.
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+
+def loosen(folder):
+    """Takes the shapes off the inputs of a SavedModel, so that only its graph looks at them."""
+    path = Path(folder) / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for node in saved.meta_graphs[0].graph_def.node:
+        if node.op == "Placeholder":
+            node.attr["shape"].shape.Clear()
+            node.attr["shape"].shape.unknown_rank = True
+            node.attr.pop("_output_shapes", None)
+    path.write_bytes(saved.SerializeToString())
+
+
+def inputs(folder):
+    """`{signature: [(name of an input, its shape)]}` of a SavedModel, as it says them."""
+    saved = saved_model_pb2.SavedModel.FromString((Path(folder) / "saved_model.pb").read_bytes())
+    return {
+        name: [
+            (key, [None if size.size == -1 else size.size for size in info.tensor_shape.dim])
+            for key, info in signature.inputs.items()
+        ]
+        for name, signature in saved.meta_graphs[0].signature_def.items()
+        if signature.inputs
+    }
 
 
 def main(folder, cases):

@@ -136,13 +136,21 @@ class Programs:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest=None, cwd=None):
-        """Starts the program; `largest` limits the size of every file it writes."""
+    def start(self, *arguments, largest=None, cwd=None, faults=None):
+        """Starts the program.
+
+        Args:
+            arguments: Of the command line.
+            largest: Limit of the size of every file it writes.
+            cwd: Its working folder.
+            faults: What `campaign.faults.Faults` takes, for operations on files that fail.
+        """
         self._count += 1
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
         out.touch()
         err.touch()
         request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
+        request["faults"] = faults
         return Run(self, self.ask({**request, "out": str(out), "err": str(err)}), out, err)
 
     def run(self, *arguments, **options):
@@ -180,6 +188,10 @@ def _fork(request):
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
         from hetero_tf.cli.commands import main
 
+        if request["faults"]:
+            from campaign.faults import Faults
+
+            Faults(**request["faults"]).install()
         code = main(["hetero_tf", *request["arguments"]])
     finally:
         sys.stdout.flush()

@@ -5,7 +5,7 @@ import os
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
 from hetero_tf.recipe.files import Source, read_file, shipped
-from hetero_tf.recipe.nodes import Node, refusal, show
+from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.renamed import renew
 
@@ -53,7 +53,7 @@ def _base_of(source, node, above):
     def refused(text):
         return refusal(node.position, ("base",), text)
 
-    name, chain = node.value, (*above, source)
+    name, chain = plain(node), (*above, source)
     if not isinstance(name, str):
         raise refused(f"must be a shipped recipe such as mnist, or a path such as mine.yaml. Received: {show(name)}")
     if name.endswith(_ENDINGS):

@@ -88,9 +88,8 @@ def plain(node: Node) -> Any:
 
 def show(value: Any) -> str:
     """Writes a value as in a recipe, cut to 80 characters."""
-    known = {True: "true", False: "false"} if isinstance(value, bool) else {}
-    if value is None:
-        text = "null"
+    if value is None or isinstance(value, bool):
+        text = {None: "null", True: "true", False: "false"}[value]
     elif isinstance(value, Width):
         text = f"!w {value.size}"
     elif isinstance(value, Classes):
@@ -102,5 +101,5 @@ def show(value: Any) -> str:
     elif isinstance(value, (list, tuple)):
         text = "[" + ", ".join(show(child) for child in value[:20]) + "]"
     else:
-        text = known.get(value) or repr(value)
+        text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,93 @@
+"""`python tests/campaign/campaign.py --minutes 60`: draws trials of every kind until the time is over, and counts.
+
+Each trial is drawn from the seed and its number, so `--only KIND --first NUMBER --trials 1` repeats one.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from campaign import forgeries, inputs, interruptions, serving  # noqa: E402
+from campaign.world import Failed, World  # noqa: E402
+
+KINDS = {trial.__name__: trial for module in (interruptions, forgeries, inputs, serving) for trial in module.TRIALS}
+# Trials of milliseconds are drawn so many at a time.
+AT_ONCE = {"recipe_is_read": 50, "data_file": 50}
+
+
+def attempt(world, kind, seed, number):
+    """What became of a trial, and whether that is a failure."""
+    rng = random.Random(f"{seed} {kind} {number}")
+    try:
+        found = KINDS[kind](world, rng)
+        world.check()
+    except Failed as problem:
+        return str(problem), True
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno} {place.name})", True
+    return found, False
+
+
+def campaign(kinds, seed, first=0, trials=None, minutes=None, tell=print):
+    """Runs trials of the kinds in turn.
+
+    Args:
+        kinds: Names in `KINDS`.
+        seed: Of all that is drawn.
+        first: Number of the first trial of each kind.
+        trials: How many of each kind; None: until the time is over.
+        minutes: When to stop.
+        tell: Is given a line for each failure.
+
+    Returns:
+        (`{kind: Counter of outcomes}`, list of the failures).
+    """
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    counts, failures = {kind: Counter() for kind in kinds}, []
+    with tempfile.TemporaryDirectory() as folder:
+        world, number = World(folder), first
+        while (trials is None or number < first + trials) and (end is None or time.monotonic() < end):
+            for kind in kinds:
+                for place in range(AT_ONCE.get(kind, 1)):
+                    found, failed = attempt(world, kind, seed, f"{number}.{place}")
+                    counts[kind]["FAILED" if failed else found] += 1
+                    if failed:
+                        failures.append(f"{kind} {number}.{place}: {found}")
+                        tell(failures[-1])
+            number += 1
+        world.close()
+    return counts, failures
+
+
+def main():
+    """Reads the arguments; the exit code is 1 if a trial failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    given = parser.parse_args()
+    if given.minutes is None and given.trials is None:
+        parser.error("give --minutes or --trials")
+    counts, failures = campaign(
+        given.only, given.seed, given.first, given.trials, given.minutes, lambda line: print(line, flush=True)
+    )
+    for kind, outcomes in counts.items():
+        told = ", ".join(f"{number} {name}" for name, number in sorted(outcomes.items()))
+        print(f"{kind}: {sum(outcomes.values())} trials: {told}")
+    print(f"{sum(sum(outcomes.values()) for outcomes in counts.values())} trials, {len(failures)} failed")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Trials with run folders that somebody changed: swapped, replayed, damaged, linked; a refusal or the very same results."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import programs
+
+from campaign.cases import CASES
+from campaign.world import Failed, rows
+
+KINDS = ("flip", "truncate", "zero", "delete", "append", "empty", "swap", "link", "pipe", "folder")
+
+
+def stopped(world, rng, case):
+    """A copy of a run of the case, finished or with its last rounds cut off by asking for fewer."""
+    folder = world.fresh()
+    if rng.random() < 0.5:
+        shutil.copytree(world.unbroken(case)[2], folder)
+    else:
+        world.train(case, folder, "--set=rounds=3")
+    return folder
+
+
+def outcome(world, case, folder):
+    """ "same" or "refused"; anything else is a failure."""
+    run = world.train(case, folder)
+    if run.code:
+        return "refused"
+    expected = world.unbroken(case)[0]
+    found = programs.contents(folder)
+    if "metrics.jsonl is gone" in run.out or "note: the best state so far" in run.out:
+        keys = [name for name in expected if name.startswith("checkpoints")]
+        found, expected = ({name: value.get(name) for name in keys} for value in (found, expected))
+    if found != expected:
+        raise Failed("other results without a word")
+    return "same"
+
+
+def damaged(world, rng):
+    """A file is damaged, lost, replaced by another one, a link, a pipe or a folder."""
+    case, kind = rng.choice(list(CASES)), rng.choice(KINDS)
+    folder = stopped(world, rng, case)
+    names = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in ("log.txt", "run.lock"))
+    path, other = rng.sample(names, 2)
+    outside = world.folder / "outside"
+    outside.write_bytes(b"mine")
+    data = bytearray(path.read_bytes())
+    place = rng.randrange(len(data) + 1)
+    if kind == "flip" and data:
+        data[place % len(data)] ^= 1 << rng.randrange(8)
+    elif kind == "truncate":
+        del data[place:]
+    elif kind == "zero":
+        data[place : place + 512] = bytes(len(data[place : place + 512]))
+    elif kind == "append":
+        data += rng.randbytes(rng.randint(1, 600))
+    elif kind == "empty":
+        data.clear()
+    elif kind == "swap":
+        data = other.read_bytes()
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(outside)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind != "delete":
+        path.write_bytes(data)
+    found = outcome(world, case, folder)
+    if outside.read_bytes() != b"mine":
+        raise Failed(f"{kind} {path.name}: wrote outside of the run folder")
+    world.drop(folder)
+    return f"{kind}: {found}"
+
+
+def of_another_run(world, rng):
+    """best/, checkpoints/ or a file of a run with another seed, other data or an earlier round; never taken as this one's."""
+    case = rng.choice(list(CASES))
+    change = rng.choice(("seed=4", "data.seed=1", "partition.clients=7", "optimizer.learning_rate=0.04"))
+    other, folder = world.fresh(), stopped(world, rng, case)
+    if world.train(case, other, f"--set={change}").code:
+        return "not a run"
+    part = rng.choice(("best", "checkpoints", "partition.npz", "metrics.jsonl", "environment.json", "recipe.yaml"))
+    if (folder / part).is_dir():
+        shutil.rmtree(folder / part)
+        shutil.copytree(other / part, folder / part)
+    else:
+        shutil.copy(other / part, folder / part)
+    expected = rows(world.unbroken(case)[2])
+    command = rng.choice(("evaluate", "export", "train"))
+    if command == "train":
+        found = outcome(world, case, folder)
+    else:
+        more = ("--out", world.fresh()) if command == "export" else ("--json",)
+        run = world.command(command, "--run_dir", folder, *more)
+        found = "refused" if run.code else "same"
+        if command == "evaluate" and not run.code:
+            measured = json.loads(run.out)
+            row = next(row for row in expected if row["round"] == measured["round"])
+            wrong = [
+                name
+                for name in row
+                if name.startswith("global_")
+                and name in measured
+                and not np.isclose(row[name], measured[name], rtol=1e-4)
+            ]
+            if wrong:
+                raise Failed(f"{part} of a run with {change}: evaluated as if it were this one's: {wrong}")
+        if command == "export" and not run.code and part == "best":
+            raise Failed(f"best/ of a run with {change} was exported as if it were this one's")
+    world.drop(folder)
+    world.drop(other)
+    return f"{part}, {command}: {found}"
+
+
+def lost(world, rng):
+    """A whole part of the run folder is gone: nothing begins anew without a word."""
+    case = rng.choice(list(CASES))
+    folder = stopped(world, rng, case)
+    part = rng.choice(("best", "checkpoints", "metrics.jsonl", "partition.npz", "environment.json", "recipe.yaml"))
+    before = rows(folder)
+    if (folder / part).is_dir():
+        shutil.rmtree(folder / part)
+    else:
+        (folder / part).unlink()
+    run = world.train(case, folder)
+    if part == "checkpoints" and not run.code:
+        raise Failed("began anew without its checkpoints")
+    if run.code and rows(folder) != ([] if part == "metrics.jsonl" else before):
+        raise Failed("refused, but changed the metrics")
+    found = "refused" if run.code else outcome(world, case, folder)
+    if not run.code and part not in ("recipe.yaml", "environment.json", "partition.npz") and "note:" not in run.out:
+        raise Failed(f"{part} was lost and nothing said so")
+    world.drop(folder)
+    return f"{part}: {found}"
+
+
+TRIALS = (damaged, of_another_run, lost)

@@ -1,0 +1,199 @@
+"""Trials with recipes, overrides, flags and data that nobody should write: one sentence, soon, or a proper run."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from campaign.cases import CASES, IMAGES
+from campaign.world import CODES, Failed, is_sentence
+from hetero_tf import recipe
+from hetero_tf.base.console import printable
+from hetero_tf.base.errors import Refusal
+from hetero_tf.data import npz, text
+
+NASTY = (
+    None, True, -1, 0, 1, 2, 1e308, -1e308, 1e-308, 10**30, -(10**30), float("nan"), float("inf"), 0.5, "", "x", "none",
+    "a" * 2000, "../../etc/passwd", "/dev/zero", "/proc/kmsg", "\x1b[31m", "\u202e", "nul\0", "{}", "!w 4", "&a *a",
+    "yaml.py", "__import__('os')", [], {}, [[]], [None], {"name": None}, {"name": "x"}, {"x": {"x": {}}}, ["a"] * 50,
+)  # fmt: skip
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
+# So long may reading a recipe or a file take, on a busy machine.
+SECONDS = 10
+
+
+# The recipe's own tags are texts while a recipe is mutated.
+TAGS = r"!(w \S+?|setting [\w.]+|classes)(?=[\s,}\]])"
+
+
+def places(tree, path=()):
+    """The paths of all values of a tree."""
+    yield path
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, child in children:
+        yield from places(child, (*path, key))
+
+
+def mutated(text, rng):
+    """A recipe in which one to three values, keys or items are replaced, removed, moved or repeated."""
+    tree = yaml.safe_load(re.sub(TAGS, r"'!\1'", text))
+    for _ in range(rng.randint(1, 3)):
+        path = rng.choice([path for path in places(tree) if path])
+        parent = tree
+        for key in path[:-1]:
+            parent = parent[key]
+        key, action = path[-1], rng.random()
+        if action < 0.5:
+            parent[key] = rng.choice(NASTY)
+        elif action < 0.65:
+            del parent[key]
+        elif action < 0.8 and isinstance(parent, dict):
+            parent[rng.choice((str(key) + "s", str(key).upper(), "name", "x", str(key)[:-1]))] = parent.pop(key)
+        elif isinstance(parent, list):
+            parent.insert(rng.randint(0, len(parent)), parent[key])
+        else:
+            other = rng.choice([path for path in places(tree) if path])
+            value = tree
+            for step in other:
+                value = value[step]
+            parent[key] = value if value is not tree and value is not parent else None
+    return re.sub(r"'!([^']*)'", r"!\1", yaml.safe_dump(tree, allow_unicode=True, width=1000))
+
+
+def sentence(problem):
+    """Refuses a refusal that is no printable sentence, with the line of the recipe and a mark below it or without."""
+    if not is_sentence(printable(str(problem))):
+        raise Failed(f"not one printable sentence: {str(problem)!r}")
+
+
+def recipe_is_read(world, rng):
+    """A mutated recipe is read or refused, at once."""
+    given = mutated(rng.choice(RECIPES).read_text() if rng.random() < 0.5 else IMAGES, rng)
+    began, found = time.process_time(), "read"
+    try:
+        recipe.loads(
+            given,
+            "fuzz.yaml",
+            [f"{rng.choice(('seed', 'rounds', 'levels.mix', 'x.y'))}={rng.choice(NASTY)}"]
+            if rng.random() < 0.3
+            else [],
+        )
+    except Refusal as problem:
+        sentence(problem)
+        found = "refused"
+    if time.process_time() - began > SECONDS:
+        raise Failed(f"took {time.process_time() - began:.1f} s:\n{given}")
+    return found
+
+
+def recipe_is_described(world, rng):
+    """A mutated recipe that can be read is described, and trained for a round, or refused, by the program."""
+    for _ in range(300):
+        text_, overrides = CASES[rng.choice(list(CASES))]
+        given = mutated(text_, rng)
+        try:
+            recipe.loads(given, "fuzz.yaml", overrides)
+        except Refusal:
+            continue
+        break
+    path = world.folder / "fuzz.yaml"
+    path.write_text(given)
+    settings = [f"--set={override}" for override in overrides]
+    folder = world.fresh()
+    command = rng.choice((("describe",), ("--set=rounds=1", "--run_dir", folder)))
+    run = world.programs.start(*command, "--recipe", path, *settings, cwd=world.here)
+    try:
+        if not run.until(lambda: not run.alive(), 120):
+            pass
+    except AssertionError as problem:
+        run.kill()
+        raise Failed(f"did not end in 120 s:\n{given}") from problem
+    try:
+        world.proper(run)
+    except Failed as problem:
+        raise Failed(f"{problem}\n{command}\n{given}") from problem
+    world.drop(folder)
+    return f"{'described' if command[0] == 'describe' else 'trained'}, exit {run.code}"
+
+
+def flags(world, rng):
+    """Flags and arguments at random."""
+    words = ["describe", "evaluate", "export", "--recipe", "--run_dir", "--threads", "--engine", "--level", "--set",
+             "--data_dir", "--plugin", "--state", "--out", "--json", "--overwrite", "--draw", "--", "-h", "--x"]  # fmt: skip
+    arguments = []
+    for _ in range(rng.randint(0, 5)):
+        word = rng.choice(words)
+        arguments.append(rng.choice((word, f"{word}={str(rng.choice(NASTY))}")).replace("\0", ""))
+        if rng.random() < 0.5:
+            arguments.append(str(rng.choice((*NASTY, world.recipes["heterofl"], "tiny/digits"))).replace("\0", ""))
+    run = world.programs.start(*arguments, "--set", "rounds=1", "--run_dir", world.fresh(), cwd=world.here)
+    try:
+        run.until(lambda: not run.alive(), 120)
+        world.proper(run, CODES)
+    except (AssertionError, Failed) as problem:
+        run.kill()
+        raise Failed(f"{arguments}: {problem}") from problem
+    return f"exit {run.code}"
+
+
+def data_file(world, rng):
+    """A damaged .npz or text file is loaded or refused, within bounds of time."""
+    path = world.folder / "data.npz"
+    generator = np.random.default_rng(rng.getrandbits(32))
+    kinds = (np.uint8, np.float32, np.int64, np.float16, bool, "U3", "S2", complex)
+    shape = tuple(rng.choice((0, 1, 2, 5, 8)) for _ in range(rng.randint(0, 5)))
+    arrays = {
+        name: generator.integers(0, 9, rng.choice((shape, (6, 5, 5), (6, 5, 5, 1), (6,)))).astype(rng.choice(kinds))
+        for name in ("x_train", "y_train", "x_test", "y_test", "train_owners", "x")
+        if rng.random() < 0.9
+    }
+    np.savez(path, **arrays)
+    data = bytearray(path.read_bytes())
+    for _ in range(rng.choice((0, 0, 1, 3, 20))):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    path.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
+    loader, options = rng.choice(((npz, {"path": str(path)}), (text, {"train": str(path), "test": str(path)})))
+    began, found = time.process_time(), "loaded"
+    try:
+        loader.load(None, **options)
+    except Refusal as problem:
+        sentence(problem)
+        found = "refused"
+    finally:
+        os.unlink(path)
+    if time.process_time() - began > SECONDS:
+        raise Failed(f"took {time.process_time() - began:.1f} s")
+    return f"{loader.__name__.rpartition('.')[2]}: {found}"
+
+
+def extreme_runs(world, rng):
+    """One client, one example, one class, levels that nobody has, batches larger than the data: runs or is refused."""
+    settings = [
+        *rng.sample(
+            ["partition.clients=1", "round.clients=1", "client.batch_size=1", "client.batch_size=1000",
+             "data.examples=6", "data.test_examples=1", "data.classes=2", "levels.mix=a", "levels.mix=a1-b999",
+             "evaluate.batch_size=1", "client.epochs=3", "data.size=1", "data.channels=3", "input.mean=[0.1, 0.2, 0.3]",
+             "availability.dropout=0.99", "optimizer.learning_rate=1e6", "optimizer.learning_rate=1e-30",
+             "partition={name: labels, clients: 6, per_client: 1}", "evaluate.every=100", "checkpoint.every=100",
+             "engine=stacked", "precision=float64", "partition={name: dirichlet, clients: 6, alpha: 0.01}",
+             "optimizer.clip_norm=1e-30", "rounds=1", "data.examples=7", "levels.widths={a: 1.0, b: 0.001}"],
+            rng.randint(1, 5),
+        ),
+        "rounds=2",
+    ]  # fmt: skip
+    folder = world.fresh()
+    run = world.start("heterofl", folder, *(f"--set={setting}" for setting in settings))
+    try:
+        world.proper(run, CODES)
+    except Failed as problem:
+        raise Failed(f"{settings}: {problem}") from problem
+    if run.code == 0 and b"NaN" in (folder / "metrics.jsonl").read_bytes():
+        raise Failed(f"{settings}: NaN in the metrics")
+    world.drop(folder)
+    return f"exit {run.code}"
+
+
+TRIALS = (recipe_is_read, recipe_is_described, flags, data_file, extreme_runs)

@@ -1,0 +1,174 @@
+"""Trials that interrupt a run, or make its operations on files fail; afterwards the same command ends with the same bits."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import programs
+
+from campaign.cases import CASES
+from campaign.world import Failed
+
+ERRORS = ("ENOSPC", "EIO", "EROFS", "EACCES", "EDQUOT", "EMFILE")
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+
+
+def killed_at_an_operation(world, rng):
+    """One to three starts are killed before or after an operation on a file."""
+    case, folder = rng.choice(list(CASES)), world.fresh()
+    _, operations, _ = world.unbroken(case)
+    for _ in range(rng.randint(1, 3)):
+        world.faulty(case, folder, rng.randint(1, operations), rng.choice(("before", "after"))).wait()
+    world.expect_same_end(case, folder)
+    world.drop(folder)
+    return case
+
+
+def operation_fails(world, rng):
+    """An operation on a file fails; the run ends with a sentence, or does without."""
+    case, folder = rng.choice(list(CASES)), world.fresh()
+    _, operations, _ = world.unbroken(case)
+    world.proper(world.faulty(case, folder, rng.randint(1, operations), rng.choice(ERRORS)), (0, 2, 3))
+    world.expect_same_end(case, folder)
+    world.drop(folder)
+    return case
+
+
+def signalled(world, rng):
+    """Signals at any time, some after the process was stopped for a while."""
+    case, folder = rng.choice(list(CASES)), world.fresh()
+    world.unbroken(case)
+    for _ in range(rng.randint(1, 3)):
+        run = world.start(case, folder)
+        run.until(lambda: folder.exists())
+        time.sleep(rng.choice((0.2, 2, 6)) * rng.random())
+        if rng.random() < 0.5:
+            run.kill(signal.SIGSTOP)
+            time.sleep(0.2)
+            run.kill(signal.SIGCONT)
+        if rng.random() < 0.8:
+            run.kill(getattr(signal, rng.choice(SIGNALS)))
+        code = run.wait()
+        if code not in (0, -9, -15, -2, -1, 129, 130, 143):
+            raise Failed(f"exit code {code}: {run.err}")
+        if "Traceback" in run.err or run.err.count("stopped by") > 1:
+            raise Failed(run.err)
+    world.expect_same_end(case, folder)
+    world.drop(folder)
+    return case
+
+
+def several_starts(world, rng):
+    """Two to six starts on one folder at once, one of them killed: each works, waits for nobody, or says who works."""
+    case, folder = rng.choice(list(CASES)), world.fresh()
+    world.unbroken(case)
+    runs = [world.start(case, folder) for _ in range(rng.randint(2, 6))]
+    time.sleep(4 * rng.random())
+    rng.choice(runs).kill(rng.choice((signal.SIGKILL, signal.SIGTERM)))
+    for run in runs:
+        if run.wait() not in (0, 5, -9, 143, -15):
+            raise Failed(f"exit code {run.code}: {run.err}")
+    world.expect_same_end(case, folder)
+    world.drop(folder)
+    return case
+
+
+def small_disk(world, rng):
+    """A file system with room for a part of the run, or one that becomes read-only; the run goes on elsewhere."""
+    case, disk = rng.choice(list(CASES)), world.fresh()
+    contents, _, whole = world.unbroken(case)
+    size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    disk.mkdir(parents=True)
+    room = f"size={int(size * rng.uniform(0.3, 2)) // 4096 * 4096 + 8192}"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", room, "none", disk], capture_output=True, check=False).returncode:
+        return "not allowed to mount"
+    folder = world.fresh()
+    try:
+        run = world.start(case, disk / "run")
+        if rng.random() < 0.5:
+            run.until(lambda: len(lines(disk / "run")) >= rng.randint(1, 3))
+            subprocess.run(["mount", "-o", "remount,ro", disk], capture_output=True, check=False)
+        world.proper(run, (0, 2, 3))
+        if (disk / "run").exists():
+            shutil.copytree(disk / "run", folder)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+        disk.rmdir()
+    world.expect_same_end(case, folder)
+    world.drop(folder)
+    return case
+
+
+def lines(folder):
+    """The lines of metrics.jsonl so far."""
+    try:
+        return (folder / "metrics.jsonl").read_bytes().splitlines()
+    except OSError:
+        return []
+
+
+def odd_names(world, rng):
+    """Run folders with blanks, line breaks, quotes, bytes that are no UTF-8, very long names, links."""
+    case = rng.choice(("heterofl", "text"))
+    contents, _, _ = world.unbroken(case)
+    base = world.fresh()
+    base.mkdir(parents=True)
+    name = rng.choice(
+        [
+            "with blanks",
+            "line\nbreak",
+            "'quo\"tes'",
+            "-dash",
+            "ünïcödé 漢字",
+            b"\xff\xfe".decode("utf-8", "surrogateescape"),
+            "x" * 255,
+            "x" * 300,
+            "a/" * 60 + "b",
+            "\x1b[31mred",
+            "%s{0}$HOME",
+            "~",
+        ]
+    )
+    folder = base / name
+    run = world.train(case, folder)
+    if run.code == 0 and programs.contents(folder) != contents:
+        raise Failed("other results under another name")
+    if run.code and len(name) <= 255:
+        raise Failed(f"{name!r}: {run.err}")
+    shutil.rmtree(base)
+    return "refused" if run.code else "trained"
+
+
+def export_killed(world, rng):
+    """An export is killed at an operation; what was exported before is there, and the next one succeeds."""
+    case = rng.choice(("heterofl", "text"))
+    _, _, whole = world.unbroken(case)
+    folder, log = world.fresh(), world.folder / "log"
+    shutil.copytree(whole, folder)
+    arguments = ("export", "--run_dir", folder, "--overwrite")
+
+    def faults(at):
+        log.unlink(missing_ok=True)
+        return {"root": str(folder), "at": at, "how": rng.choice(("before", "after")), "log": str(log)}
+
+    if world.command(*arguments, faults=faults(0)).code:
+        raise Failed("does not export")
+    operations = log.stat().st_size
+    run = world.programs.start(*arguments, cwd=world.here, faults=faults(rng.randint(1, operations)))
+    run.wait()
+    if rng.random() < 0.5:
+        world.expect_same_end(case, folder)
+    if not any(path.is_file() for path in folder.glob("*export*/export.json")):
+        raise Failed("an export is lost")
+    if world.command(*arguments).code or not (folder / "export" / "1" / "saved_model.pb").is_file():
+        raise Failed("cannot export any more")
+    left = [name for name in os.listdir(folder) if name.startswith(".")]
+    if left:
+        raise Failed(f"left behind: {left}")
+    world.drop(folder)
+    return case
+
+
+TRIALS = (killed_at_an_operation, operation_fails, signalled, several_starts, small_disk, odd_names, export_killed)

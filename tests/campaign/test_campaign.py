@@ -1,0 +1,32 @@
+"""The campaign in short: some trials of every kind, drawn from a fixed seed."""
+
+import pytest
+
+from campaign import campaign
+
+pytestmark = pytest.mark.long
+
+TRIALS = 2
+
+
+@pytest.mark.parametrize("kind", campaign.KINDS)
+def test_some_trials_of_every_kind_pass(kind):
+    counts, failures = campaign.campaign([kind], seed=1, trials=TRIALS)
+    assert failures == []
+    assert sum(counts[kind].values()) == TRIALS * campaign.AT_ONCE.get(kind, 1)
+
+
+def test_a_program_that_loses_or_invents_something_is_noticed(monkeypatch):
+    """What a trial says that fails becomes a failure, as does any error inside of it."""
+
+    def broken(world, rng):
+        raise campaign.Failed("other results")
+
+    def wrong(world, rng):
+        return {}["x"]
+
+    monkeypatch.setitem(campaign.KINDS, "broken", broken)
+    monkeypatch.setitem(campaign.KINDS, "wrong", wrong)
+    counts, failures = campaign.campaign(["broken", "wrong"], seed=0, trials=1, tell=lambda line: None)
+    assert counts == {"broken": {"FAILED": 1}, "wrong": {"FAILED": 1}}
+    assert failures[0] == "broken 0.0: other results" and failures[1].startswith("wrong 0.0: KeyError: 'x' (test_")
