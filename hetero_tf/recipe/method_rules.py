@@ -1,9 +1,6 @@
 """Rules of the keys by which methods differ: depths, members, budgets, masks, stages, availability."""
 
-from collections.abc import Callable
-
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.model import LayerSpec
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Recipe
 
@@ -11,8 +8,8 @@ from hetero_tf.recipe.schema import Recipe
 FEWEST_UNITS = 3
 
 
-def check_methods(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
-    """Raises `Wrong` for the first rule that a recipe breaks; `paths` gives the path of a LayerSpec."""
+def check_methods(recipe: Recipe) -> None:
+    """Raises `Wrong` for the first rule that a recipe breaks."""
     for section, key in (
         ("levels", "depths"),
         ("levels", "members"),
@@ -31,7 +28,7 @@ def check_methods(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
     _mask(recipe)
     _distillation(recipe)
     _blockwise(recipe)
-    _nested(recipe, paths)
+    _nested(recipe)
 
 
 def _known(by_level, widths, path):
@@ -233,7 +230,7 @@ def _blockwise(recipe):
         )
 
 
-def _nested(recipe, paths):
+def _nested(recipe):
     """Running statistics of one width do not fit another, and a client of nested widths has them once."""
     if recipe.client.stages.name != "nested":
         return
@@ -241,7 +238,7 @@ def _nested(recipe, paths):
         for name in ("norm", "kind"):
             if spec.args.get(name) == "bn":
                 raise Wrong(
-                    (*paths(spec), name),
+                    (*spec.path, name),
                     "bn keeps one set of running statistics for all widths, so it does not go with "
                     "client.stages nested; use wbn or sbn. Received: 'bn'",
                 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hetero_tf.base import metrics
 from hetero_tf.recipe.keys import Plugin, key
 from hetero_tf.recipe.model import Model
+from hetero_tf.recipe.nodes import Node
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
@@ -236,6 +237,7 @@ class Recipe:
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    tree: Node | None = field(default=None, compare=False, repr=False)
 
     @property
     def float_type(self) -> str:

@@ -4,8 +4,6 @@ Only what can be known without the data is followed: whether a value is a map, a
 channels it has.
 """
 
-from collections.abc import Callable
-
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
@@ -29,25 +27,24 @@ _GROUPS = 4
 MOST_WEIGHTS = 2**31
 
 
-def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
+def check_shapes(recipe: Recipe) -> None:
     """Raises `Wrong` where a layer cannot follow the one before it.
 
     Args:
         recipe: The `Recipe`.
-        paths: `LayerSpec -> path` of it, for refusals.
     """
     specs = recipe.model.layers
     text = recipe.input.name == "masked_text"
-    _ends(specs, paths, text)
+    _ends(specs, text)
     channels: Size = None
     form = "map" if recipe.input.name == "images" else None
     trunk: tuple[Size, str | None] = (channels, form)
     exit, previous = None, None
     for spec in specs:
-        path = paths(spec)
+        path = spec.path
         if spec.exit != exit:
             # A branch begins with what the trunk leaves, and the trunk goes on with that.
-            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, paths)
+            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form)
             (channels, form), exit = trunk, spec.exit
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(
@@ -67,30 +64,30 @@ def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
                 f"{show(channels)} behind {show(inputs)}",
             )
     if exit is not None:
-        _, form = _ended(trunk, previous, channels, form, paths)
-    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, paths)
+        _, form = _ended(trunk, previous, channels, form)
+    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form)
 
 
-def _ended(trunk, last, channels, form, paths):
+def _ended(trunk, last, channels, form):
     """Returns what the trunk leaves behind a branch that has ended; refuses one that does not end in logits."""
     if not isinstance(channels, Classes):
         raise Wrong(
-            paths(last),
+            last.path,
             "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}",
         )
-    _logits("an Exit", last, form, paths)
+    _logits("an Exit", last, form)
     return trunk
 
 
-def _logits(what, last, form, paths):
+def _logits(what, last, form):
     if form == "map":
         raise Wrong(
-            paths(last),
+            last.path,
             f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) before the last layer",
         )
     if form == "tokens":
-        raise Wrong(paths(last), f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
+        raise Wrong(last.path, f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
 
 
 def _form(spec, path, form):
@@ -134,7 +131,7 @@ def size_at(size: Size, width: float) -> int | None:
     return None if size is None or isinstance(size, Classes) else size
 
 
-def _ends(specs, paths, text):
+def _ends(specs, text):
     if not specs:
         raise Wrong(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
     trunk = [spec for spec in specs if spec.exit is None]
@@ -145,24 +142,24 @@ def _ends(specs, paths, text):
     sized = [spec.args[name] for name in _CHANNELS for spec in (last,) if name in spec.args]
     if not sized or not isinstance(sized[0], Classes):
         raise Wrong(
-            paths(last),
+            last.path,
             "the last layer with a size must be `!classes` wide: one output for each label, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}",
         )
     embeds = "classes" in layer_table.arguments(specs[0].kind)[0]
     if text and not embeds:
         raise Wrong(
-            paths(specs[0]), f"text needs an embedding first, such as MaskedTokenEmbedding. Received: {specs[0].kind}"
+            specs[0].path, f"text needs an embedding first, such as MaskedTokenEmbedding. Received: {specs[0].kind}"
         )
     if text and not isinstance(specs[0].args.get("classes"), Classes):
         raise Wrong(
-            (*paths(specs[0]), "classes"),
+            (*specs[0].path, "classes"),
             "must be `!classes`: a row for each word of the vocabulary. "
             f"Received: {show(specs[0].args.get('classes'))}",
         )
     for spec in specs[1:] if text else specs:
         if "classes" in layer_table.arguments(spec.kind)[0]:
-            raise Wrong(paths(spec), f"{spec.kind} takes tokens, so it stands first in a model for text")
+            raise Wrong(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
 
 
 def _groups(spec, path, channels, levels):
