@@ -7,12 +7,14 @@ from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
+from hetero_tf.recipe.unused import check_unused
 
 
 def check_keys(recipe: Recipe) -> None:
     """Raises `Wrong` for the first rule that a recipe breaks."""
     _levels(recipe.levels)
     check_methods(recipe)
+    check_unused(recipe)
     _clients(recipe)
     _input(recipe.input)
     _text(recipe)

@@ -22,11 +22,12 @@ def check_methods(recipe: Recipe) -> None:
     _depths(recipe)
     _members(recipe.levels)
     _availability(recipe)
+    _returns(recipe)
+    _reinitialize(recipe.model)
     _personal(recipe)
     _halves(recipe)
     _scaffold(recipe)
     _mask(recipe)
-    _distillation(recipe)
     _blockwise(recipe)
     _nested(recipe)
 
@@ -131,6 +132,24 @@ def _availability(recipe):
             )
 
 
+def _returns(recipe):
+    """So many must drop out at most that a client is left in some round, on average."""
+    dropout, chances = recipe.availability.dropout, recipe.round.clients * recipe.rounds
+    if (1 - dropout) * chances < 1:
+        raise Wrong(
+            ("availability", "dropout"),
+            f"of {chances} clients in all rounds fewer than one is left on average, so nothing is trained; must be "
+            f"at most {1 - 1 / chances:.4g}. Received: {dropout:g}",
+        )
+
+
+def _reinitialize(model):
+    layers = [spec.name for spec in model.layers]
+    for index, name in enumerate(model.reinitialize):
+        if name.split("/")[0] not in layers:
+            raise Wrong(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
+
+
 def _personal(recipe):
     units = dict.fromkeys(spec.unit for spec in recipe.model.layers)
     for index, name in enumerate(recipe.round.personal):
@@ -198,18 +217,6 @@ def _mask(recipe):
             raise Wrong(path, f"does not go with round.mask, which looks at one whole network. Received: {show(given)}")
     if recipe.round.server.name == "scaffold":
         raise Wrong(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
-
-
-def _distillation(recipe):
-    stages = recipe.client.stages
-    if recipe.client.coupling.name != "self_distillation" or recipe.model.exits:
-        return
-    if not stages.options.get("distill", False):
-        raise Wrong(
-            ("client", "coupling"),
-            "self_distillation needs a second output to teach; set client.stages to "
-            "{name: nested, distill: true} or add an `Exit` to model.layers",
-        )
 
 
 def _blockwise(recipe):

@@ -170,7 +170,7 @@ class Optimizer:
 
     method: Plugin = field(default=Plugin("sgd"), metadata={"kind": "optimizers"})
     learning_rate: float = key("step size before the schedule", required=True, above=0.0)
-    clip_norm: float | None = key("largest L2 norm of a client's gradient; null: not clipped", 1.0, above=0.0)
+    clip_norm: float | None = key("largest L2 norm of a client's gradient; null: not clipped", 1.0, low=1e-6)
 
 
 @dataclass(frozen=True, kw_only=True)

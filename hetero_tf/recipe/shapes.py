@@ -8,7 +8,7 @@ from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Levels, Recipe
 
 # A number of channels; None where the recipe does not know it.
 Size = int | Width | Classes | None
@@ -19,6 +19,7 @@ _GIVES = {
     **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
     "PatchEmbedding": "tokens",
 }
+_STARTS = {"images": "map", "masked_text": "words"}
 _OF_MAPS = ("AttentionGate", "PatchEmbedding")
 _OF_TOKENS = ("ClassTokenReadout",)
 _LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
@@ -37,14 +38,14 @@ def check_shapes(recipe: Recipe) -> None:
     text = recipe.input.name == "masked_text"
     _ends(specs, text)
     channels: Size = None
-    form = "map" if recipe.input.name == "images" else None
+    form = _STARTS.get(recipe.input.name)
     trunk: tuple[Size, str | None] = (channels, form)
     exit, previous = None, None
     for spec in specs:
         path = spec.path
         if spec.exit != exit:
             # A branch begins with what the trunk leaves, and the trunk goes on with that.
-            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form)
+            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, text)
             (channels, form), exit = trunk, spec.exit
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(
@@ -52,8 +53,9 @@ def check_shapes(recipe: Recipe) -> None:
                 "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
                 "level's weights would not line up; use GlobalAveragePooling2D",
             )
-        _groups(spec, path, channels, recipe.levels)
-        previous, form = spec, form and _form(spec, path, form)
+        check_groups(spec, channels, recipe.levels)
+        _dilation(spec)
+        previous, form = spec, form and _form(spec, path, form, text)
         inputs: Size = channels
         channels = output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
@@ -64,11 +66,11 @@ def check_shapes(recipe: Recipe) -> None:
                 f"{show(channels)} behind {show(inputs)}",
             )
     if exit is not None:
-        _, form = _ended(trunk, previous, channels, form)
-    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form)
+        _, form = _ended(trunk, previous, channels, form, text)
+    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
 
 
-def _ended(trunk, last, channels, form):
+def _ended(trunk, last, channels, form, text):
     """Returns what the trunk leaves behind a branch that has ended; refuses one that does not end in logits."""
     if not isinstance(channels, Classes):
         raise Wrong(
@@ -76,22 +78,26 @@ def _ended(trunk, last, channels, form):
             "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}",
         )
-    _logits("an Exit", last, form)
+    _logits("an Exit", last, form, text)
     return trunk
 
 
-def _logits(what, last, form):
+def _logits(what, last, form, text):
     if form == "map":
         raise Wrong(
             last.path,
             f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) before the last layer",
         )
-    if form == "tokens":
+    if form == "tokens" and not text:
         raise Wrong(last.path, f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
 
 
-def _form(spec, path, form):
-    """Returns the form behind a layer of a model for images; refuses a layer that cannot take the form before it."""
+def _form(spec, path, form, text):
+    """Returns the form behind a layer; refuses a layer that cannot take the form before it."""
+    gives = "tokens" if "classes" in layer_table.arguments(spec.kind)[0] else _GIVES.get(spec.kind, form)
+    if text and (needs_map(spec.kind) or gives == "vector"):
+        needs = "needs rows and columns of pixels" if needs_map(spec.kind) else "leaves one vector of all positions"
+        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; leave it out")
     if needs_map(spec.kind) and form != "map":
         raise Wrong(
             path,
@@ -104,7 +110,7 @@ def _form(spec, path, form):
             f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
             "put PatchEmbedding somewhere before it",
         )
-    return _GIVES.get(spec.kind, form)
+    return gives
 
 
 def needs_map(kind: str) -> bool:
@@ -162,8 +168,17 @@ def _ends(specs, text):
             raise Wrong(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
 
 
-def _groups(spec, path, channels, levels):
-    """Group normalisation must divide the channels of every level of the mix."""
+def _dilation(spec):
+    """Keras has no convolution that both leaves places out and spreads its window."""
+    both = {name: spec.args.get(name, 1) for name in ("strides", "dilation_rate")}
+    if all(value not in (1, (1, 1)) for value in both.values()):
+        raise Wrong(
+            spec.path, f"{spec.kind} cannot have both strides and a dilation_rate above 1. Received: {show(both)}"
+        )
+
+
+def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
+    """Raises `Wrong` where group normalisation does not divide the channels of every level of the mix."""
     four = [value for name, value in spec.args.items() if name in ("norm", "kind") and value == "gn"]
     groups = spec.args.get("groups", 32) if spec.kind == "GroupNormalization" else _GROUPS if four else None
     if groups is None or spec.kind not in ("GroupNormalization", *registry.names("layers")):
@@ -173,7 +188,7 @@ def _groups(spec, path, channels, levels):
             count = size_at(size, levels.widths[level])
             if count is not None and count % groups:
                 raise Wrong(
-                    path,
+                    spec.path,
                     f"{groups} groups do not divide the {count} channels of level {level!r} "
                     f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
                     f"{groups} at every level, or another norm. Received: {show(size)}",

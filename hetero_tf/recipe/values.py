@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from hetero_tf.base.constraints import Constraint
+from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
 from hetero_tf.base.errors import nearest
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Wrong, show
@@ -41,6 +41,10 @@ def _wrong(path, what, constraint, value):
 
 
 def _number(value, constraint, path):
+    if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
+        raise Wrong(
+            path, f"too close to 0 for float32; must be 0 or at least {SMALLEST_FLOAT:g} away. Received: {show(value)}"
+        )
     low, high = constraint.bounds()
     if (low is not None and value < low) or (constraint.above is not None and value <= constraint.above):
         raise _wrong(path, "too small", constraint, value)
