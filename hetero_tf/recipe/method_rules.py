@@ -6,6 +6,8 @@ from hetero_tf.recipe.schema import Recipe
 
 # Between a stem and a head there must be something to divide.
 FEWEST_UNITS = 3
+# Clients that return in the whole run, on average.
+FEWEST_RETURNS = 0.01
 
 
 def check_methods(recipe: Recipe) -> None:
@@ -133,13 +135,14 @@ def _availability(recipe):
 
 
 def _returns(recipe):
-    """So many must drop out at most that a client is left in some round, on average."""
+    """A run in which practically nobody ever returns trains nothing."""
     dropout, chances = recipe.availability.dropout, recipe.round.clients * recipe.rounds
-    if (1 - dropout) * chances < 1:
+    left = (1 - dropout) * chances
+    if left < FEWEST_RETURNS:
         raise Wrong(
             ("availability", "dropout"),
-            f"of {chances} clients in all rounds fewer than one is left on average, so nothing is trained; must be "
-            f"at most {1 - 1 / chances:.4g}. Received: {dropout:g}",
+            f"of {chances} clients in all rounds {left:.1g} return on average, so nothing is trained; must be at most "
+            f"{1 - FEWEST_RETURNS / chances:.9g}. Received: {dropout!r}",
         )
 
 

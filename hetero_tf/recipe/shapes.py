@@ -173,7 +173,7 @@ def _dilation(spec):
     both = {name: spec.args.get(name, 1) for name in ("strides", "dilation_rate")}
     if all(value not in (1, (1, 1)) for value in both.values()):
         raise Wrong(
-            spec.path, f"{spec.kind} cannot have both strides and a dilation_rate above 1. Received: {show(both)}"
+            spec.path, f"{spec.kind} cannot have strides and dilation_rate above 1 at once. Received: {show(both)}"
         )
 
 
@@ -189,7 +189,7 @@ def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
             if count is not None and count % groups:
                 raise Wrong(
                     spec.path,
-                    f"{groups} groups do not divide the {count} channels of level {level!r} "
+                    f"{groups} groups do not divide the {count} channel{'s' * (count > 1)} of level {level!r} "
                     f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
                     f"{groups} at every level, or another norm. Received: {show(size)}",
                 )

@@ -41,10 +41,6 @@ def _wrong(path, what, constraint, value):
 
 
 def _number(value, constraint, path):
-    if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
-        raise Wrong(
-            path, f"too close to 0 for float32; must be 0 or at least {SMALLEST_FLOAT:g} away. Received: {show(value)}"
-        )
     low, high = constraint.bounds()
     if (low is not None and value < low) or (constraint.above is not None and value <= constraint.above):
         raise _wrong(path, "too small", constraint, value)
@@ -52,6 +48,9 @@ def _number(value, constraint, path):
         raise _wrong(path, "too large", constraint, value)
     if constraint.odd and value % 2 == 0:
         raise _wrong(path, "even", constraint, value)
+    if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
+        what = f"too close to 0 for float32; its size must be at least {SMALLEST_FLOAT:g}"
+        raise Wrong(path, f"{what}. Received: {show(value)}")
     return float(value) if constraint.type == "float" else value
 
 
