@@ -30,8 +30,9 @@ from hetero_tf.models.initial_weights import read
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
+from hetero_tf.recipe import located
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.build import build_input, build_parts, example_shape, family_of, split
+from hetero_tf.rounds.build import build_input, build_parts, check_data, check_split, example_shape, family_of, split
 from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.layout import initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
@@ -228,11 +229,14 @@ def learning_process(
     hardware.prepare(parallel)
     if dataset is None:
         dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
+    check_data(recipe, dataset)
     if partition is None:
         partition = split(recipe, dataset)
     source = build_input(recipe)
-    family = family_of(recipe, source, dataset)
     device = hardware.devices() if device is None else device
-    parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
+    with located(recipe):
+        check_split(recipe, partition, source.starts(dataset.train.x))
+        family = family_of(recipe, source, dataset)
+        parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
     evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, parallel)
     return LearningProcess(recipe, dataset, partition, source, family, parts, evaluator)

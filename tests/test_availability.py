@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from hetero_tf.planning import availability
 
@@ -109,6 +110,33 @@ def test_what_becomes_of_a_client_does_not_depend_on_the_others():
     for client in (0, 17, 49):
         alone = limit(settings, 2, [client], [levels[client]], [steps[client]])
         assert (alone.steps[0], alone.seconds[0]) == (everyone.steps[client], everyone.seconds[client])
+
+
+@pytest.mark.parametrize(
+    "settings, needed",
+    [
+        (
+            given(deadline=2.9, seconds_per_step={"a": 2, "b": 1}),
+            "1 seconds a step and needs 3 steps, so this must be at least 3.",
+        ),
+        (
+            given(deadline=0.9, seconds_per_step={"a": 2, "b": 1}, late="partial"),
+            "needs 1 step, so this must be at least 1.",
+        ),
+        (given(deadline=3, seconds_per_step={"a": 2, "b": 1}), None),
+        (given(deadline=1, seconds_per_step={"a": 2, "b": 1}, late="partial"), None),
+        (given(deadline=0.1, seconds_per_step={"a": 2, "b": 1}, spread=1.0), None),
+        (given(dropout=0.5), None),
+    ],
+)
+def test_a_deadline_that_nobody_can_keep_is_refused(settings, needed):
+    recipe = SimpleNamespace(availability=settings, levels=SimpleNamespace(names=("a", "b", "c"), idle=("c",)))
+    if needed is None:
+        availability.check_somebody_returns(recipe, 3)
+        return
+    sentence = refusal(availability.check_somebody_returns, recipe, 3)
+    assert sentence.startswith("availability.deadline: nobody ever returns: the quickest level takes 1 seconds")
+    assert needed in sentence
 
 
 def test_every_level_needs_its_seconds():

@@ -8,6 +8,7 @@ import oracle
 import pytest
 import tensorflow as tf
 import tiny
+from refusals import refusal
 
 from hetero_tf.base import seeds
 from hetero_tf.evaluation import calibration, global_metrics
@@ -152,6 +153,16 @@ def test_evaluating_every_round_traces_once():
     for round in range(1, 4):
         watched.evaluate(dataclasses.replace(state, round=round))
     assert first >= 2 and len(traced) == first
+
+
+def test_without_test_examples_of_clients_there_are_no_local_metrics():
+    dataset, partition = tiny.images()
+    untested = dataclasses.replace(partition, test=Shares.empty(4))
+    process = tiny.process(tiny.DENSE, data=(dataset, untested))
+    metrics, _ = process.evaluate(process.initialize())
+    assert set(metrics) == {"global_loss", "global_accuracy"}
+    sentence = refusal(tiny.process, tiny.DENSE, "evaluate.best=local_accuracy", data=(dataset, untested))
+    assert "evaluate.best: no client has test examples, so it cannot be measured; take one of the global" in sentence
 
 
 def test_local_metrics_of_an_unmasked_loss_see_all_logits():

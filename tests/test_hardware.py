@@ -1,5 +1,6 @@
 """Preparation of TensorFlow, with a stand-in that says what was done to it; and the report of how clients are computed."""
 
+import os
 from types import SimpleNamespace
 
 import programs
@@ -65,6 +66,31 @@ def test_an_import_that_fails_leaves_everything_as_it_was(run, tmp_path):
         "os.write(2, b'mine')",
     )
     assert found == ["no_such_processor", "True", "0"] and err == "mine"
+
+
+CGROUPS = {
+    "none": ({}, None),
+    "version 2": ({"proc/self/cgroup": "0::/job/mine\n", "sys/fs/cgroup/job/memory.max": "4096"}, 4096),
+    "version 2, of the container": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "8192"}, 8192),
+    "version 2, no limit": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max"}, None),
+    "version 1": (
+        {
+            "proc/self/cgroup": "3:cpu:/\n2:memory,pids:/mine\n",
+            "sys/fs/cgroup/memory/mine/memory.limit_in_bytes": "9000",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+        },
+        9000,
+    ),
+}
+
+
+@pytest.mark.parametrize("files, limit", CGROUPS.values(), ids=CGROUPS)
+def test_memory_is_the_machines_or_what_control_groups_leave(tmp_path, files, limit):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert hardware.memory(tmp_path) == (machine if limit is None else limit)
 
 
 def test_the_report_is_plain_and_names_every_level():

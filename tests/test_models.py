@@ -6,14 +6,16 @@ import keras
 import numpy as np
 import pytest
 import tiny
+from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
-from hetero_tf.models.build import build_model
+from hetero_tf.models.build import build_model, first_sentence
 from hetero_tf.models.variables import all_layers
+from hetero_tf.recipe.model import LayerSpec, Model
 
 MNIST, CIFAR, TOKENS = (28, 28, 1), (32, 32, 3), (None,)
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
@@ -147,6 +149,38 @@ def test_initial_values_are_those_of_layers_made_and_called_one_after_the_other(
     found = build_model(recipe.loads(tiny.IMAGES).model, (5, 5, 2), 1.0, classes=9, seed=3).trainable_variables
     for mine, one in zip(found, wanted, strict=True):
         assert mine.numpy().tobytes() == one.numpy().tobytes(), mine.path
+
+
+def test_what_keras_says_becomes_one_sentence_with_the_layers_place():
+    got = recipe.loads(tiny.DENSE)
+    # The rules for recipes refuse this before a model is built; layers of plug-ins have no such rules.
+    layers = (
+        LayerSpec(kind="MaxPooling2D", args={"pool_size": 9}, name="pool", unit="0", path=("model", "layers", 0)),
+    )
+    sentence = refusal(build_model, Model(layers=(*layers, *got.model.layers)), (5, 5, 2), 1.0)
+    assert sentence == (
+        "model.layers[0]: MaxPooling2D cannot be built here: Computed output size would be zero or negative"
+    )
+    sentence = refusal(build_model, Model(layers=got.model.layers[:1]), (5, 5, 2), 1.0)
+    assert (
+        "must end in logits of the shape (None, 10), None for the batch and positions. Received: (None, 2)" in sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "said, sentence",
+    [
+        (
+            "Exception encountered when calling A.call().\n\n\x1b[1mToo small. Received: 3\x1b[0m\n\nArguments",
+            "Too small",
+        ),
+        ("one line", "one line"),
+        ("", "ValueError"),
+        ("x" * 999, "x" * 300),
+    ],
+)
+def test_the_first_sentence_of_an_exception(said, sentence):
+    assert first_sentence(ValueError(said)) == sentence
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "TEXT"])

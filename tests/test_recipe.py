@@ -123,7 +123,7 @@ def test_options_of_every_plugin_are_reached_behind_its_plain_name(path):
 def test_plugins_of_the_client_are_changed_by_name_and_option():
     got = recipe.loads(BASE, overrides=["client.correction=proximal", "client.correction.mu=0.5"])
     assert (got.client.correction.name, got.client.correction.options) == ("proximal", {"mu": 0.5})
-    got = recipe.load("methods/fedepth", ["client.stages.exit=branch", "client.stages.name=joint"])
+    got = recipe.load("methods/fedepth", ["client.stages.exit=branch", "levels.budgets={}", "client.stages.name=joint"])
     assert got.client.stages == recipe.load("methods/heterofl").client.stages
 
 

@@ -12,6 +12,7 @@ from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Width
+from hetero_tf.recipe.nodes import Wrong, dotted
 from hetero_tf.recipe.shapes import needs_map, needs_tokens
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
@@ -34,9 +35,12 @@ def test_units_are_nested_lists_and_copies():
     assert [spec.unit for spec in recipe.loads(BASE).model.layers] == ["0"] * 5 + ["1_0", "1_1", "2", "3"]
 
 
-def test_where_is_file_line_column():
-    specs = recipe.loads(BASE, "r.yaml").model.layers
-    assert specs[0].where == "r.yaml:9:22" and specs[3].where == "r.yaml:9:77"
+def test_the_path_of_a_layer_leads_to_it_in_the_recipe():
+    got = recipe.loads(BASE, "r.yaml")
+    assert dotted(got.model.layers[0].path) == "model.layers[0][0].PaddedConv2D"
+    for place, label in ((0, "r.yaml:9:22"), (3, "r.yaml:9:77")):
+        with pytest.raises(BadInput, match=f"^{label}: "), recipe.located(got):
+            raise Wrong(got.model.layers[place].path, "wrong")
 
 
 def test_first_overrides_the_first_copy_alone():

@@ -17,6 +17,8 @@ REPEAT = BASE.replace("    - GlobalAverage", f"    - {COPIES}}}\n    - GlobalAve
 CLIENT, LEVELS, ROUND = "batch_size: 10", "  mix: a1-e9\n", "submodel: prefix"
 MODEL, PRODUCTS, SAME, SHARE = "model:\n", "multiply_adds", "same_initial_values", "non_finite_share"
 
+FILE = "  initial_weights: weights.npz\n"
+
 # piece behind which the key is written, old spelling, new spelling, what is said of it
 ROWS = [
     (CLIENT, ", correction: none", ", correction: null", "17:49: client.correction: none is now called null"),
@@ -24,7 +26,12 @@ ROWS = [
     (EXIT, "engine: cohort", "engine: stacked", "21:9: engine: cohort is now called stacked"),
     (LEVELS, "  assignment: fix", "  assignment: fixed", "16:15: levels.assignment: fix is now called fixed"),
     (LEVELS, "  measure: flops", f"  measure: {PRODUCTS}", f"16:12: levels.measure: flops is now called {PRODUCTS}"),
-    (MODEL, "  fresh: [3_0_dense]", "  reinitialize: [3_0_dense]", "7:3: model.fresh is now called reinitialize"),
+    (
+        MODEL,
+        f"{FILE}  fresh: [3_0_dense]",
+        f"{FILE}  reinitialize: [3_0_dense]",
+        "8:3: model.fresh is now called reinitialize",
+    ),
     (COPIES, ", alike: true", f", {SAME}: true", f"11:64: model.layers[2].Repeat.alike is now called {SAME}"),
     (ROUND, ", lost_share: 0.3", f", {SHARE}: 0.3", f"16:39: round.lost_share is now called {SHARE}"),
     (ROUND, ", merge: masked_mean", "", "16:39: round.merge is no longer a key; every merge is the masked mean"),
@@ -65,7 +72,7 @@ OVERRIDES = [
         "round={clients: 3, non_finite_share: 0.3}",
         "round.lost_share is now called non_finite_share",
     ),
-    ("model.fresh=[3_0_dense]", "model.reinitialize=[3_0_dense]", "model.fresh is now called reinitialize"),
+    ("model.fresh=[4_0_dense]", "model.reinitialize=[4_0_dense]", "model.fresh is now called reinitialize"),
     (
         "model.layers[2].Repeat.alike=true",
         "model.layers[2].Repeat.same_initial_values=true",
@@ -77,6 +84,7 @@ OVERRIDES = [
 @pytest.mark.parametrize("old, new, note", OVERRIDES, ids=[row[0] for row in OVERRIDES])
 def test_an_old_spelling_in_an_override(old, new, note):
     text = REPEAT.replace("batch_size: 10", "batch_size: 10, correction: {name: proximal, mu: 0.1}")
+    text = text.replace(MODEL, MODEL + FILE)
     found, wanted = (recipe.loads(text, overrides=[override]) for override in (old, new))
     assert found.source == wanted.source != recipe.loads(text).source
     assert found.notes == (f"--set {old}: {note}",) and wanted.notes == ()

@@ -11,6 +11,7 @@ import tiny
 from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput, NotFinite
 from hetero_tf.process import LearningProcess, State
+from hetero_tf.recipe.keys import Plugin
 from hetero_tf.run import experiment
 from hetero_tf.run import loop as training
 from hetero_tf.run.checkpoint import open_newest
@@ -84,7 +85,7 @@ class Diverging:
 
     class recipe:
         class round:
-            clients, non_finite_share = 4, 0.5
+            clients, non_finite_share, server = 4, 0.5, Plugin("replace")
 
     def __init__(self, diverged):
         self.diverged, self.calls = diverged, []
@@ -119,6 +120,25 @@ def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
         NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with a second"
     ):
         training.advance(Diverging([[4, 3]]), begin, [(0, 0)])
+
+
+@pytest.mark.parametrize(
+    "server, rate, named",
+    [
+        ("replace", 9.0, "optimizer.learning_rate. Received: learning_rate=9"),
+        ("{name: sgd, learning_rate: 1.0e+9}", 0.1, "round.server.learning_rate. Received: learning_rate=1e+09"),
+        ("{name: adam, learning_rate: 5}", 0.1, "round.server.learning_rate. Received: learning_rate=5"),
+        ("sgd", 1.0e9, "optimizer.learning_rate. Received: learning_rate=1e+09"),
+        ("{name: sgd, learning_rate: 2}", 50.0, "optimizer.learning_rate. Received: learning_rate=50"),
+    ],
+)
+def test_the_learning_rate_that_stands_out_is_to_be_lowered(server, rate, named):
+    process = Diverging([[4, 4]])
+    process.recipe = recipe.loads(tiny.DENSE, "tiny", [f"round={{clients: 3, server: {server}}}"])
+    process.run = lambda state, planned: (state, [{"non_finite": 4, "levels": {"a": 4}, "learning_rate": rate}])
+    with pytest.raises(NotFinite) as error:
+        training.advance(process, State(0, {}), [(0, 0)])
+    assert str(error.value).endswith(f"the state before this round is kept. Lower {named}")
 
 
 def test_rounds_are_planned_while_the_one_before_runs_and_come_to_the_same(train, tmp_path, monkeypatch):

@@ -10,6 +10,8 @@ from typing import Annotated
 
 LARGEST_INT = 2**31 - 1
 LARGEST_FLOAT = 1e9
+# Products of smaller numbers vanish in float32.
+SMALLEST_FLOAT = 1e-18
 LARGEST_SIZE = 1_000_000
 
 
@@ -45,7 +47,8 @@ Epsilon = Annotated[float, Range(above=0.0, high=1.0)]
 Size = Annotated[int, Range(low=1, high=LARGEST_SIZE, sizes=True)]
 # Of a kernel, stride or patch: with another one at every level it would be another model, not a narrower one.
 FixedSize = Annotated[int, Range(low=1, high=999)]
-OddSize = Annotated[int, Range(low=1, high=999, odd=True)]
+# TensorFlow's gradients of convolutions end the process at larger kernels.
+OddSize = Annotated[int, Range(low=1, high=127, odd=True)]
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,37 @@ def check_memory(path: Path | str, size: int) -> None:
     Raises:
         MemoryProblem: They do not fit.
     """
-    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    limit = memory() // 2
     if size > limit:
         raise MemoryProblem(
             f"{path}: needs {size / 2**30:.1f} GiB, but half of this machine's memory is "
             f"{limit / 2**30:.1f} GiB; use fewer or smaller examples"
         )
+
+
+def memory(root: Path = Path("/")) -> int:
+    """Returns the bytes of memory that this process may use: the machine's, or fewer where its control groups say so.
+
+    Args:
+        root: The folder that holds `proc` and `sys`.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "":
+                limits += _cgroup_limits(root / "sys/fs/cgroup", path, "memory.max")
+            elif "memory" in controllers.split(","):
+                limits += _cgroup_limits(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
+    return min(limits)
+
+
+def _cgroup_limits(top, path, name):
+    """The limits of a control group and of those above it; "max" is none."""
+    inside = Path(path.lstrip("/"))
+    for folder in (inside, *inside.parents):
+        with contextlib.suppress(OSError, ValueError):
+            yield int((top / folder / name).read_text())
 
 
 def cores() -> int:

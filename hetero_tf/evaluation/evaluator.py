@@ -57,7 +57,7 @@ class Evaluator:
         """
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
-        if state.clients.get("personal") and self.dataset.test.y is not None:
+        if state.clients.get("personal") and self.dataset.test.y is not None and self.tests.clients.size:
             metrics |= self.measure_clients(*self.client_values(state))
         return {name: float(value) for name, value in metrics.items()}, statistics
 
@@ -187,7 +187,9 @@ class Evaluator:
         @tf.function(autograph=False)
         def metrics(trainable, others):
             logits = logits_of(trainable, others)
-            return global_metrics(logits, targets) | self._local(tf.gather(logits, self.tests.examples))
+            found = global_metrics(logits, targets)
+            # Of no examples there is neither loss nor accuracy.
+            return found | self._local(tf.gather(logits, self.tests.examples)) if self.tests.clients.size else found
 
         return metrics
 

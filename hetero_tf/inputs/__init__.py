@@ -24,6 +24,7 @@ class Input:
         starts: `x -> first positions` of the pieces that one example is read in; (0,) for images.
         shuffle: Whether a client draws its examples in a new order each epoch.
         random: Whether training batches depend on the key.
+        takes: What data it is for, "images" or "text"; None: any.
     """
 
     batch: Callable
@@ -33,6 +34,7 @@ class Input:
     starts: Callable
     shuffle: bool
     random: bool
+    takes: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,39 @@
 """Images with one label each."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.constraints import Positive
+from hetero_tf.base.constraints import Range
+from hetero_tf.base.errors import BadInput
 from hetero_tf.base.graph_random import uniform
 from hetero_tf.inputs import Input
 
 PAD = 4
+# Pixels divided by less would leave the range of float32 in a few layers.
+Spread = Annotated[float, Range(low=1e-6)]
 
 
 def build(
     dtype: tf.DType,
     *,
     mean: tuple[float, ...] = (0.0,),
-    std: tuple[Positive, ...] = (1.0,),
+    std: tuple[Spread, ...] = (1.0,),
     augment: Literal["none", "crop_flip"] = "none",
 ) -> Input:
     """Makes batches of normalised images.
 
     Args:
-        mean: per channel, subtracted from pixels in 0..1.
-        std: per channel, divides after that.
+        mean: per channel or one for all, subtracted from pixels in 0..1.
+        std: per channel or one for all, divides after that.
         augment: none, or crop_flip: 4 zeros on each side, a random crop, a mirror image half of the time.
+
+    Raises:
+        BadInput: `mean` and `std` have lengths that do not belong together.
     """
+    if len(mean) != len(std) and 1 not in (len(mean), len(std)):
+        raise BadInput(f"`mean` and `std` must be equally long, or one of them one number. Received: {mean=}, {std=}")
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         pixels = tf.gather(x, rows)
@@ -32,7 +41,7 @@ def build(
             pixels = crop_flip(pixels, key)
         largest = 1 if pixels.dtype.is_floating else 255
         factor = tf.constant([1 / (largest * spread) for spread in std], dtype)
-        centre = tf.constant([one / spread for one, spread in zip(mean, std)], dtype)
+        centre = tf.constant(np.divide(mean, std), dtype)
         return tf.cast(pixels, dtype) * factor - centre, labels.local(tf.gather(y, rows))
 
     return Input(
@@ -43,6 +52,7 @@ def build(
         starts=lambda x: (0,),
         shuffle=True,
         random=augment != "none",
+        takes="images",
     )
 
 

@@ -40,4 +40,5 @@ def build(
         starts=lambda x: tuple(range(0, x.shape[1], segment)),
         shuffle=False,
         random=True,
+        takes="text",
     )

@@ -3,23 +3,28 @@
 import contextlib
 import functools
 import random
+import re
 from collections.abc import Callable
 
 import keras
+import tensorflow as tf
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, Refusal, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
 from hetero_tf.models.variables import check_constants
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
+from hetero_tf.recipe.nodes import Wrong
 
 INITIALIZERS = {
     # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
     "fan_in_uniform": lambda: keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 }
+
+LONGEST_SENTENCE = 300
 
 
 def build_model(
@@ -57,6 +62,7 @@ def build_model(
 
     Raises:
         ValueError: A layer cannot take what the twin's layer before it gives.
+        Wrong: A layer of a model of one client cannot take what the layer before it gives.
         BadInput: A layer has a constant that a client could not keep.
     """
     with _seeded(seed):
@@ -70,6 +76,8 @@ def build_model(
         if route is not None and route.buffered:
             inputs = keras.Input(_output_shape(model, make, inputs.shape, route.before.units)[1:], dtype=weight_dtype)
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
+    if clients == 1 and (route is None or route.exits):
+        _check_outputs(model, built, len(shape), classes)
     for spec in model.layers:
         if spec.name in layers and spec.starts_as in layers:
             originals = layers[spec.starts_as].trainable_variables
@@ -78,6 +86,18 @@ def build_model(
     if clients == 1:
         check_constants(built, weight_dtype)
     return built
+
+
+def _check_outputs(model, built, rank, classes):
+    """Refuses a model that does not end in logits: [batch, classes] of images, [batch, positions, classes] of text."""
+    expected = (None, classes) if rank > 1 else (None, None, classes)
+    for output in built.outputs:
+        if len(output.shape) != len(expected) or output.shape[-1] != classes:
+            raise Wrong(
+                model.layers[-1].path,
+                f"the model must end in logits of the shape {expected}, None for the batch and positions. "
+                f"Received: {tuple(output.shape)}",
+            )
 
 
 def _is_on(spec, route):
@@ -98,19 +118,44 @@ def _walk(model, make, layers, inputs, route, link):
     for spec in model.layers:
         if not _is_on(spec, route):
             continue
-        layers[spec.name] = make(spec)
+        with _placed(spec):
+            layers[spec.name] = make(spec)
         if spec.exit is not None:
-            branches[spec.exit] = layers[spec.name](branches.get(spec.exit, value))
+            with _placed(spec):
+                branches[spec.exit] = layers[spec.name](branches.get(spec.exit, value))
             continue
         if spec.unit not in run:
             value = keras.ops.stop_gradient(value) if route is not None and len(run) == route.frozen > 0 else value
             value = link(value) if link is not None and spec.unit == model.trunk[-1] else value
             run.add(spec.unit)
-        value = layers[spec.name](value)
+        with _placed(spec):
+            value = layers[spec.name](value)
     if not branches:
         return value
     logits = [branches.get(number, value) for number in route.exits]
     return logits[0] if len(logits) == 1 else logits
+
+
+@contextlib.contextmanager
+def _placed(spec):
+    """Turns what a layer raises into one sentence that names the layer's place in the recipe."""
+    try:
+        yield
+    except (Refusal, MemoryError, tf.errors.ResourceExhaustedError) as problem:
+        if not isinstance(problem, BadInput) or isinstance(problem, Wrong):
+            raise
+        raise Wrong(spec.path, str(problem)) from problem
+    # A layer of a plug-in may fail in any way.
+    except Exception as problem:
+        raise Wrong(spec.path, f"{spec.kind} cannot be built here: {first_sentence(problem)}") from problem
+
+
+def first_sentence(problem: Exception) -> str:
+    """Returns the first sentence of what Keras or TensorFlow says, without terminal codes and its own preface."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(problem)).split())
+    text = re.sub(r"^Exception encountered when calling \S+ ", "", text)
+    sentence = re.split(r"(?<=[.!])\s+(?=[A-Z])", text, maxsplit=1)[0].removesuffix(".")
+    return (sentence or type(problem).__name__)[:LONGEST_SENTENCE]
 
 
 def _link(model, make, inputs, clients):
@@ -126,7 +171,8 @@ def _output_shape(model, make, shape, units):
     """Returns the shape of what the given first units of the trunk hand on."""
     for spec in model.layers:
         if spec.exit is None and spec.unit in units:
-            shape = make(spec).compute_output_shape(shape)
+            with _placed(spec):
+                shape = make(spec).compute_output_shape(shape)
     return shape
 
 

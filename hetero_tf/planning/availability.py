@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.recipe.schema import Availability
+from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.schema import Availability, Recipe
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,30 @@ def limit(
         int((late & (returned > 0)).sum()),
         float(deadline if waits else seconds.max(initial=0.0)),
     )
+
+
+def check_somebody_returns(recipe: Recipe, steps: int) -> None:
+    """Refuses a deadline that nobody can ever keep.
+
+    Args:
+        recipe: The recipe.
+        steps: Fewest local steps that a client takes in a round.
+
+    Raises:
+        Wrong: Names the key `availability.deadline`.
+    """
+    availability, levels = recipe.availability, recipe.levels
+    if availability.deadline is None or availability.spread:
+        return
+    quickest = min(availability.seconds_per_step[name] for name in levels.names if name not in levels.idle)
+    needed = steps if availability.late == "drop" else 1
+    if _finished(availability.deadline, np.asarray([quickest]), np.asarray([needed]))[0] < needed:
+        raise Wrong(
+            ("availability", "deadline"),
+            f"nobody ever returns: the quickest level takes {quickest:g} seconds a step and needs {needed} "
+            f"step{'s' * (needed > 1)}, so this must be at least {quickest * needed:g}. "
+            f"Received: {availability.deadline:g}",
+        )
 
 
 def _pace(availability, seed, round, ids, levels):

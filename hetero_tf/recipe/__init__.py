@@ -1,5 +1,6 @@
 """The recipe: one YAML file that determines a run, checked completely before TensorFlow is imported."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, resolved
 
-__all__ = ["Recipe", "difference", "documentation", "load", "loads"]
+__all__ = ["Recipe", "difference", "documentation", "load", "loads", "located"]
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -50,19 +51,24 @@ def _built(source, overrides):
         root, of_override = apply(root, override)
         notes += of_override
     value = plain(root)
-    layer_paths = []
+    with _located(root):
+        recipe = build_recipe(value)
+        check_keys(recipe)
+    text = resolved(recipe, value["model"])
+    return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root)
 
-    def where(path):
-        layer_paths.append(path)
-        return locate(root, path).label
 
+def located(recipe: Recipe) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which a `Wrong` about a recipe becomes the `BadInput` that shows its file, line and key."""
+    return contextlib.nullcontext() if recipe.tree is None else _located(recipe.tree)
+
+
+@contextlib.contextmanager
+def _located(root):
     try:
-        recipe = build_recipe(value, where)
-        by_name = dict(zip((spec.name for spec in recipe.model.layers), layer_paths, strict=True))
-        check_keys(recipe, lambda spec: by_name[spec.name])
+        yield
     except Wrong as wrong:
-        raise refusal(_origin(root, value, wrong), wrong.path, wrong.text) from None
-    return dataclasses.replace(recipe, path=source.name, source=resolved(recipe, value["model"]), notes=tuple(notes))
+        raise refusal(_origin(root, plain(root), wrong), wrong.path, wrong.text) from wrong.__cause__
 
 
 def difference(old: str, new: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from hetero_tf.base import registry
@@ -25,40 +25,39 @@ _SECONDS = Constraint("float", above=0.0, high=1e6)
 _LEVEL = "[A-Za-z]{1,20}"
 
 
-def build_recipe(value: dict, where: Callable[[tuple], str]) -> Recipe:
+def build_recipe(value: dict) -> Recipe:
     """Builds the `Recipe` of a plain value; rules between keys are not checked yet.
 
     Args:
         value: Mapping of the keys of a recipe to plain values.
-        where: Gives file:line:column of a path.
 
     Raises:
         Wrong: A key, a value or the name of a plug-in is not allowed.
     """
-    return _section(Recipe, value, (), where)
+    return _section(Recipe, value, ())
 
 
-def _section(cls, value, path, where):
+def _section(cls, value, path):
     check_mapping(value, path, tuple(keys(cls)))
-    return cls(**_values(cls, value, path, where))
+    return cls(**_values(cls, value, path))
 
 
-def _section_with_plugin(cls, value, path, where):
+def _section_with_plugin(cls, value, path):
     """Builds a section that names a plug-in, with the plug-in's options beside its keys."""
     beside, value = plugin_beside(cls), {"name": value} if isinstance(value, str) else value
     chosen = plugin(beside.metadata["kind"], value, path, beside.default, common=keys(cls))
-    return cls(**{beside.name: chosen, **_values(cls, value, path, where)})
+    return cls(**{beside.name: chosen, **_values(cls, value, path)})
 
 
-def _values(cls, value, path, where):
+def _values(cls, value, path):
     """Returns the values of a section's keys by name."""
     for name, field in keys(cls).items():
         if field.metadata["required"] and name not in value:
             raise Wrong(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
-    return {name: _field(field, value, (*path, name), where) for name, field in keys(cls).items()}
+    return {name: _field(field, value, (*path, name)) for name, field in keys(cls).items()}
 
 
-def _field(field, values, path, where):
+def _field(field, values, path):
     if is_plugin(field):
         value, default = values.get(field.name, field.default), field.default or dataclasses.MISSING
         if value is None and field.default is None:
@@ -67,7 +66,7 @@ def _field(field, values, path, where):
     if dataclasses.is_dataclass(field.type):
         section = _section if plugin_beside(field.type) is None else _section_with_plugin
         builder = _SPECIAL.get(field.type, lambda *args: section(field.type, *args))
-        return builder(values.get(field.name, {}), path, where)
+        return builder(values.get(field.name, {}), path)
     if field.name not in values:
         return default_of(field)
     special = _SPECIAL_KEYS.get(path[-2:])
@@ -151,9 +150,9 @@ def _budgets(value, path):
     return _BUDGETS(value, path)
 
 
-def _levels(value, path, where):
+def _levels(value, path):
     """Builds the `Levels`; the budgets of a scenario go to the levels of the mix in order."""
-    levels = _section(Levels, value, path, where)
+    levels = _section(Levels, value, path)
     if not isinstance(levels.budgets, str):
         return levels
     shares = SCENARIOS[levels.budgets]

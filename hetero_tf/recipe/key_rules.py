@@ -1,30 +1,30 @@
 """Rules between two or more keys of a recipe."""
 
-from collections.abc import Callable
-
 from hetero_tf.base import metrics
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.method_rules import check_methods
-from hetero_tf.recipe.model import Classes, LayerSpec
+from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
+from hetero_tf.recipe.unused import check_unused
 
 
-def check_keys(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
-    """Raises `Wrong` for the first rule that a recipe breaks; `paths` gives the path of a LayerSpec."""
+def check_keys(recipe: Recipe) -> None:
+    """Raises `Wrong` for the first rule that a recipe breaks."""
     _levels(recipe.levels)
-    check_methods(recipe, paths)
+    check_methods(recipe)
+    check_unused(recipe)
     _clients(recipe)
     _input(recipe.input)
-    _text(recipe, paths)
+    _text(recipe)
     _schedule(recipe.schedule)
     _metric(recipe)
     if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
         raise Wrong(
             ("model", "layers"), "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
         )
-    check_shapes(recipe, paths)
+    check_shapes(recipe)
 
 
 def _levels(levels):
@@ -79,7 +79,7 @@ def _input(plugin):
             raise Wrong(("input", name), "must hold one number for each channel. Received: []")
 
 
-def _text(recipe, paths):
+def _text(recipe):
     rows, clients = recipe.data.loader.options.get("rows"), recipe.partition.options.get("clients")
     if recipe.input.name != "masked_text":
         return
@@ -92,7 +92,7 @@ def _text(recipe, paths):
         positions, segment = spec.args.get("positions"), recipe.input.options["segment"]
         if isinstance(positions, int) and positions < segment:
             raise Wrong(
-                (*paths(spec), "positions"),
+                (*spec.path, "positions"),
                 f"fewer positions than a segment has; must be at least {segment} "
                 f"(input.segment). Received: {positions}",
             )

@@ -41,6 +41,8 @@ INITIALIZERS = (
 
 _SIZE = Constraint("int", low=1, high=LARGEST_SIZE, sizes=True)
 _WINDOW = Constraint("pair", low=1, high=1000)
+# See `constraints.OddSize`.
+_KERNEL_SIZE = Constraint("pair", low=1, high=127)
 _EDGE = Constraint("pair", low=0, high=1000)
 _FLAG = Constraint("bool")
 _PADDING = Constraint("str", choices=("valid", "same"))
@@ -59,7 +61,7 @@ KERAS_LAYERS = {
     "AveragePooling2D": _POOL,
     "Conv2D": {
         "filters": _SIZE,
-        "kernel_size": _WINDOW,
+        "kernel_size": _KERNEL_SIZE,
         "strides": _WINDOW,
         "padding": _PADDING,
         "dilation_rate": _WINDOW,
@@ -69,7 +71,7 @@ KERAS_LAYERS = {
     "Cropping2D": {"cropping": _EDGE},
     "Dense": {"units": _SIZE, "kernel_initializer": _KERNEL, **_COMMON},
     "DepthwiseConv2D": {
-        "kernel_size": _WINDOW,
+        "kernel_size": _KERNEL_SIZE,
         "strides": _WINDOW,
         "padding": _PADDING,
         "depthwise_initializer": _KERNEL,

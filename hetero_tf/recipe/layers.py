@@ -1,7 +1,5 @@
 """Builds the model of a recipe: units, repeats and settings of `model.layers` become LayerSpecs with names."""
 
-from collections.abc import Callable
-
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
@@ -18,13 +16,12 @@ _FILE, _NAMES = Constraint("str", optional=True), Constraint("tuple", item=Const
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
-def build_model(value: dict, path: tuple, where: Callable[[tuple], str]) -> Model:
+def build_model(value: dict, path: tuple) -> Model:
     """Builds the `Model` of a recipe.
 
     Args:
         value: Plain value of the key `model`.
         path: Its path, for refusals.
-        where: `path -> "file:line:column"`.
 
     Raises:
         Wrong: A layer, an argument or a setting is not allowed.
@@ -34,7 +31,7 @@ def build_model(value: dict, path: tuple, where: Callable[[tuple], str]) -> Mode
         raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
     used: set[str] = set()
-    specs = _specs(value["layers"], (*path, "layers"), settings, used, where)
+    specs = _specs(value["layers"], (*path, "layers"), settings, used)
     _check_all_used(settings, used, (*path, "settings"))
     return Model(
         layers=specs,
@@ -54,7 +51,7 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
             raise Wrong((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
 
 
-def _specs(items, path, settings, used, where):
+def _specs(items, path, settings, used):
     """Returns the LayerSpecs of all items, and adds the names of the settings that they refer to."""
     specs, exits = [], 0
     for index, item in enumerate(items):
@@ -64,10 +61,7 @@ def _specs(items, path, settings, used, where):
             exit = exits = exits + 1
         for kind, args, unit, position, first, at in _units(item, str(index), here, settings, used):
             name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
-            spec = LayerSpec(
-                kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, where=where(at)
-            )
-            specs.append(spec)
+            specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=at))
         if len(specs) > MOST_LAYERS:
             raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
     return tuple(specs)

@@ -1,18 +1,17 @@
 """Rules of the keys by which methods differ: depths, members, budgets, masks, stages, availability."""
 
-from collections.abc import Callable
-
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.model import LayerSpec
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Recipe
 
 # Between a stem and a head there must be something to divide.
 FEWEST_UNITS = 3
+# Clients that return in the whole run, on average.
+FEWEST_RETURNS = 0.01
 
 
-def check_methods(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
-    """Raises `Wrong` for the first rule that a recipe breaks; `paths` gives the path of a LayerSpec."""
+def check_methods(recipe: Recipe) -> None:
+    """Raises `Wrong` for the first rule that a recipe breaks."""
     for section, key in (
         ("levels", "depths"),
         ("levels", "members"),
@@ -25,13 +24,14 @@ def check_methods(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
     _depths(recipe)
     _members(recipe.levels)
     _availability(recipe)
+    _returns(recipe)
+    _reinitialize(recipe.model)
     _personal(recipe)
     _halves(recipe)
     _scaffold(recipe)
     _mask(recipe)
-    _distillation(recipe)
     _blockwise(recipe)
-    _nested(recipe, paths)
+    _nested(recipe)
 
 
 def _known(by_level, widths, path):
@@ -134,6 +134,25 @@ def _availability(recipe):
             )
 
 
+def _returns(recipe):
+    """A run in which practically nobody ever returns trains nothing."""
+    dropout, chances = recipe.availability.dropout, recipe.round.clients * recipe.rounds
+    left = (1 - dropout) * chances
+    if left < FEWEST_RETURNS:
+        raise Wrong(
+            ("availability", "dropout"),
+            f"of {chances} clients in all rounds {left:.1g} return on average, so nothing is trained; must be at most "
+            f"{1 - FEWEST_RETURNS / chances:.9g}. Received: {dropout!r}",
+        )
+
+
+def _reinitialize(model):
+    layers = [spec.name for spec in model.layers]
+    for index, name in enumerate(model.reinitialize):
+        if name.split("/")[0] not in layers:
+            raise Wrong(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
+
+
 def _personal(recipe):
     units = dict.fromkeys(spec.unit for spec in recipe.model.layers)
     for index, name in enumerate(recipe.round.personal):
@@ -203,18 +222,6 @@ def _mask(recipe):
         raise Wrong(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
 
 
-def _distillation(recipe):
-    stages = recipe.client.stages
-    if recipe.client.coupling.name != "self_distillation" or recipe.model.exits:
-        return
-    if not stages.options.get("distill", False):
-        raise Wrong(
-            ("client", "coupling"),
-            "self_distillation needs a second output to teach; set client.stages to "
-            "{name: nested, distill: true} or add an `Exit` to model.layers",
-        )
-
-
 def _blockwise(recipe):
     trunk, levels = recipe.model.trunk, recipe.levels
     if recipe.client.stages.name != "blockwise":
@@ -233,7 +240,7 @@ def _blockwise(recipe):
         )
 
 
-def _nested(recipe, paths):
+def _nested(recipe):
     """Running statistics of one width do not fit another, and a client of nested widths has them once."""
     if recipe.client.stages.name != "nested":
         return
@@ -241,7 +248,7 @@ def _nested(recipe, paths):
         for name in ("norm", "kind"):
             if spec.args.get(name) == "bn":
                 raise Wrong(
-                    (*paths(spec), name),
+                    (*spec.path, name),
                     "bn keeps one set of running statistics for all widths, so it does not go with "
                     "client.stages nested; use wbn or sbn. Received: 'bn'",
                 )

@@ -26,7 +26,7 @@ class LayerSpec:
 
     `name` is unique in the model and equal at every level. `unit` names the nested list that the layer
     stands in. `exit` is the number of the exit that the layer's branch ends in, None on the trunk. `starts_as` names
-    the first copy of a `Repeat` whose initial values this copy takes over. `where` is file:line:column.
+    the first copy of a `Repeat` whose initial values this copy takes over. `path` leads to it in the recipe.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class LayerSpec:
     unit: str
     exit: int | None = None
     starts_as: str | None = None
-    where: str = field(default="", compare=False)
+    path: tuple = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,11 +41,11 @@ class Node:
     key_position: Position | None = None
 
 
-class Wrong(Exception):
+class Wrong(BadInput):
     """A value is not allowed: its path, what is wrong and what is allowed; `at_key` points to the key instead."""
 
     def __init__(self, path: tuple, text: str, at_key: bool = False):
-        super().__init__(text)
+        super().__init__(f"{dotted(path)}: {text}")
         self.path = path
         self.text = text
         self.at_key = at_key

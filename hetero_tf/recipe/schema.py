@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hetero_tf.base import metrics
 from hetero_tf.recipe.keys import Plugin, key
 from hetero_tf.recipe.model import Model
+from hetero_tf.recipe.nodes import Node
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
@@ -169,7 +170,7 @@ class Optimizer:
 
     method: Plugin = field(default=Plugin("sgd"), metadata={"kind": "optimizers"})
     learning_rate: float = key("step size before the schedule", required=True, above=0.0)
-    clip_norm: float | None = key("largest L2 norm of a client's gradient; null: not clipped", 1.0, above=0.0)
+    clip_norm: float | None = key("largest L2 norm of a client's gradient; null: not clipped", 1.0, low=1e-6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +237,7 @@ class Recipe:
     path: str = field(default="", compare=False)
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    tree: Node | None = field(default=None, compare=False, repr=False)
 
     @property
     def float_type(self) -> str:

@@ -4,13 +4,11 @@ Only what can be known without the data is followed: whether a value is a map, a
 channels it has.
 """
 
-from collections.abc import Callable
-
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Levels, Recipe
 
 # A number of channels; None where the recipe does not know it.
 Size = int | Width | Classes | None
@@ -21,6 +19,7 @@ _GIVES = {
     **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
     "PatchEmbedding": "tokens",
 }
+_STARTS = {"images": "map", "masked_text": "words"}
 _OF_MAPS = ("AttentionGate", "PatchEmbedding")
 _OF_TOKENS = ("ClassTokenReadout",)
 _LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
@@ -29,25 +28,24 @@ _GROUPS = 4
 MOST_WEIGHTS = 2**31
 
 
-def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
+def check_shapes(recipe: Recipe) -> None:
     """Raises `Wrong` where a layer cannot follow the one before it.
 
     Args:
         recipe: The `Recipe`.
-        paths: `LayerSpec -> path` of it, for refusals.
     """
     specs = recipe.model.layers
     text = recipe.input.name == "masked_text"
-    _ends(specs, paths, text)
+    _ends(specs, text)
     channels: Size = None
-    form = "map" if recipe.input.name == "images" else None
+    form = _STARTS.get(recipe.input.name)
     trunk: tuple[Size, str | None] = (channels, form)
     exit, previous = None, None
     for spec in specs:
-        path = paths(spec)
+        path = spec.path
         if spec.exit != exit:
             # A branch begins with what the trunk leaves, and the trunk goes on with that.
-            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, paths)
+            trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, text)
             (channels, form), exit = trunk, spec.exit
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(
@@ -55,8 +53,9 @@ def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
                 "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
                 "level's weights would not line up; use GlobalAveragePooling2D",
             )
-        _groups(spec, path, channels, recipe.levels)
-        previous, form = spec, form and _form(spec, path, form)
+        check_groups(spec, channels, recipe.levels)
+        _dilation(spec)
+        previous, form = spec, form and _form(spec, path, form, text)
         inputs: Size = channels
         channels = output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
@@ -67,34 +66,38 @@ def check_shapes(recipe: Recipe, paths: Callable[[LayerSpec], tuple]) -> None:
                 f"{show(channels)} behind {show(inputs)}",
             )
     if exit is not None:
-        _, form = _ended(trunk, previous, channels, form, paths)
-    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, paths)
+        _, form = _ended(trunk, previous, channels, form, text)
+    _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
 
 
-def _ended(trunk, last, channels, form, paths):
+def _ended(trunk, last, channels, form, text):
     """Returns what the trunk leaves behind a branch that has ended; refuses one that does not end in logits."""
     if not isinstance(channels, Classes):
         raise Wrong(
-            paths(last),
+            last.path,
             "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}",
         )
-    _logits("an Exit", last, form, paths)
+    _logits("an Exit", last, form, text)
     return trunk
 
 
-def _logits(what, last, form, paths):
+def _logits(what, last, form, text):
     if form == "map":
         raise Wrong(
-            paths(last),
+            last.path,
             f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) before the last layer",
         )
-    if form == "tokens":
-        raise Wrong(paths(last), f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
+    if form == "tokens" and not text:
+        raise Wrong(last.path, f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
 
 
-def _form(spec, path, form):
-    """Returns the form behind a layer of a model for images; refuses a layer that cannot take the form before it."""
+def _form(spec, path, form, text):
+    """Returns the form behind a layer; refuses a layer that cannot take the form before it."""
+    gives = "tokens" if "classes" in layer_table.arguments(spec.kind)[0] else _GIVES.get(spec.kind, form)
+    if text and (needs_map(spec.kind) or gives == "vector"):
+        needs = "needs rows and columns of pixels" if needs_map(spec.kind) else "leaves one vector of all positions"
+        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; leave it out")
     if needs_map(spec.kind) and form != "map":
         raise Wrong(
             path,
@@ -107,7 +110,7 @@ def _form(spec, path, form):
             f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
             "put PatchEmbedding somewhere before it",
         )
-    return _GIVES.get(spec.kind, form)
+    return gives
 
 
 def needs_map(kind: str) -> bool:
@@ -134,7 +137,7 @@ def size_at(size: Size, width: float) -> int | None:
     return None if size is None or isinstance(size, Classes) else size
 
 
-def _ends(specs, paths, text):
+def _ends(specs, text):
     if not specs:
         raise Wrong(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
     trunk = [spec for spec in specs if spec.exit is None]
@@ -145,28 +148,37 @@ def _ends(specs, paths, text):
     sized = [spec.args[name] for name in _CHANNELS for spec in (last,) if name in spec.args]
     if not sized or not isinstance(sized[0], Classes):
         raise Wrong(
-            paths(last),
+            last.path,
             "the last layer with a size must be `!classes` wide: one output for each label, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}",
         )
     embeds = "classes" in layer_table.arguments(specs[0].kind)[0]
     if text and not embeds:
         raise Wrong(
-            paths(specs[0]), f"text needs an embedding first, such as MaskedTokenEmbedding. Received: {specs[0].kind}"
+            specs[0].path, f"text needs an embedding first, such as MaskedTokenEmbedding. Received: {specs[0].kind}"
         )
     if text and not isinstance(specs[0].args.get("classes"), Classes):
         raise Wrong(
-            (*paths(specs[0]), "classes"),
+            (*specs[0].path, "classes"),
             "must be `!classes`: a row for each word of the vocabulary. "
             f"Received: {show(specs[0].args.get('classes'))}",
         )
     for spec in specs[1:] if text else specs:
         if "classes" in layer_table.arguments(spec.kind)[0]:
-            raise Wrong(paths(spec), f"{spec.kind} takes tokens, so it stands first in a model for text")
+            raise Wrong(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
 
 
-def _groups(spec, path, channels, levels):
-    """Group normalisation must divide the channels of every level of the mix."""
+def _dilation(spec):
+    """Keras has no convolution that both leaves places out and spreads its window."""
+    both = {name: spec.args.get(name, 1) for name in ("strides", "dilation_rate")}
+    if all(value not in (1, (1, 1)) for value in both.values()):
+        raise Wrong(
+            spec.path, f"{spec.kind} cannot have strides and dilation_rate above 1 at once. Received: {show(both)}"
+        )
+
+
+def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
+    """Raises `Wrong` where group normalisation does not divide the channels of every level of the mix."""
     four = [value for name, value in spec.args.items() if name in ("norm", "kind") and value == "gn"]
     groups = spec.args.get("groups", 32) if spec.kind == "GroupNormalization" else _GROUPS if four else None
     if groups is None or spec.kind not in ("GroupNormalization", *registry.names("layers")):
@@ -176,8 +188,8 @@ def _groups(spec, path, channels, levels):
             count = size_at(size, levels.widths[level])
             if count is not None and count % groups:
                 raise Wrong(
-                    path,
-                    f"{groups} groups do not divide the {count} channels of level {level!r} "
+                    spec.path,
+                    f"{groups} groups do not divide the {count} channel{'s' * (count > 1)} of level {level!r} "
                     f"(width {levels.widths[level]:g}); choose channels that are a multiple of "
                     f"{groups} at every level, or another norm. Received: {show(size)}",
                 )

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from hetero_tf.base.constraints import Constraint
+from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
 from hetero_tf.base.errors import nearest
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import Wrong, show
@@ -48,6 +48,9 @@ def _number(value, constraint, path):
         raise _wrong(path, "too large", constraint, value)
     if constraint.odd and value % 2 == 0:
         raise _wrong(path, "even", constraint, value)
+    if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
+        what = f"too close to 0 for float32; its size must be at least {SMALLEST_FLOAT:g}"
+        raise Wrong(path, f"{what}. Received: {show(value)}")
     return float(value) if constraint.type == "float" else value
 
 

@@ -3,18 +3,22 @@
 import functools
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import registry, seeds
+from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.availability import check_somebody_returns
+from hetero_tf.recipe import located
+from hetero_tf.recipe.fit import Facts, check_fit, check_kind
+from hetero_tf.recipe.nodes import Wrong
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.buffers import Epochs, check_buffers
@@ -48,6 +52,54 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
         if dataset.stand_in_for is None:
             raise
         raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
+
+
+def check_data(recipe: Recipe, dataset: Dataset) -> None:
+    """Refuses a recipe that does not fit its data, before anything is built.
+
+    Raises:
+        BadInput: Names file, line and key of the recipe.
+    """
+    source = build_input(recipe)
+    with located(recipe):
+        check_kind(recipe, source.takes, dataset.kind, dataset.source)
+        check_fit(recipe, _facts(dataset, source), hardware.memory())
+
+
+def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
+    """Refuses a recipe in which nobody could return in time, or whose best round would be chosen by nothing.
+
+    Args:
+        recipe: The recipe.
+        partition: Which client has which examples.
+        starts: As the recipe's `Input` says.
+
+    Raises:
+        Wrong: Names the key.
+    """
+    sizes = partition.train.sizes
+    batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
+    check_somebody_returns(recipe, recipe.client.epochs * batches * len(starts))
+    if recipe.evaluate.best.startswith("local_") and not partition.test.sizes.any():
+        raise Wrong(
+            ("evaluate", "best"),
+            "no client has test examples, so it cannot be measured; take one of the global metrics, or more test "
+            f"examples. Received: {recipe.evaluate.best}",
+        )
+
+
+def _facts(dataset, source):
+    x, labels = dataset.train.x, dataset.train.labels
+    pixels = (float(x.min()), float(x.max())) if np.issubdtype(x.dtype, np.floating) else (0.0, 1.0)
+    return Facts(
+        source=dataset.source,
+        example=example_shape(source, x),
+        classes=dataset.classes,
+        several=bool((labels != labels.flat[0]).any()),
+        pixels=(min(0.0, pixels[0]), max(0.0, pixels[1])),
+        train=len(x),
+        test=len(dataset.test.x),
+    )
 
 
 def family_of(recipe: Recipe, source: Input, dataset: Dataset) -> ModelFamily:

@@ -10,7 +10,7 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.build import split
+from hetero_tf.rounds.build import check_data, split
 from hetero_tf.run import best, facts, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
@@ -78,6 +78,8 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
 def _load(recipe, settings, run, before) -> tuple[Dataset, Partition]:
     """The data set and its partition."""
     dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
+    # Before the split, which may ask for labels that the data have not.
+    check_data(recipe, dataset)
     return dataset, resume.stored_partition(run, dataset, before, lambda: split(recipe, dataset))
 
 
@@ -93,6 +95,8 @@ def _announce(process, console):
         f"clients: {len(partition.train)}, {process.recipe.round.clients} active a round, "
         f"{sizes['min']} to {sizes['max']} {'rows of text' if dataset.train.y is None else 'examples'} each"
     )
+    if dataset.test.y is not None and not partition.test.sizes.any():
+        console.say("note: no client has test examples, so Local metrics are left out")
     console.say(engine_lines(process.engine_report()))
 
 

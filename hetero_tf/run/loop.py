@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hetero_tf.accounting.traffic import accumulated
+from hetero_tf.base import registry
 from hetero_tf.base.console import Console, duration, figures
 from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.metrics import is_better, shown
@@ -143,10 +144,19 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
             raise NotFinite(
                 f"round {state.round + 1}: {rows[0]['non_finite']} of {process.recipe.round.clients} clients returned "
                 "NaN or infinite weights, also with a second cohort; the state before this round is kept. Lower "
-                f"optimizer.learning_rate. Received: learning_rate={rows[0]['learning_rate']:g}"
+                f"{_suspect(process.recipe, rows[0]['learning_rate'])}"
             )
     rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
     return after, rows, sum(int(process.examples(plan).sum()) for plan in planned)
+
+
+def _suspect(recipe, rate):
+    """The learning rate that is most likely too high: the server's where it is further above what is usual."""
+    server = recipe.round.server
+    known = registry.options("servers", server.name).get("learning_rate")
+    if known is not None and server.options["learning_rate"] > max(1.0, rate) * known.default:
+        return f"round.server.learning_rate. Received: learning_rate={server.options['learning_rate']:g}"
+    return f"optimizer.learning_rate. Received: learning_rate={rate:g}"
 
 
 def _too_many_diverged(process, row):

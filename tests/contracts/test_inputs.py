@@ -4,6 +4,7 @@ import numpy as np
 import oracle
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from hetero_tf.base import registry
 from hetero_tf.inputs import Input, Labels, all_labels
@@ -85,6 +86,23 @@ def test_bytes_are_scaled_to_0_1_and_floats_taken_as_they_are():
     assert labels.numpy().tolist() == IMAGES[1][[5, 0]].tolist()
     found, _ = batch(source, (IMAGES[0] / 100.0, IMAGES[1]), all_labels(4), [5, 0])
     np.testing.assert_allclose(found, (IMAGES[0][[5, 0]] / 100 - mean) / std, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mean, std, expected", [((0.5, 0.1, 0.9), (0.25,), (2, 3.6, 0.4)), ((0.5,), (0.5, 0.25, 0.1), (1, 2, 5))]
+)
+def test_one_number_of_the_normalisation_stands_for_all_channels(mean, std, expected):
+    white = np.full((1, 2, 2, 3), 255, np.uint8)
+    source = registry.find("inputs", "images").build("float64", mean=mean, std=std)
+    found, _ = batch(source, (white, np.zeros(1, np.int32)), all_labels(4), [0])
+    np.testing.assert_allclose(found[0, 0, 0], expected, atol=1e-14)
+
+
+def test_other_lengths_of_mean_and_std_are_refused():
+    build = registry.find("inputs", "images").build
+    assert refusal(build, "float32", mean=(0.1, 0.2), std=(0.1, 0.2, 0.3)).startswith(
+        "`mean` and `std` must be equally long, or one of them one number. Received: mean=(0.1, 0.2)"
+    )
 
 
 def ways(image):

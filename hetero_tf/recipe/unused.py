@@ -1,0 +1,80 @@
+"""Refuses keys that change nothing beside the others: somebody wrote them for an effect that does not come."""
+
+from collections.abc import Iterator
+
+from hetero_tf.base import registry
+from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.schema import Recipe
+
+# Loaders that need no files: no stand-in can ever take their place.
+ALWAYS_THERE = ("digits", "pydoc", "synthetic")
+# Path, value, why nothing reads it, and what would change that.
+Found = tuple[tuple, object, str, str]
+
+
+def check_unused(recipe: Recipe) -> None:
+    """Raises `Wrong` for the first key that has no effect."""
+    for path, value, reason, advice in (*_of_outputs(recipe), *_of_stages(recipe), *_of_the_rest(recipe)):
+        raise Wrong(path, f"has no effect, since {reason}; {advice} or leave it out. Received: {show(value)}")
+
+
+def _of_outputs(recipe: Recipe) -> Iterator[Found]:
+    """What joins several outputs of a step: those of exits, of two widths, or of peers."""
+    stages, levels, coupling = recipe.client.stages, recipe.levels, recipe.client.coupling
+    exits = bool(recipe.model.exits) and any(levels.depths.get(name, 2) > 1 for name in levels.names)
+    # Budgets decide who has peers, and another scenario of them is no mistake.
+    peers = stages.options.get("peers")
+    several = {"joint": exits, "nested": exits or stages.options.get("distill"), "blockwise": peers}
+    if coupling.name != "sum" and not several.get(stages.name, True):
+        advice = "add an `Exit` to model.layers, set client.stages to {name: nested, distill: true}"
+        yield ("client", "coupling"), coupling.name, "a step has one output", advice
+    if coupling.name == "weighted" and not coupling.options["gamma"]:
+        yield from _switched_off(coupling, "couplings", ("client", "coupling"), "gamma", "temperature", "from_round")
+    for path, value, many in (
+        (("client", "stages", "exits"), stages.options.get("exits"), "last"),
+        (("evaluate", "exits"), recipe.evaluate.exits, "mean"),
+    ):
+        if value == many and not recipe.model.exits:
+            yield path, value, "the model has one output", "add an `Exit` to model.layers"
+
+
+def _of_stages(recipe: Recipe) -> Iterator[Found]:
+    """What divides a client's work."""
+    stages, levels = recipe.client.stages, recipe.levels
+    if levels.budgets and stages.name in ("joint", "nested"):
+        reason = f"client.stages {stages.name} trains the whole sub-model in every step"
+        yield ("levels", "budgets"), levels.budgets, reason, "set client.stages to blockwise"
+    if recipe.round.untrained == "counted" and (stages.name == "nested" or stages.options.get("exits") == "all"):
+        reason = f"with client.stages {stages.name} a client trains all that it holds"
+        yield ("round", "untrained"), "counted", reason, "choose other client.stages"
+
+
+def _of_the_rest(recipe: Recipe) -> Iterator[Found]:
+    availability, model, server, data = recipe.availability, recipe.model, recipe.round.server, recipe.data
+    if recipe.optimizer.method.options.get("momentum") == 0:
+        yield from _switched_off(recipe.optimizer.method, "optimizers", ("optimizer",), "momentum", "nesterov")
+    if availability.spread and not availability.seconds_per_step:
+        yield (
+            ("availability", "spread"),
+            availability.spread,
+            "no level has a pace",
+            "give availability.seconds_per_step",
+        )
+    if availability.late != "drop" and availability.deadline is None:
+        yield ("availability", "late"), availability.late, "nobody is late", "give availability.deadline"
+    if model.reinitialize and model.initial_weights is None:
+        reason = "all layers draw their initial values"
+        yield ("model", "reinitialize"), model.reinitialize, reason, "give model.initial_weights"
+    if "all" in recipe.round.personal and server.name != "replace":
+        yield ("round", "server"), server.name, "no unit is merged", "shorten round.personal"
+    if data.fallback and data.loader.name in ALWAYS_THERE:
+        reason = f"the data of {data.loader.name} are always there"
+        yield ("data", "fallback"), data.fallback, reason, "choose other data"
+
+
+def _switched_off(plugin, kind, path, switch, *names):
+    """The options among `names` that are not as they are by default, while `switch` is 0."""
+    known = registry.options(kind, plugin.name)
+    for name in names:
+        if name in known and plugin.options[name] != known[name].default:
+            yield (*path, name), plugin.options[name], f"{switch} is 0", f"raise {switch}"
