@@ -81,7 +81,8 @@ def contents(folder):
         for name in ("checkpoints", "best")
         for path in sorted(folder.glob(f"{name}/round-*/arrays.npz"))
     }
-    return {**arrays, "metrics": (folder / "metrics.jsonl").read_bytes()}
+    metrics = folder / "metrics.jsonl"
+    return {**arrays, "metrics": metrics.read_bytes() if metrics.exists() else b""}
 
 
 class Run:

@@ -63,7 +63,6 @@ WRONG = [
     (["evaluate", "--run_dir=empty"], f"empty: {NO_RUN}"),
     (["evaluate", "--run_dir=foreign"], f"foreign: {NO_RUN}"),
     (["export", "--run_dir=empty"], f"empty: {NO_RUN}"),
-    (["evaluate", f"--run_dir={'z' * 300}"], f"{'z' * 300}: {NO_RUN}"),
     (
         ["export", "--run_dir=begun", f"--out={'x' * 251}"],
         f"{'x' * 60}...: is too long a path for this system; choose a shorter one. Received: 251 characters, 251 of "

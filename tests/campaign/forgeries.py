@@ -24,18 +24,28 @@ def stopped(world, rng, case):
 
 
 def outcome(world, case, folder):
-    """ "same" or "refused"; anything else is a failure."""
+    """("same" or "refused", what the program printed); anything else is a failure."""
     run = world.train(case, folder)
     if run.code:
-        return "refused"
-    expected = world.unbroken(case)[0]
-    found = programs.contents(folder)
-    if "metrics.jsonl is gone" in run.out or "note: the best state so far" in run.out:
-        keys = [name for name in expected if name.startswith("checkpoints")]
-        found, expected = ({name: value.get(name) for name in keys} for value in (found, expected))
+        return "refused", run.out
+    found, expected = (newest(contents) for contents in (programs.contents(folder), world.unbroken(case)[0]))
+    # Rows and a best state that are lost stay lost, and the program says so.
+    said = {"metrics": "metrics.jsonl is gone", "best": "note: the best state so far"}
+    for part, note in said.items():
+        if note in run.out:
+            found, expected = (
+                {name: value for name, value in each.items() if not name.startswith(part)} for each in (found, expected)
+            )
     if found != expected:
-        raise Failed("other results without a word")
-    return "same"
+        wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+        raise Failed(f"other results without a word: {', '.join(wrong)}; {run.out[-600:]}")
+    return "same", run.out
+
+
+def newest(contents):
+    """The contents of a run folder without the older checkpoints, which nobody reads while the newest one is whole."""
+    older = sorted(name for name in contents if name.startswith("checkpoints"))[:-1]
+    return {name: value for name, value in contents.items() if name not in older}
 
 
 def damaged(world, rng):
@@ -69,7 +79,7 @@ def damaged(world, rng):
         path.mkdir()
     elif kind != "delete":
         path.write_bytes(data)
-    found = outcome(world, case, folder)
+    found, _ = outcome(world, case, folder)
     if outside.read_bytes() != b"mine":
         raise Failed(f"{kind} {path.name}: wrote outside of the run folder")
     world.drop(folder)
@@ -92,7 +102,7 @@ def of_another_run(world, rng):
     expected = rows(world.unbroken(case)[2])
     command = rng.choice(("evaluate", "export", "train"))
     if command == "train":
-        found = outcome(world, case, folder)
+        found, _ = outcome(world, case, folder)
     else:
         more = ("--out", world.fresh()) if command == "export" else ("--json",)
         run = world.command(command, "--run_dir", folder, *more)
@@ -126,13 +136,12 @@ def lost(world, rng):
         shutil.rmtree(folder / part)
     else:
         (folder / part).unlink()
-    run = world.train(case, folder)
-    if part == "checkpoints" and not run.code:
+    found, said = outcome(world, case, folder)
+    if part == "checkpoints" and found != "refused":
         raise Failed("began anew without its checkpoints")
-    if run.code and rows(folder) != ([] if part == "metrics.jsonl" else before):
+    if found == "refused" and rows(folder) != ([] if part == "metrics.jsonl" else before):
         raise Failed("refused, but changed the metrics")
-    found = "refused" if run.code else outcome(world, case, folder)
-    if not run.code and part not in ("recipe.yaml", "environment.json", "partition.npz") and "note:" not in run.out:
+    if found == "same" and part in ("best", "metrics.jsonl") and "note:" not in said:
         raise Failed(f"{part} was lost and nothing said so")
     world.drop(folder)
     return f"{part}: {found}"
