@@ -37,10 +37,11 @@ def attempt(world, kind, seed, number):
     return found, False
 
 
-def campaign(kinds, seed, first=0, trials=None, minutes=None, tell=print):
+def campaign(world, kinds, seed, first=0, trials=None, minutes=None, tell=print):
     """Runs trials of the kinds in turn.
 
     Args:
+        world: `world.World`.
         kinds: Names in `KINDS`.
         seed: Of all that is drawn.
         first: Number of the first trial of each kind.
@@ -52,19 +53,16 @@ def campaign(kinds, seed, first=0, trials=None, minutes=None, tell=print):
         (`{kind: Counter of outcomes}`, list of the failures).
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    counts, failures = {kind: Counter() for kind in kinds}, []
-    with tempfile.TemporaryDirectory() as folder:
-        world, number = World(folder), first
-        while (trials is None or number < first + trials) and (end is None or time.monotonic() < end):
-            for kind in kinds:
-                for place in range(AT_ONCE.get(kind, 1)):
-                    found, failed = attempt(world, kind, seed, f"{number}.{place}")
-                    counts[kind]["FAILED" if failed else found] += 1
-                    if failed:
-                        failures.append(f"{kind} {number}.{place}: {found}")
-                        tell(failures[-1])
-            number += 1
-        world.close()
+    counts, failures, number = {kind: Counter() for kind in kinds}, [], first
+    while (trials is None or number < first + trials) and (end is None or time.monotonic() < end):
+        for kind in kinds:
+            for place in range(AT_ONCE.get(kind, 1)):
+                found, failed = attempt(world, kind, seed, f"{number}.{place}")
+                counts[kind]["FAILED" if failed else found] += 1
+                if failed:
+                    failures.append(f"{kind} {number}.{place}: {found}")
+                    tell(failures[-1])
+        number += 1
     return counts, failures
 
 
@@ -79,9 +77,18 @@ def main():
     given = parser.parse_args()
     if given.minutes is None and given.trials is None:
         parser.error("give --minutes or --trials")
-    counts, failures = campaign(
-        given.only, given.seed, given.first, given.trials, given.minutes, lambda line: print(line, flush=True)
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(folder)
+        counts, failures = campaign(
+            world,
+            given.only,
+            given.seed,
+            given.first,
+            given.trials,
+            given.minutes,
+            lambda line: print(line, flush=True),
+        )
+        world.close()
     for kind, outcomes in counts.items():
         told = ", ".join(f"{number} {name}" for name, number in sorted(outcomes.items()))
         print(f"{kind}: {sum(outcomes.values())} trials: {told}")

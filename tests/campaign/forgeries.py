@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import programs
 
-from campaign.cases import CASES
 from campaign.world import Failed, rows
 
 KINDS = ("flip", "truncate", "zero", "delete", "append", "empty", "swap", "link", "pipe", "folder")
@@ -50,7 +49,7 @@ def newest(contents):
 
 def damaged(world, rng):
     """A file is damaged, lost, replaced by another one, a link, a pipe or a folder."""
-    case, kind = rng.choice(list(CASES)), rng.choice(KINDS)
+    case, kind = rng.choice(world.cases), rng.choice(KINDS)
     folder = stopped(world, rng, case)
     names = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in ("log.txt", "run.lock"))
     path, other = rng.sample(names, 2)
@@ -88,7 +87,7 @@ def damaged(world, rng):
 
 def of_another_run(world, rng):
     """best/, checkpoints/ or a file of a run with another seed, other data or an earlier round; never taken as this one's."""
-    case = rng.choice(list(CASES))
+    case = rng.choice(world.cases)
     change = rng.choice(("seed=4", "data.seed=1", "partition.clients=7", "optimizer.learning_rate=0.04"))
     other, folder = world.fresh(), stopped(world, rng, case)
     if world.train(case, other, f"--set={change}").code:
@@ -128,7 +127,7 @@ def of_another_run(world, rng):
 
 def lost(world, rng):
     """A whole part of the run folder is gone: nothing begins anew without a word."""
-    case = rng.choice(list(CASES))
+    case = rng.choice(world.cases)
     folder = stopped(world, rng, case)
     part = rng.choice(("best", "checkpoints", "metrics.jsonl", "partition.npz", "environment.json", "recipe.yaml"))
     before = rows(folder)

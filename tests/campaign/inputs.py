@@ -1,5 +1,6 @@
 """Trials with recipes, overrides, flags and data that nobody should write: one sentence, soon, or a proper run."""
 
+import copy
 import os
 import re
 import time
@@ -47,7 +48,7 @@ def mutated(text, rng):
             parent = parent[key]
         key, action = path[-1], rng.random()
         if action < 0.5:
-            parent[key] = rng.choice(NASTY)
+            parent[key] = copy.deepcopy(rng.choice(NASTY))
         elif action < 0.65:
             del parent[key]
         elif action < 0.8 and isinstance(parent, dict):
@@ -59,7 +60,7 @@ def mutated(text, rng):
             value = tree
             for step in other:
                 value = value[step]
-            parent[key] = value if value is not tree and value is not parent else None
+            parent[key] = copy.deepcopy(value)
     return re.sub(r"'!([^']*)'", r"!\1", yaml.safe_dump(tree, allow_unicode=True, width=1000))
 
 

@@ -8,7 +8,6 @@ import time
 
 import programs
 
-from campaign.cases import CASES
 from campaign.world import Failed
 
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EACCES", "EDQUOT", "EMFILE")
@@ -17,7 +16,7 @@ SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 
 def killed_at_an_operation(world, rng):
     """One to three starts are killed before or after an operation on a file."""
-    case, folder = rng.choice(list(CASES)), world.fresh()
+    case, folder = rng.choice(world.cases), world.fresh()
     _, operations, _ = world.unbroken(case)
     for _ in range(rng.randint(1, 3)):
         world.faulty(case, folder, rng.randint(1, operations), rng.choice(("before", "after"))).wait()
@@ -28,7 +27,7 @@ def killed_at_an_operation(world, rng):
 
 def operation_fails(world, rng):
     """An operation on a file fails; the run ends with a sentence, or does without."""
-    case, folder = rng.choice(list(CASES)), world.fresh()
+    case, folder = rng.choice(world.cases), world.fresh()
     _, operations, _ = world.unbroken(case)
     world.proper(world.faulty(case, folder, rng.randint(1, operations), rng.choice(ERRORS)), (0, 2, 3))
     world.expect_same_end(case, folder)
@@ -38,7 +37,7 @@ def operation_fails(world, rng):
 
 def signalled(world, rng):
     """Signals at any time, some after the process was stopped for a while."""
-    case, folder = rng.choice(list(CASES)), world.fresh()
+    case, folder = rng.choice(world.cases), world.fresh()
     world.unbroken(case)
     for _ in range(rng.randint(1, 3)):
         run = world.start(case, folder)
@@ -62,7 +61,7 @@ def signalled(world, rng):
 
 def several_starts(world, rng):
     """Two to six starts on one folder at once, one of them killed: each works, waits for nobody, or says who works."""
-    case, folder = rng.choice(list(CASES)), world.fresh()
+    case, folder = rng.choice(world.cases), world.fresh()
     world.unbroken(case)
     runs = [world.start(case, folder) for _ in range(rng.randint(2, 6))]
     time.sleep(4 * rng.random())
@@ -77,7 +76,7 @@ def several_starts(world, rng):
 
 def small_disk(world, rng):
     """A file system with room for a part of the run, or one that becomes read-only; the run goes on elsewhere."""
-    case, disk = rng.choice(list(CASES)), world.fresh()
+    case, disk = rng.choice(world.cases), world.fresh()
     contents, _, whole = world.unbroken(case)
     size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
     disk.mkdir(parents=True)

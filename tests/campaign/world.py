@@ -33,13 +33,14 @@ class World:
 
     Args:
         folder: A folder that belongs to the campaign.
+        cases: Names in `CASES` to draw from.
 
     Attributes:
         here: The working folder of every start; it holds a module under each name of `CANARIES`.
     """
 
-    def __init__(self, folder):
-        self.folder, self.here, self.count = Path(folder), Path(folder) / "here", 0
+    def __init__(self, folder, cases=tuple(CASES)):
+        self.folder, self.here, self.count, self.cases = Path(folder), Path(folder) / "here", 0, cases
         self.here.mkdir()
         self.canary = self.folder / "EXECUTED"
         for name in CANARIES:
