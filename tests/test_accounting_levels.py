@@ -88,9 +88,7 @@ def test_a_client_receives_what_it_runs_and_sends_what_it_trains():
     assert counted.bytes_up == counted.bytes_down
 
 
-@pytest.mark.parametrize(
-    "more", ["round.label_rows=all", "client.coupling=mutual", "client.label_cut=false", "client.loss=cross_entropy"]
-)
+@pytest.mark.parametrize("more", ["round.label_rows=all", "client.label_cut=false", "client.loss=cross_entropy"])
 def test_without_a_cut_of_the_label_axis_all_rows_go_down(more):
     cut, whole = (described(*extra, labels=[2, 4], base=tiny.IMAGES).levels["a"] for extra in ((), (more,)))
     # The head: 12 values and a bias for each label.
@@ -208,7 +206,6 @@ PEERS = (EQUAL, "levels.budgets={a: 2}", "client.stages={name: blockwise, peers:
         (DEPTHS, ["2 of 2 exits", "1 of 2 exits", "1 of 2 exits"], ("3", "4", "5")),
         (MEMBERS, ["4 members", "2 members", "1 member"], ()),
         ((*PEERS, "client.coupling={name: mutual, ramp: null}"), ["2 models", "all", "all"], ()),
-        (("levels.budgets={b: 1/2}",), ["all", "width 0.5", "width 0.25"], ()),
     ],
 )
 def test_what_levels_train_is_said(overrides, trains, skipped):

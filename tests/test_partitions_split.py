@@ -289,6 +289,6 @@ def test_a_partition_that_cannot_be_written_leaves_nothing(saved, tmp_path):
     with pytest.raises(DiskProblem, match="p.npz: could not write: No such file"):
         partition.save(tmp_path / "none" / "p.npz")
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(DiskProblem, match="folder.npz: could not replace: Is a directory"):
+    with pytest.raises(BadInput, match="folder.npz: expected a file or nothing. Received: a folder"):
         partition.save(tmp_path / "folder.npz")
     assert sorted(os.listdir(tmp_path)) == ["folder.npz", "p.npz"]

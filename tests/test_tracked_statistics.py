@@ -60,8 +60,8 @@ def test_clients_remember_nothing_about_statistics():
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_exits_without_a_loss_keep_their_values_but_not_their_statistics(engine):
     # A deep client alone: its first exit is run, and neither gradient nor weight decay reaches it.
-    levels = ("levels.mix={a: 1}", "round.untrained=counted", f"engine={engine}")
-    before, state = after(*LAST, *levels, cohort=(0, 1))
+    levels = ("levels.mix={a: 1}", f"engine={engine}")
+    before, state = after(*LAST, *levels, "round.untrained=counted", cohort=(0, 1))
     for path, value in state.weights.items():
         same = np.array_equal(value, before.weights[path])
         assert same == (path.startswith("1_") and "moving_" not in path), path

@@ -29,14 +29,22 @@ def main(argv: list[str] | None = None) -> int:
     interrupts.install("nothing is half-written")
     argv = sys.argv if argv is None else argv
     code = _guarded(argv, "--debug" in argv)
+    problem = _flushed(sys.stdout)
+    if problem is not None and not isinstance(problem, BrokenPipeError):
+        code = _unexpected(problem, False, DiskProblem.code, "standard output was not written; free some space")
+    _flushed(sys.stderr)
+    return code
+
+
+def _flushed(stream):
+    """Writes what a stream still holds; returns the error if it cannot, and lets the rest go nowhere."""
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError as error:
         # Python would try again at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            return _unexpected(error, False, DiskProblem.code, "standard output was not written; free some space")
-    return code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return error
+    return None
 
 
 def _guarded(argv, debug):
