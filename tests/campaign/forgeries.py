@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import programs
 
-from campaign.world import Failed, rows
+from campaign.world import Failed, newest, rows
 
 KINDS = ("flip", "truncate", "zero", "delete", "append", "empty", "swap", "link", "pipe", "folder")
 
@@ -39,12 +39,6 @@ def outcome(world, case, folder):
         wrong = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         raise Failed(f"other results without a word: {', '.join(wrong)}; {run.out[-600:]}")
     return "same", run.out
-
-
-def newest(contents):
-    """The contents of a run folder without the older checkpoints, which nobody reads while the newest one is whole."""
-    older = sorted(name for name in contents if name.startswith("checkpoints"))[:-1]
-    return {name: value for name, value in contents.items() if name not in older}
 
 
 def damaged(world, rng):

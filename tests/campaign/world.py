@@ -28,6 +28,15 @@ def is_sentence(said):
     return bool(said.strip()) and (len(lines) == 1 or marked) and all(line.isprintable() for line in lines)
 
 
+def newest(contents):
+    """The contents of a run folder without its older checkpoints, which nobody reads while the newest one is whole.
+
+    One more than usual stays where a kill came between the last seal and the removal of what it made needless.
+    """
+    older = sorted(name for name in contents if name.startswith("checkpoints"))[:-1]
+    return {name: value for name, value in contents.items() if name not in older}
+
+
 class World:
     """One campaign's folders and its helper process.
 
@@ -104,7 +113,7 @@ class World:
         run = self.train(case, folder, *more)
         if run.code:
             raise Failed(f"does not go on: {run.err}")
-        if programs.contents(folder) != self.unbroken(case)[0]:
+        if newest(programs.contents(folder)) != newest(self.unbroken(case)[0]):
             raise Failed("other results than without an interruption")
         if "skipped" in run.out:
             raise Failed(f"a round was torn: {run.out}")
