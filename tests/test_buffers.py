@@ -51,7 +51,7 @@ def gap(found, wanted):
     "settings",
     [
         ("client.stages={name: blockwise, exit: branch, buffered: %s}",),
-        ("engine=stacked",),
+        pytest.param(("engine=stacked",), marks=pytest.mark.long),
         ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
     ],
     ids=["branches", "stacks", "late"],
@@ -61,6 +61,7 @@ def test_a_buffer_changes_nothing(settings):
     assert gap(played(True, BOTH, *kept), played(False, BOTH, *plain)) < 1e-13
 
 
+@pytest.mark.long
 def test_a_buffer_changes_nothing_where_xla_compiles():
     # XLA takes twice as long to compile larger kernels.
     base = methods.BARE.replace("PaddedConv2D: {", "PaddedConv2D: {kernel_size: 1, ")
@@ -68,6 +69,7 @@ def test_a_buffer_changes_nothing_where_xla_compiles():
     assert gap(on, off) < 1e-12
 
 
+@pytest.mark.long
 def test_a_float32_model_with_layer_norms_comes_to_the_same():
     found = [played(on, BOTH, "precision=float32", base=methods.deep("ln")) for on in (True, False)]
     assert tiny.gap(*(tiny.arrays(state) for state, _ in found)) < 1e-5

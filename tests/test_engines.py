@@ -31,12 +31,13 @@ CASES = [
     ("DENSE", "random", "float64", ()),
     ("DENSE", "rolling", "float64", ("client.loss=cross_entropy", "optimizer.clip_norm=null")),
 ]
-# One of each kind of data, with both engines; the others are long.
+# One of each kind of data; the others, and clients one by one but for one case, are long.
 QUICK = (("DROPOUT_IMAGES", "prefix"), ("TEXT", "random"), ("DENSE", "rolling"))
 
 
 def told(case, name):
-    marks = [] if case[:2] in QUICK else [pytest.mark.long]
+    quick = case[:2] in QUICK and (name == "stacked" or case[0] == "DENSE")
+    marks = [] if quick else [pytest.mark.long]
     return pytest.param(case, name, id="-".join([*case[:3], *case[3], name]), marks=marks)
 
 

@@ -70,6 +70,7 @@ def test_the_first_call_is_timed_and_only_that(train, tmp_path):
     assert not any("first" in row or "start" in row for row in runs.rows(tmp_path))
 
 
+@pytest.mark.long
 def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_path):
     train(tmp_path, RECIPE, "rounds=1")
     facts = json.loads((tmp_path / "environment.json").read_text())

@@ -107,7 +107,14 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
         assert length([found - expected]) < share * max(length([expected]), whole), variable
 
 
-@pytest.mark.parametrize(("base", "engine"), [("images", "stacked"), ("text", "sequential"), ("dense", "stacked")])
+@pytest.mark.parametrize(
+    ("base", "engine"),
+    [
+        pytest.param("images", "stacked", marks=pytest.mark.long),
+        pytest.param("text", "sequential", marks=pytest.mark.long),
+        ("dense", "stacked"),
+    ],
+)
 def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
     process, start = built(base, engine, "mixed_bfloat16"), tiny.arrays(built(base, engine, "float32").initialize())
     assert tiny.same(tiny.arrays(process.initialize()), start)
@@ -155,7 +162,7 @@ def test_logits_of_a_step_are_float32_even_of_a_dense_layer_without_bias():
     assert logits.dtype == tf.float32
 
 
-@pytest.mark.parametrize("base", ["images", "text"])
+@pytest.mark.parametrize("base", [pytest.param("images", marks=pytest.mark.long), "text"])
 def test_what_is_measured_and_served_is_the_float32_model(base):
     mixed, plain = (built(base, "sequential", precision) for precision in ("mixed_bfloat16", "float32"))
     state, _ = mixed.next(mixed.initialize())
