@@ -77,7 +77,7 @@ def several_starts(world, rng):
 def small_disk(world, rng):
     """A file system with room for a part of the run, or one that becomes read-only; the run goes on elsewhere."""
     case, disk = rng.choice(world.cases), world.fresh()
-    contents, _, whole = world.unbroken(case)
+    _, _, whole = world.unbroken(case)
     size = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
     disk.mkdir(parents=True)
     room = f"size={int(size * rng.uniform(0.3, 2)) // 4096 * 4096 + 8192}"

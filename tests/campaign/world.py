@@ -15,6 +15,8 @@ from campaign.cases import CASES
 CANARIES = ("yaml", "absl", "numpy", "random", "json", "typing", "tensorflow", "keras", "hetero_tf", "sitecustomize")
 # Exit codes of the program: done, bad input, disk, memory, locked, non-finite.
 CODES = (0, 2, 3, 4, 5, 6)
+# So long may a start of the program take, on a busy machine.
+SECONDS = 120
 
 
 class Failed(Exception):
@@ -92,6 +94,16 @@ class World:
         if code and not (said.startswith("hetero_tf: ") and is_sentence(said)):
             raise Failed(f"exit code {code} without one sentence: {said[-400:]!r}")
         return run
+
+    def soon(self, run, given):
+        """The run, once it has ended properly; a failure tells what was given, also where it takes too long."""
+        try:
+            run.until(lambda: not run.alive(), SECONDS)
+            return self.proper(run)
+        except (AssertionError, Failed) as problem:
+            if run.code is None:
+                run.kill().wait()
+            raise Failed(f"{problem}\n{given}") from problem
 
     @functools.cache  # noqa: B019
     def unbroken(self, case):
