@@ -17,7 +17,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import data
 from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.accounting.traffic import ClientCost, round_cost
 from hetero_tf.base import hardware, registry, seeds
@@ -32,7 +31,16 @@ from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
 from hetero_tf.recipe import located
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.build import build_input, build_parts, check_data, check_split, example_shape, family_of, split
+from hetero_tf.rounds.build import (
+    build_input,
+    build_parts,
+    check_data,
+    check_split,
+    example_shape,
+    family_of,
+    load_data,
+    split,
+)
 from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.layout import initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
@@ -228,7 +236,7 @@ def learning_process(
     parallel = hardware.cores() if parallel is None else parallel
     hardware.prepare(parallel)
     if dataset is None:
-        dataset = data.load(recipe.data.loader, recipe.data.fallback, data_dir)
+        dataset = load_data(recipe, data_dir)
     check_data(recipe, dataset)
     if partition is None:
         partition = split(recipe, dataset)

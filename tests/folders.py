@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+TFDS_EXAMPLES = {"train": 30, "test": 12}
+
 
 def damaged(content, times, seed=0, cuts=2):
     """Copies of bytes with one bit flipped each; every `cuts`-th is cut off at some place instead."""
@@ -60,3 +62,34 @@ def write_jpeg(path, label, size, channels=3):
     path.parent.mkdir(parents=True, exist_ok=True)
     shade = np.broadcast_to(60 * label + 40 + np.arange(size)[None, :, None], (size, size, channels))
     path.write_bytes(tf.io.encode_jpeg(shade.astype(np.uint8), quality=100).numpy())
+
+
+def tfds_pixels(split, number, size):
+    """The pixels of one example of `write_tfds`."""
+    return np.random.default_rng((split == "test", number)).integers(0, 256, size, dtype=np.uint8)
+
+
+def write_tfds(folder, name, ragged=False):
+    """Writes a set of small images as TensorFlow Datasets would; every second one of a ragged set is a row taller."""
+    import tensorflow_datasets as tfds
+
+    class Prepared(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            shape = (None, None, 3) if ragged else (6, 5, 3)
+            image, note = tfds.features.Image(shape=shape), tfds.features.Text()
+            features = {"image": image, "note": note, "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"])}
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, disable_shuffling=True, features=features)
+
+        def _split_generators(self, _):
+            return {split: self._generate_examples(split, count) for split, count in TFDS_EXAMPLES.items()}
+
+        def _generate_examples(self, split, count):
+            for number in range(count):
+                size = (6 + (ragged and number % 2), 5, 3)
+                yield number, {"image": tfds_pixels(split, number, size), "label": number % 3, "note": "n"}
+
+    Prepared.name = name
+    Prepared(data_dir=str(folder)).download_and_prepare()

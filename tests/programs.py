@@ -137,7 +137,7 @@ class Programs:
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
-    def start(self, *arguments, largest=None, cwd=None, faults=None):
+    def start(self, *arguments, largest=None, cwd=None, faults=None, user=None):
         """Starts the program.
 
         Args:
@@ -145,13 +145,14 @@ class Programs:
             largest: Limit of the size of every file it writes.
             cwd: Its working folder.
             faults: What `campaign.faults.Faults` takes, for operations on files that fail.
+            user: Number of the user who starts it, where the tests run as root.
         """
         self._count += 1
         out, err = (self.folder / f"{self._count}.{name}" for name in ("out", "err"))
         out.touch()
         err.touch()
         request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or self.folder), "largest": largest}
-        request["faults"] = faults
+        request |= {"faults": faults, "user": user}
         return Run(self, self.ask({**request, "out": str(out), "err": str(err)}), out, err)
 
     def run(self, *arguments, **options):
@@ -189,6 +190,10 @@ def _fork(request):
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
         from hetero_tf.cli.commands import main
 
+        if request["user"]:
+            os.setgroups([])
+            os.setgid(request["user"])
+            os.setuid(request["user"])
         if request["faults"]:
             from campaign.faults import Faults
 

@@ -119,13 +119,22 @@ WRONG = [
     ),
     (
         ["--recipe=wikitext2", "--data_dir=~nobody_of_that_name", "--set=data.fallback=null"],
-        "WikiText-2 was not found in ~nobody_of_that_name/wikitext-2; put...",
+        "recipes/wikitext2.yaml:9:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2; put...",
+    ),
+    (
+        [R, "--set=partition={name: labels, clients: 10, per_client: 11}"],
+        "--set partition={name: labels, clients: 10, per_client: 11}: partition.per_client: must be in 1..10, the number "
+        "of labels. Received: per_client=11",
+    ),
+    (
+        [R, "--set=data={name: npz, path: none.npz}"],
+        "--set data={name: npz, path: none.npz}: data.path: must name an existing file. Received: path='none.npz'; th...",
     ),
     ([R, "--data_dir=afile"], "--data_dir and HETERO_TF_DATA must name a folder. Received: afile"),
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
     (
         ["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
-        "WikiText-2 was not found in nowhere/wikitext-2; put train.txt...",
+        "recipes/wikitext2.yaml:9:7: data: WikiText-2 was not found in nowhere/wikitext-2; put train.txt...",
     ),
     ([R, "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
     ([R, "--set=rounds=0"], f"--set rounds=0: rounds: too small; {COUNT}. Received: 0"),

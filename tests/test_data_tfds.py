@@ -1,6 +1,7 @@
 """The TFDS loader on a tiny prepared set: order, damage, and what is said where a set is not there."""
 
 import os
+import re
 import shutil
 
 import folders
@@ -13,37 +14,7 @@ from hetero_tf.data import decoded
 from hetero_tf.data import tfds as loader
 from hetero_tf.data.dataset import NotAvailable
 
-TRAIN, TEST = 30, 12
-
-
-def pixels(split, number, size):
-    return np.random.default_rng((split == "test", number)).integers(0, 256, size, dtype=np.uint8)
-
-
-def prepare(folder, name, ragged):
-    """Writes a set of TRAIN and TEST small images as TensorFlow Datasets would."""
-    import tensorflow_datasets as tfds
-
-    class Prepared(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            shape = (None, None, 3) if ragged else (6, 5, 3)
-            image, note = tfds.features.Image(shape=shape), tfds.features.Text()
-            features = {"image": image, "note": note, "label": tfds.features.ClassLabel(names=["cat", "dog", "eel"])}
-            features = tfds.features.FeaturesDict(features)
-            return tfds.core.DatasetInfo(builder=self, disable_shuffling=True, features=features)
-
-        def _split_generators(self, _):
-            return {"train": self._generate_examples("train", TRAIN), "test": self._generate_examples("test", TEST)}
-
-        def _generate_examples(self, split, count):
-            for number in range(count):
-                size = (6 + (ragged and number % 2), 5, 3)
-                yield number, {"image": pixels(split, number, size), "label": number % 3, "note": "n"}
-
-    Prepared.name = name
-    Prepared(data_dir=str(folder)).download_and_prepare()
+TRAIN, TEST = folders.TFDS_EXAMPLES["train"], folders.TFDS_EXAMPLES["test"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +22,7 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     with loader._quiet():
         for name, ragged in (("tiny", False), ("ragged", True)):
-            prepare(folder / "tfds", name, ragged)
+            folders.write_tfds(folder / "tfds", name, ragged)
     return folder
 
 
@@ -66,7 +37,9 @@ def test_a_prepared_set_comes_in_the_order_of_its_files(prepared, capfd):
     found = loader.load(prepared, dataset="tiny")
     assert found.train.x.shape == (TRAIN, 6, 5, 3)
     for split, part in (("train", found.train), ("test", found.test)):
-        np.testing.assert_array_equal(part.x, [pixels(split, number, (6, 5, 3)) for number in range(len(part.x))])
+        np.testing.assert_array_equal(
+            part.x, [folders.tfds_pixels(split, number, (6, 5, 3)) for number in range(len(part.x))]
+        )
         assert part.y.tolist() == [number % 3 for number in range(len(part.x))]
     assert found.class_names == ("cat", "dog", "eel")
     assert found.source == f"tiny/1.0.0 ({prepared}/tfds/tiny/1.0.0)"
@@ -151,6 +124,16 @@ def test_flips_and_cuts_inside_a_record_are_found(copied):
         file.write_bytes(broken)
         with pytest.raises(BadInput, match="split train (cannot be read: .*; delete the folder|must have 30 examples)"):
             loader.load(folder, dataset="tiny")
+
+
+def test_a_description_without_examples_is_one_sentence(copied):
+    folder, file = copied
+    about = file.with_name("dataset_info.json")
+    about.write_text(re.sub(r'"shardLengths": \[[^]]*\]', '"shardLengths": ["0"]', about.read_text()))
+    with pytest.raises(
+        BadInput, match="split t[a-z]+ cannot be read: .*; delete the folder and prepare the set again$"
+    ):
+        loader.load(folder, dataset="tiny")
 
 
 def test_missing_and_damaged_descriptions_are_one_sentence(copied):

@@ -78,6 +78,17 @@ def test_a_damaged_image_is_named(copied):
             load(root)
 
 
+def test_an_image_that_claims_to_be_huge_is_not_decoded(copied):
+    root, _ = copied
+    file = root / "train" / "n02" / "images" / "n02_1.JPEG"
+    content = file.read_bytes()
+    # The header of the frame: marker, its length, 8 bits, height, width.
+    frame = content.index(b"\xff\xc0") + 5
+    file.write_bytes(content[:frame] + b"\xff\xdc\x40\x00" + content[frame + 4 :])
+    with pytest.raises(BadInput, match=f"{file}: must have at most 16,777,216 pixels. Received: 16384 x 65500"):
+        load(root)
+
+
 def test_a_pipe_in_the_place_of_an_image_is_refused(copied):
     root, _ = copied
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"

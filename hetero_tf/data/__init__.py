@@ -48,16 +48,25 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
             f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
             f"{did_you_mean(fallback, STAND_INS)}"
         )
-    data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
-    folder = Path(os.path.expanduser(data_dir)) if data_dir else None
-    if folder is not None and os.path.exists(folder) and not folder.is_dir():
-        raise BadInput(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
     try:
-        return registry.find("data", plugin.name).load(folder, **plugin.options)
+        return registry.find("data", plugin.name).load(data_folder(data_dir), **plugin.options)
     except NotAvailable as error:
         if fallback is None:
             raise
         return _stand_in(plugin, fallback, error)
+
+
+def data_folder(data_dir: str | Path | None) -> Path | None:
+    """Returns the data folder: the given one, else the one that HETERO_TF_DATA names, if any.
+
+    Raises:
+        BadInput: It is something else than a folder.
+    """
+    data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
+    folder = Path(os.path.expanduser(data_dir)) if data_dir else None
+    if folder is not None and os.path.exists(folder) and not folder.is_dir():
+        raise BadInput(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
+    return folder
 
 
 def _stand_in(plugin, fallback, error):

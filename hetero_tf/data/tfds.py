@@ -208,8 +208,6 @@ def _features(builder, image, label, size):
 
 def _split(builder, split, image, label, shape, size):
     """Images and labels of a split."""
-    import tensorflow as tf
-
     name = builder.info.full_name
     if split not in builder.info.splits:
         raise BadInput(
@@ -220,7 +218,8 @@ def _split(builder, split, image, label, shape, size):
     check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
     try:
         x, y = _read(builder, split, image, label, size, count)
-    except tf.errors.OpError as error:
+    # A damaged description of the files has exceptions of its own too.
+    except Exception as error:
         raise BadInput(
             f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
             "and prepare the set again"

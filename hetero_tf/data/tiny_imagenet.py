@@ -19,6 +19,8 @@ ENDING = ".JPEG"
 # The published list takes 0.6 MB.
 LARGEST_LIST = 2**26
 LARGEST_IMAGE = 2**26
+# The images of the set have 64 x 64; a header may claim 65,535 x 65,535, which decoding would take as it says.
+MOST_PIXELS = 2**24
 
 
 def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels = 64) -> Dataset:
@@ -131,6 +133,9 @@ def _image(path, size):
 
     content = read_bytes(path, LARGEST_IMAGE, follow=True)
     try:
+        height, width, _ = tf.io.extract_jpeg_shape(content).numpy().tolist()
+        if height * width > MOST_PIXELS:
+            raise BadInput(f"{path}: must have at most {MOST_PIXELS:,} pixels. Received: {width} x {height}")
         image = tf.io.decode_jpeg(content, channels=3)
     except tf.errors.OpError as error:
         raise BadInput(

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.bases import read_tree
 from hetero_tf.recipe.changes import apply
 from hetero_tf.recipe.check import build_recipe
@@ -58,17 +60,29 @@ def _built(source, overrides):
     return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root)
 
 
-def located(recipe: Recipe) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which a `Wrong` about a recipe becomes the `BadInput` that shows its file, line and key."""
-    return contextlib.nullcontext() if recipe.tree is None else _located(recipe.tree)
+def located(recipe: Recipe, key: str | None = None) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which refusals show file, line and key of a recipe.
+
+    Args:
+        recipe: The recipe; one that was built without a text has no lines to show.
+        key: The key of the plug-in that is at work, such as "partition": any `BadInput` is about it, or about the
+            option whose name begins the sentence. None: only a `Wrong` is, which has its own key.
+    """
+    return contextlib.nullcontext() if recipe.tree is None else _located(recipe.tree, key)
 
 
 @contextlib.contextmanager
-def _located(root):
+def _located(root, key=None):
     try:
         yield
     except Wrong as wrong:
         raise refusal(_origin(root, plain(root), wrong), wrong.path, wrong.text) from wrong.__cause__
+    except BadInput as problem:
+        if key is None:
+            raise
+        option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(problem), re.DOTALL).groups()
+        path = (key, option) if option else (key,)
+        raise refusal(locate(root, path), path, text) from problem.__cause__
 
 
 def difference(old: str, new: str) -> list[str]:

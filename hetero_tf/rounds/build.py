@@ -4,11 +4,13 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf import data
 from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
@@ -33,25 +35,39 @@ def build_input(recipe: Recipe) -> Input:
     return registry.find("inputs", recipe.input.name).build(recipe.float_type, **recipe.input.options)
 
 
+def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
+    """Loads the data of a recipe.
+
+    Raises:
+        BadInput: Names file, line and key of the recipe; see `data.load`.
+    """
+    folder = data.data_folder(data_dir)
+    with located(recipe, "data"):
+        return data.load(recipe.data.loader, recipe.data.fallback, folder)
+
+
 def split(recipe: Recipe, dataset: Dataset) -> Partition:
     """Deals a data set out to the clients, as the recipe says.
 
     Raises:
-        BadInput: The data cannot be split so; where a stand-in took their place, that is said too.
+        BadInput: The data are of another kind than the recipe's, or cannot be split so; names file, line and key.
+            Where a stand-in took the place of the data, that is said too.
     """
     splitter = registry.find("partitions", recipe.partition.name).split
     rng = seeds.rng(recipe.seed, "partition")
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
     asked = inspect.signature(splitter).parameters
     owners = {name: of_examples for name, of_examples in owners.items() if name in asked}
-    try:
-        return splitter(
-            dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options, **owners
-        )
-    except BadInput as problem:
-        if dataset.stand_in_for is None:
-            raise
-        raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
+    with located(recipe, "partition"):
+        check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
+        try:
+            return splitter(
+                dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options, **owners
+            )
+        except BadInput as problem:
+            if dataset.stand_in_for is None:
+                raise
+            raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf import data
 from hetero_tf.base import metrics
 from hetero_tf.base.console import Console, engine_lines, figures
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.build import check_data, split
+from hetero_tf.rounds.build import load_data, split
 from hetero_tf.run import best, facts, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
@@ -77,9 +76,7 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
 
 def _load(recipe, settings, run, before) -> tuple[Dataset, Partition]:
     """The data set and its partition."""
-    dataset = data.load(recipe.data.loader, recipe.data.fallback, settings.data_dir)
-    # Before the split, which may ask for labels that the data have not.
-    check_data(recipe, dataset)
+    dataset = load_data(recipe, settings.data_dir)
     return dataset, resume.stored_partition(run, dataset, before, lambda: split(recipe, dataset))
 
 

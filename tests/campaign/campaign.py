@@ -15,12 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from campaign import forgeries, inputs, interruptions, serving  # noqa: E402
+from campaign import data_files, forgeries, inputs, installation, interruptions, serving  # noqa: E402
 from campaign.world import Failed, World  # noqa: E402
 
-KINDS = {trial.__name__: trial for module in (interruptions, forgeries, inputs, serving) for trial in module.TRIALS}
-# Trials of milliseconds are drawn so many at a time.
-AT_ONCE = {"recipe_is_read": 50, "data_file": 50}
+MODULES = (interruptions, forgeries, inputs, data_files, serving, installation)
+KINDS = {trial.__name__: trial for module in MODULES for trial in module.TRIALS}
+# Trials of milliseconds are drawn so many at a time, and one of minutes only every so many turns.
+AT_ONCE = {"recipe_is_read": 50, "data_file": 50, "data_folder": 10}
+SELDOM = {"installed_at_once": 12}
 
 
 def attempt(world, kind, seed, number):
@@ -55,7 +57,7 @@ def campaign(world, kinds, seed, first=0, trials=None, minutes=None, tell=print)
     end = None if minutes is None else time.monotonic() + 60 * minutes
     counts, failures, number = {kind: Counter() for kind in kinds}, [], first
     while (trials is None or number < first + trials) and (end is None or time.monotonic() < end):
-        for kind in kinds:
+        for kind in (kind for kind in kinds if number % SELDOM.get(kind, 1) == 0):
             for place in range(AT_ONCE.get(kind, 1)):
                 found, failed = attempt(world, kind, seed, f"{number}.{place}")
                 counts[kind]["FAILED" if failed else found] += 1

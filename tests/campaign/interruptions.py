@@ -4,14 +4,20 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 import programs
 
+from campaign.cases import CASES
 from campaign.world import Failed
 
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EACCES", "EDQUOT", "EMFILE")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+# The number of a user whom nothing belongs to.
+STRANGER = 54321
 
 
 def killed_at_an_operation(world, rng):
@@ -170,4 +176,69 @@ def export_killed(world, rng):
     return case
 
 
-TRIALS = (killed_at_an_operation, operation_fails, signalled, several_starts, small_disk, odd_names, export_killed)
+def other_users(world, rng):
+    """A run folder of somebody else: what may not be written stays as it is, and what was handed over goes on."""
+    if os.getuid() or not may_run(STRANGER):
+        return "not allowed to be another user"
+    case, situation = rng.choice(world.cases), rng.choice(("to read", "closed", "no room", "handed over", "one file"))
+    _, operations, _ = world.unbroken(case)
+    # Not in the campaign's own folder, which may be closed to others.
+    with tempfile.TemporaryDirectory() as name:
+        place, recipe = Path(name), Path(name) / "recipe.yaml"
+        place.chmod(0o755)
+        shutil.copy(world.recipes[case], recipe)
+        folder = place / "theirs" / "run"
+        folder.parent.mkdir()
+
+        if situation != "no room":
+            world.faulty(case, folder, rng.randint(operations // 2, operations), "before").wait()
+        if situation in ("handed over", "one file"):
+            for path in (folder.parent, *folder.parent.rglob("*")):
+                os.chown(path, STRANGER, STRANGER)
+        if situation == "one file":
+            path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+            os.chown(path, 0, 0)
+            path.chmod(rng.choice((0o600, 0o644)))
+        if situation == "closed":
+            folder.chmod(0o700)
+        before = state(place)
+        settings = [f"--set={override}" for override in CASES[case][1]]
+        arguments = ("--recipe", recipe, *settings, "--run_dir", folder)
+        code = world.proper(world.programs.start(*arguments, cwd=place, user=STRANGER), (0, 2, 3)).code
+        if situation != "one file" and (situation == "handed over") == bool(code):
+            raise Failed(f"{situation}: exit code {code}")
+        if situation == "to read":
+            out = rng.choice((folder / "export", place / "elsewhere"))
+            exporting = world.programs.start("export", "--run_dir", folder, "--out", out, cwd=place, user=STRANGER)
+            world.proper(exporting, (2, 3))
+        if situation in ("to read", "closed", "no room") and state(place) != before:
+            raise Failed(f"{situation}: changed what belongs to somebody else")
+        world.expect_same_end(case, folder)
+    return f"{situation}, exit {code}"
+
+
+def may_run(user):
+    """Whether a user can start this Python and read the tests."""
+    try:
+        command = [sys.executable, "-c", "import numpy"]
+        return subprocess.run(command, user=user, cwd="/", capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def state(folder):
+    """Names, owners, permissions, sizes and times of all in a folder."""
+    about = {path: path.lstat() for path in sorted(folder.rglob("*"))}
+    return [(path, one.st_uid, one.st_mode, one.st_size, one.st_mtime_ns) for path, one in about.items()]
+
+
+TRIALS = (
+    killed_at_an_operation,
+    operation_fails,
+    signalled,
+    several_starts,
+    small_disk,
+    odd_names,
+    export_killed,
+    other_users,
+)

@@ -16,7 +16,8 @@ def world(tmp_path_factory):
     found.close()
 
 
-@pytest.mark.parametrize("kind", campaign.KINDS)
+# What seldom takes place needs the packages of the network.
+@pytest.mark.parametrize("kind", [kind for kind in campaign.KINDS if kind not in campaign.SELDOM])
 def test_a_trial_of_every_kind_passes(world, kind):
     counts, failures = campaign.campaign(world, [kind], seed=1, trials=1)
     assert failures == []

@@ -1,0 +1,121 @@
+"""Trials with data files that nobody should have: they are loaded, or refused in one sentence, soon."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import folders
+import numpy as np
+
+from campaign.inputs import SECONDS, change, sentence
+from campaign.world import Failed
+from hetero_tf.base.errors import Refusal
+from hetero_tf.data import femnist, npz, text, tfds, tiny_imagenet
+
+
+def write_prepared(folder):
+    """A small set of TensorFlow Datasets."""
+    with tfds._quiet():
+        folders.write_tfds(folder / "tfds", "tiny")
+
+
+# What writes a whole folder, its loader and the options.
+FOLDERS = {
+    "prepared": (write_prepared, tfds, {"dataset": "tiny"}),
+    "writers": (lambda folder: folders.write_femnist(folder / "femnist"), femnist, {}),
+    "pictures": (
+        lambda folder: folders.write_tiny_imagenet(folder / "pictures"),
+        tiny_imagenet,
+        {"path": "pictures", "size": 8},
+    ),
+}
+
+
+def outcome(loader, data_dir, options):
+    """Whether the data are loaded or refused, which takes little time of the processor."""
+    began, found = time.process_time(), "loaded"
+    try:
+        loader.load(data_dir, **options)
+    except Refusal as problem:
+        sentence(problem)
+        found = "refused"
+    if time.process_time() - began > SECONDS:
+        raise Failed(f"took {time.process_time() - began:.1f} s")
+    return f"{loader.__name__.rpartition('.')[2]}: {found}"
+
+
+def data_file(world, rng):
+    """A damaged .npz or text file."""
+    path = world.folder / "data.npz"
+    generator = np.random.default_rng(rng.getrandbits(32))
+    kinds = (np.uint8, np.float32, np.int64, np.float16, bool, "U3", "S2", complex)
+    shape = tuple(rng.choice((0, 1, 2, 5, 8)) for _ in range(rng.randint(0, 5)))
+    arrays = {
+        name: generator.integers(0, 9, rng.choice((shape, (6, 5, 5), (6, 5, 5, 1), (6,)))).astype(rng.choice(kinds))
+        for name in ("x_train", "y_train", "x_test", "y_test", "train_owners", "x")
+        if rng.random() < 0.9
+    }
+    np.savez(path, **arrays)
+    data = flipped(path.read_bytes(), rng, rng.choice((0, 0, 1, 3, 20)))
+    path.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
+    loader, options = rng.choice(((npz, {"path": str(path)}), (text, {"train": str(path), "test": str(path)})))
+    try:
+        return outcome(loader, None, options)
+    finally:
+        os.unlink(path)
+
+
+def data_folder(world, rng):
+    """A damaged folder of TensorFlow Datasets, of LEAF's writers, or of pictures by class."""
+    name = rng.choice(list(FOLDERS))
+    write, loader, options = FOLDERS[name]
+    whole, folder = world.folder / f"whole {name}", world.fresh()
+    if not whole.exists():
+        write(whole)
+    shutil.copytree(whole, folder)
+    for _ in range(rng.randint(1, 3)):
+        damage(folder, rng)
+    try:
+        return outcome(loader, folder, options)
+    finally:
+        world.drop(folder)
+
+
+def flipped(content, rng, times):
+    """A copy with other values at so many places."""
+    copy = bytearray(content)
+    for _ in range(times if copy else 0):
+        copy[rng.randrange(len(copy))] = rng.randrange(256)
+    return bytes(copy)
+
+
+def damage(folder, rng):
+    """Does something to one file of a folder; what describes the others is chosen more often."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
+    if not files:
+        return
+    told = [path for path in files if path.suffix in (".json", ".txt")]
+    path, other = rng.choice(told if told and rng.random() < 0.6 else files), rng.choice(files)
+    content, action = path.read_bytes(), rng.choice(("values", "values", "bytes", "cut", "exchange", "gone", "odd"))
+    if action == "values" and path.suffix == ".json" and content:
+        try:
+            tree = json.loads(content)
+        except ValueError:
+            return
+        change(tree, rng, rng.randint(1, 5))
+        path.write_text(json.dumps(tree))
+    elif action in ("values", "bytes"):
+        path.write_bytes(flipped(content, rng, rng.choice((1, 3, 20))))
+    elif action == "cut":
+        path.write_bytes(content[: rng.randrange(len(content) + 1)])
+    elif action == "exchange":
+        path.write_bytes(other.read_bytes())
+    else:
+        path.unlink()
+        if action == "odd":
+            rng.choice((os.mkfifo, os.mkdir, lambda name: os.symlink("/dev/zero", name)))(path)
+
+
+TRIALS = (data_file, data_folder)
