@@ -16,7 +16,8 @@ from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models.family import build_family
 
-DEEP = tiny.IMAGES.replace(
+IMAGES = tiny.IMAGES.replace("mix: a-c", "mix: a-b-c")
+DEEP = IMAGES.replace(
     """    - PreActivationBlock: {filters: !w 12, stride: 2}
     - GlobalAveragePooling2D
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
@@ -62,8 +63,8 @@ def test_values_of_a_depth_are_those_up_to_its_exit():
 
 def test_an_ensemble_costs_as_often_as_it_has_networks():
     equal = "levels.widths={a: 0.25, b: 0.25, c: 0.25}"
-    one = described(equal, base=tiny.IMAGES).levels["a"]
-    found = described(equal, "levels.members={a: 4, b: 2, c: 1}", base=tiny.IMAGES).levels
+    one = described(equal, base=IMAGES).levels["a"]
+    found = described(equal, "levels.members={a: 4, b: 2, c: 1}", base=IMAGES).levels
     for name, many in (("a", 4), ("b", 2), ("c", 1)):
         for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
             assert getattr(found[name], key) == many * getattr(one, key)
@@ -90,7 +91,7 @@ def test_a_client_receives_what_it_runs_and_sends_what_it_trains():
 
 @pytest.mark.parametrize("more", ["round.label_rows=all", "client.label_cut=false", "client.loss=cross_entropy"])
 def test_without_a_cut_of_the_label_axis_all_rows_go_down(more):
-    cut, whole = (described(*extra, labels=[2, 4], base=tiny.IMAGES).levels["a"] for extra in ((), (more,)))
+    cut, whole = (described(*extra, labels=[2, 4], base=IMAGES).levels["a"] for extra in ((), (more,)))
     # The head: 12 values and a bias for each label.
     assert whole.bytes_down - cut.bytes_down == 4 * 13 * (9 - 3)
     assert whole.bytes_up - cut.bytes_up == (4 * 13 * (9 - 3) if "all" in more else 0)
@@ -112,7 +113,7 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
 
 
 def test_nested_widths_cost_what_each_width_costs():
-    found = costs("client.stages=nested", base=tiny.IMAGES)
+    found = costs("client.stages=nested", base=IMAGES)
     each = {width: 6 * sum(cost.multiply_adds for cost in found.units("a", width).values()) for width in (1, 0.5, 0.25)}
     assert found.train_flops("a") == (each[0.25], each[0.5], each[1])
     assert found.train_flops("c") == (each[0.25],)
@@ -131,7 +132,7 @@ def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(
 
 
 def test_an_ensembles_work_is_that_of_one_network(eager):
-    process = tiny.process(tiny.IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
+    process = tiny.process(IMAGES, "levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
     found, costs_of_levels = accounting.describe(process), process.client_costs
     # Means over clients are rounded to whole bytes.
     assert [4 * costs_of_levels[0].bytes_down, 2 * costs_of_levels[1].bytes_up] == pytest.approx(
@@ -215,14 +216,14 @@ def test_what_levels_train_is_said(overrides, trains, skipped):
 
 
 def test_levels_that_differ_in_width_alone_have_no_such_table():
-    assert accounting.describe(tiny.process(tiny.IMAGES)).loads is None
-    nested = accounting.describe(tiny.process(tiny.IMAGES, "client.stages=nested"))
+    assert accounting.describe(tiny.process(IMAGES)).loads is None
+    nested = accounting.describe(tiny.process(IMAGES, "client.stages=nested"))
     assert nested.loads is None and accounting.to_json(nested)["loads"] is None
 
 
 def test_running_statistics_travel_and_are_no_parameters():
-    tracked = described(base=tiny.IMAGES.replace("sbn", "bn")).levels["a"]
-    fixed = described(base=tiny.IMAGES).levels["a"]
+    tracked = described(base=IMAGES.replace("sbn", "bn")).levels["a"]
+    fixed = described(base=IMAGES).levels["a"]
     assert tracked.parameters == fixed.parameters
     assert tracked.bytes_up == fixed.bytes_up + 4 * 2 * 8
     assert sum(math.prod(shape) for shape in tracked.shapes.values()) == tracked.parameters + 16

@@ -22,7 +22,7 @@ FROZEN_HEAD = BASE.replace("units: !w 14}]", "units: !w 14}, FrozenDense: {units
     "    - Dense: {units: !classes, kernel_initializer: fan_in_uniform}\n", ""
 )
 FIXED = ("0_2_position_table/table", "0_2_position_table/gain", "1_1_frozen_dense/dense/kernel")
-WIDTHS = ("a", "b", "c")
+WIDTHS = ("a", "c")
 pytestmark = pytest.mark.usefixtures("eager")
 
 

@@ -127,6 +127,7 @@ def test_the_shapes_of_batches_are_those_that_plans_have():
     assert shapes_of(process) == tuple(sorted(read, reverse=True)) == ((2, 4), (2, 2), (1, 4), (1, 2))
 
 
+@pytest.mark.long
 def test_training_compiled_by_xla_equals_the_plain_loop():
     case = ("DENSE", "random", "float64", ())
     process = built(case, "stacked")

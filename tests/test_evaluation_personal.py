@@ -13,7 +13,7 @@ from hetero_tf.models.variables import all_layers, values
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-BASE = tiny.IMAGES.replace("mix: a-b-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fixed")
+BASE = tiny.IMAGES.replace("mix: a-c", "mix: {a: 2, b: 2}").replace("assignment: dynamic", "assignment: fixed")
 OWN = ('round.personal=["0", "3"]', "precision=float64", "evaluate.batch_size=2", "evaluate.statistics_batch=3")
 
 

@@ -16,7 +16,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 TWICE = ("splitmix", "depthfl", "fedepth_link", "fedepth_peers", "adam")
 CASES = [(name, "stacked", "float64") for name in methods.METHODS] + [(name, "sequential", "float32") for name in TWICE]
 # One of each kind of method; the others are long.
-QUICK = ("fedprox", "fjord", "splitmix", "depthfl", "fedepth_link", "adam")
+QUICK = ("fedprox", "fjord", "splitmix", "inclusive", "adam")
 EVERYONE = (0, 1, 2, 3)
 
 
@@ -86,6 +86,7 @@ def test_compiled_rounds_equal_the_plain_loop_in_one_trace(case):
     assert stateful(process._round) == set()
 
 
+@pytest.mark.long
 def test_clients_are_stacked_wherever_no_step_draws_its_stage_or_reads_a_buffer():
     for name, engine, precision in CASES:
         process = methods.built(name, engine, precision)
@@ -97,6 +98,7 @@ def test_clients_are_stacked_wherever_no_step_draws_its_stage_or_reads_a_buffer(
         assert process.parts.engine.reasons == ()
 
 
+@pytest.mark.long
 def test_levels_are_computed_as_one_exactly_where_their_clients_train_alike():
     for name in methods.METHODS:
         process = methods.built(name)
@@ -113,6 +115,7 @@ def test_labels_are_cut_only_where_that_changes_nothing():
         assert (process.parts.examples.labels is not None) == (name in ("adam", "splitmix")), name
 
 
+@pytest.mark.long
 def test_the_comparison_meets_every_level_stage_and_member():
     for name in methods.METHODS:
         process = methods.built(name)

@@ -13,7 +13,7 @@ from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.state import in_order
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
-both_engines = pytest.mark.parametrize("engine", ["sequential", "stacked"])
+both_engines = pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
 
 
 def built(base, *overrides):

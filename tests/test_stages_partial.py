@@ -43,7 +43,7 @@ def trained(process, plan):
     return tiny.arrays(state), tiny.arrays(after), row
 
 
-@pytest.fixture(scope="module", params=["sequential", "stacked"])
+@pytest.fixture(scope="module", params=[pytest.param("sequential", marks=pytest.mark.long), "stacked"])
 def process(request):
     return tiny.process(BLOCKS, *STAGED, f"engine={request.param}")
 

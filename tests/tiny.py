@@ -29,6 +29,8 @@ optimizer: {learning_rate: 0.1, momentum: 0.9, weight_decay: 5.0e-4, clip_norm: 
 schedule: {name: steps, at: [1], factor: 0.5}
 rounds: 3
 """
+# Each level is one more graph to trace.
+TWO_LEVELS = COMMON.replace("a-b-c", "a-c")
 IMAGES = (
     """
 name: tiny_images
@@ -42,9 +44,10 @@ model:
     - GlobalAveragePooling2D
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
 """
-    + COMMON
+    + TWO_LEVELS
 )
-TEXT = """
+TEXT = (
+    """
 name: tiny_text
 data: {name: synthetic, kind: text}
 input: {name: masked_text, segment: 4, mask_share: 0.3}
@@ -55,7 +58,9 @@ model:
     - MaskedTokenEmbedding: {classes: !classes, positions: 4, width: !w 8}
     - TransformerBlock: {heads: 2, head_width: !w 4, hidden: !w 12}
     - Dense: {units: !classes, kernel_initializer: fan_in_uniform}
-""" + COMMON.replace("a-b-c", "a-c")
+"""
+    + TWO_LEVELS
+)
 DENSE = (
     """
 name: tiny_dense

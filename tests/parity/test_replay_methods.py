@@ -11,7 +11,9 @@ import replay_methods
 
 SMALL = Path(__file__).parent / "small" / "methods"
 # One file of each module; the others take longer than what they add, and run step by step.
-QUICK = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
+# What is replayed as compiled rounds, and what of that does not take long.
+COMPILED = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
+QUICK = ("fjord", "splitmix_norms")
 FILES = [
     pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.long])
     for path in sorted(SMALL.glob("*.npz"))
@@ -35,7 +37,7 @@ def failed(path):
 @pytest.mark.parametrize("path", FILES)
 def test_recorded_files_are_replayed(path, request):
     """Which stages each file must show is the module's to say: it refuses a file that shows fewer."""
-    if path.stem not in QUICK:
+    if path.stem not in COMPILED:
         request.getfixturevalue("eager")
     lines = replay_methods.replay_file(path)
     assert lines and all(good and float(told) < 1e-12 for _, good, told in lines)
