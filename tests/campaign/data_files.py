@@ -47,24 +47,40 @@ def outcome(loader, data_dir, options):
 
 
 def data_file(world, rng):
-    """A damaged .npz or text file."""
-    path = world.folder / "data.npz"
-    generator = np.random.default_rng(rng.getrandbits(32))
-    kinds = (np.uint8, np.float32, np.int64, np.float16, bool, "U3", "S2", complex)
-    shape = tuple(rng.choice((0, 1, 2, 5, 8)) for _ in range(rng.randint(0, 5)))
-    arrays = {
-        name: generator.integers(0, 9, rng.choice((shape, (6, 5, 5), (6, 5, 5, 1), (6,)))).astype(rng.choice(kinds))
-        for name in ("x_train", "y_train", "x_test", "y_test", "train_owners", "x")
-        if rng.random() < 0.9
-    }
-    np.savez(path, **arrays)
+    """An .npz or text file with odd arrays or words, whole or damaged."""
+    path, loader = world.folder / "data", rng.choice((npz, text))
+    if loader is npz:
+        np.savez(world.folder / "data.npz", **arrays(rng))
+        path = world.folder / "data.npz"
+    else:
+        words = rng.choices(
+            ("a", "b", "\n", "<eos>", "\r\n", "\t", "\ufeff", "\x1b[31m", "\u2028", "é", "x" * 999), k=300
+        )
+        path.write_text(" ".join(words))
     data = flipped(path.read_bytes(), rng, rng.choice((0, 0, 1, 3, 20)))
     path.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
-    loader, options = rng.choice(((npz, {"path": str(path)}), (text, {"train": str(path), "test": str(path)})))
     try:
-        return outcome(loader, None, options)
+        return outcome(loader, None, {"path": str(path)} if loader is npz else {"train": str(path), "test": str(path)})
     finally:
         os.unlink(path)
+
+
+def arrays(rng):
+    """Named arrays of images and labels, of which some may have another shape or type, or be missing."""
+    generator = np.random.default_rng(rng.getrandbits(32))
+    found = {"x_train": (6, 5, 5), "y_train": (6,), "x_test": (3, 5, 5), "y_test": (3,), "train_owners": (6,)}
+    found = {name: generator.integers(0, 3, shape).astype(np.uint8) for name, shape in found.items()}
+    if rng.random() < 0.5:
+        del found["train_owners"]
+    for name in rng.sample(sorted(found), rng.choice((0, 0, 1, 2))):
+        kind = rng.choice((np.uint8, np.float32, np.int64, np.float16, bool, "U3", "S2", complex, None))
+        shape = tuple(rng.choice((0, 1, 2, 5, 8)) for _ in range(rng.randint(0, 5)))
+        values = generator.integers(0, 9, rng.choice((shape, found[name].shape)))
+        if kind is None:
+            del found[name]
+        else:
+            found[name] = values.astype(kind)
+    return found
 
 
 def data_folder(world, rng):

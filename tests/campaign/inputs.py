@@ -118,8 +118,8 @@ def flags(world, rng):
     """Flags and arguments at random."""
     words = ["describe", "evaluate", "export", "--recipe", "--run_dir", "--threads", "--engine", "--level", "--set",
              "--data_dir", "--plugin", "--state", "--out", "--json", "--overwrite", "--draw", "--", "-h", "--x"]  # fmt: skip
-    arguments = []
-    for _ in range(rng.randint(0, 5)):
+    arguments = rng.choice(([], ["--recipe", world.recipes["heterofl"]]))
+    for _ in range(rng.randint(0, 3)):
         word = rng.choice(words)
         arguments.append(rng.choice((word, f"{word}={str(rng.choice(NASTY))}")).replace("\0", ""))
         if rng.random() < 0.5:
