@@ -31,6 +31,7 @@ def test_round_benchmark_prints_one_json_line():
     assert 0 < found["cut_and_merge_ms"] < 1000 * found["first_round_s"]
 
 
+@pytest.mark.long
 def test_operations_of_a_step_add_up_to_about_its_time():
     found = printed("operations", "--levels=c")
     names = [row["operation"] for row in found["operations"]]

@@ -52,7 +52,10 @@ def gap(found, wanted):
     [
         ("client.stages={name: blockwise, exit: branch, buffered: %s}",),
         pytest.param(("engine=stacked",), marks=pytest.mark.long),
-        ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
+        pytest.param(
+            ("availability={deadline: 0.2, seconds_per_step: {a: 0.01, b: 0.01, c: 0.02}, late: partial}",),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["branches", "stacks", "late"],
 )

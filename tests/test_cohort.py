@@ -17,7 +17,9 @@ def arrays(process, plan):
     return [tf.constant(array[0]) for array in packed.arrays()]
 
 
-@pytest.mark.parametrize(("name", "weighting"), [("sequential", "samples"), ("stacked", "uniform")])
+@pytest.mark.parametrize(
+    ("name", "weighting"), [("sequential", "samples"), pytest.param("stacked", "uniform", marks=pytest.mark.long)]
+)
 def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
     overrides = ("precision=float64", "round.submodel=random", f"engine={name}", f"round.weighting={weighting}")
     process = tiny.shared(tiny.DENSE, *overrides, "levels.assignment=fixed", "levels.mix=a-b")

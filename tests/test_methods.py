@@ -16,7 +16,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 TWICE = ("splitmix", "depthfl", "fedepth_link", "fedepth_peers", "adam")
 CASES = [(name, "stacked", "float64") for name in methods.METHODS] + [(name, "sequential", "float32") for name in TWICE]
 # One of each kind of method; the others are long.
-QUICK = ("fedprox", "fjord", "splitmix", "inclusive", "adam")
+QUICK = ("fedprox", "fjord", "splitmix", "adam")
 EVERYONE = (0, 1, 2, 3)
 
 
@@ -205,7 +205,7 @@ def test_frozen_units_stand_still_under_momentum_and_weight_decay():
     expect(state, rows, wanted, metrics, 1e-10)
 
 
-@pytest.mark.parametrize("name", ["lg", "standalone", "depthfl"])
+@pytest.mark.parametrize("name", ["lg", "standalone", pytest.param("depthfl", marks=pytest.mark.long)])
 def test_what_absent_clients_keep_stays_bit_by_bit(name):
     process = methods.built(name)
     state, _ = run(process, process.initialize(), process.plan(0, EVERYONE))

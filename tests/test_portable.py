@@ -50,6 +50,7 @@ def test_kinds_are_the_shapes_that_clients_really_read():
     assert tiny.process(tiny.DENSE).parts.examples.batch_shapes == (None,)
 
 
+@pytest.mark.long
 def test_the_exported_round_gives_the_result_of_the_native_one():
     process = compiled(tiny.DENSE, EVEN)
     native = tiny.process(tiny.DENSE, "levels.mix=a-c", "round.clients=4", data=EVEN)

@@ -128,6 +128,7 @@ def test_a_mixed_run_is_near_a_float32_run_with_float32_weights(base, engine):
         np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in others], rtol=1e-2)
 
 
+@pytest.mark.long
 def test_products_of_a_mixed_round_are_bfloat16_and_sums_are_not():
     for precision, types in (("float32", {tf.float32}), ("mixed_bfloat16", {tf.bfloat16})):
         found = nodes(built("images", "stacked", precision)._round)

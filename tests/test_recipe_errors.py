@@ -124,7 +124,7 @@ def mutated(generator, text):
 def test_mutated_recipes_load_or_are_refused_with_their_line():
     generator = random.Random(7)
     refused = placed = 0
-    for _ in range(400):
+    for _ in range(150):
         text = mutated(generator, FILES[generator.choice(sorted(FILES))])
         try:
             got = recipe.loads(text, "r.yaml")
@@ -133,7 +133,7 @@ def test_mutated_recipes_load_or_are_refused_with_their_line():
             placed += bool(re.match(r"r\.yaml:\d+:\d+: ", str(error)))
         else:
             assert recipe.loads(got.source) == got
-    assert refused > 200
+    assert refused > 75
     assert placed >= 0.95 * refused
 
 

@@ -24,8 +24,8 @@ METRICS = json.loads((Path(__file__).parent / "golden" / "tiny_metrics.json").re
 
 
 def marks(name):
-    """The deep networks take long to trace."""
-    return [] if name in ("cifar10_vit", "digits", "femnist", "mnist", "pydoc") else [pytest.mark.long]
+    """The deep networks, and text, take long to trace."""
+    return [] if name in ("cifar10_vit", "digits", "femnist", "mnist") else [pytest.mark.long]
 
 
 def approximately(metrics):
@@ -78,6 +78,6 @@ def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
     with pytest.raises(
         BadInput,
         match="none of 1000 .* least=10. These are not the data that the recipe is for: "
-        ".*digits.*, standing in for cifar10: not found in any folder$",
+        ".*digits.*, standing in for cifar10: not found in any folder\n",
     ):
         split(given, stand_in(given, monkeypatch))

@@ -34,6 +34,7 @@ def test_text_vectors_agree(eager):
     assert found["kept"] == 0.0
 
 
+@pytest.mark.long
 def test_one_changed_value_is_reported_and_gives_exit_code_1(tmp_path, capsys, eager):
     with np.load(SMALL / "conv_bn.npz") as arrays:
         changed = {name: arrays[name] for name in arrays.files}

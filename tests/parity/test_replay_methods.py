@@ -13,7 +13,7 @@ SMALL = Path(__file__).parent / "small" / "methods"
 # One file of each module; the others take longer than what they add, and run step by step.
 # What is replayed as compiled rounds, and what of that does not take long.
 COMPILED = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
-QUICK = ("fjord", "splitmix_norms")
+QUICK = ("fjord",)
 FILES = [
     pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.long])
     for path in sorted(SMALL.glob("*.npz"))
