@@ -34,13 +34,15 @@ def recipe_text(file):
     widths, fit, names = file.meta["widths"], file.meta["fit"], LEVELS[: len(file.meta["widths"])]
     dynamic = {"name": "dynamic", "alpha": fit["alpha"]} if fit["feddyn"] else None
     coupling = {"name": "mutual", "floor": 1e-7, "ramp": 300} if fit["kd"] else "sum"
+    # Where all exits are trained, a client trains all that it holds.
+    counted = {} if fit["extended"] else {"untrained": "counted"}
     return common.recipe_text(
         file,
         file.meta["num_clients"],
         _layers(widths),
         dict.fromkeys(names, 1),
         levels={"depths": {name: len(names) - place for place, name in enumerate(names)}},
-        round={"label_rows": "all", "untrained": "counted", "server": dynamic or "replace"},
+        round={"label_rows": "all", "server": dynamic or "replace", **counted},
         client={
             "coupling": coupling if fit["extended"] else "last",
             "stages": {"name": "joint", "exits": "all" if fit["extended"] else "last"},
