@@ -218,6 +218,8 @@ def _split(builder, split, image, label, shape, size):
     check_memory(f"{name}, split {split}", 2 * count * int(np.prod(shape)))
     try:
         x, y = _read(builder, split, image, label, size, count)
+    except MemoryError:
+        raise
     # A damaged description of the files has exceptions of its own too.
     except Exception as error:
         raise BadInput(

@@ -41,6 +41,7 @@ def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
     Raises:
         BadInput: Names file, line and key of the recipe; see `data.load`.
     """
+    # A data folder that is none is no mistake of the recipe.
     folder = data.data_folder(data_dir)
     with located(recipe, "data"):
         return data.load(recipe.data.loader, recipe.data.fallback, folder)

@@ -48,10 +48,10 @@ def outcome(loader, data_dir, options):
 
 def data_file(world, rng):
     """An .npz or text file with odd arrays or words, whole or damaged."""
-    path, loader = world.folder / "data", rng.choice((npz, text))
+    path, loader = world.folder / "data.npz", rng.choice((npz, text))
+    options = {"path": str(path)} if loader is npz else {"train": str(path), "test": str(path)}
     if loader is npz:
-        np.savez(world.folder / "data.npz", **arrays(rng))
-        path = world.folder / "data.npz"
+        np.savez(path, **arrays(rng))
     else:
         words = rng.choices(
             ("a", "b", "\n", "<eos>", "\r\n", "\t", "\ufeff", "\x1b[31m", "\u2028", "é", "x" * 999), k=300
@@ -60,7 +60,7 @@ def data_file(world, rng):
     data = flipped(path.read_bytes(), rng, rng.choice((0, 0, 1, 3, 20)))
     path.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
     try:
-        return outcome(loader, None, {"path": str(path)} if loader is npz else {"train": str(path), "test": str(path)})
+        return outcome(loader, None, options)
     finally:
         os.unlink(path)
 

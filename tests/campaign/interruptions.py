@@ -11,7 +11,6 @@ from pathlib import Path
 
 import programs
 
-from campaign.cases import CASES
 from campaign.world import Failed
 
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EACCES", "EDQUOT", "EMFILE")
@@ -202,9 +201,8 @@ def other_users(world, rng):
         if situation == "closed":
             folder.chmod(0o700)
         before = state(place)
-        settings = [f"--set={override}" for override in CASES[case][1]]
-        arguments = ("--recipe", recipe, *settings, "--run_dir", folder)
-        code = world.proper(world.programs.start(*arguments, cwd=place, user=STRANGER), (0, 2, 3)).code
+        run = world.start(case, folder, recipe=recipe, cwd=place, user=STRANGER)
+        code = world.proper(run, (0, 2, 3)).code
         if situation != "one file" and (situation == "handed over") == bool(code):
             raise Failed(f"{situation}: exit code {code}")
         if situation == "to read":

@@ -68,12 +68,12 @@ class World:
         self.count += 1
         return self.folder / "runs" / str(self.count)
 
-    def start(self, case, folder, *more, **options):
-        """Starts the training of a case in a folder; more: further arguments."""
+    def start(self, case, folder, *more, recipe=None, **options):
+        """Starts the training of a case in a folder; more: further arguments; recipe: another copy of its file."""
+        options = {"cwd": self.here, **options}
         settings = [f"--set={override}" for override in CASES[case][1]]
-        return self.programs.start(
-            "--recipe", self.recipes[case], *settings, "--run_dir", folder, *more, cwd=self.here, **options
-        )
+        recipe = self.recipes[case] if recipe is None else recipe
+        return self.programs.start("--recipe", recipe, *settings, "--run_dir", folder, *more, **options)
 
     def train(self, case, folder, *more, **options):
         """The same to its end, which must be a proper one."""

@@ -10,8 +10,8 @@ import pytest
 import replay_methods
 
 SMALL = Path(__file__).parent / "small" / "methods"
-# One file of each module; the others take longer than what they add, and run step by step.
-# What is replayed as compiled rounds, and what of that does not take long.
+# One file of each module is replayed as compiled rounds; the others take longer than what they add, and run step by
+# step. Of the compiled ones this one is quick.
 COMPILED = ("fedepth_link", "fedrolex_roll", "fjord", "splitmix_norms")
 QUICK = ("fjord",)
 FILES = [
