@@ -42,7 +42,7 @@ from hetero_tf.rounds.build import (
     split,
 )
 from hetero_tf.rounds.engine import report
-from hetero_tf.rounds.layout import initial_values, shapes
+from hetero_tf.rounds.layout import initial_peers, initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.round import build_round, new_state
 from hetero_tf.rounds.state import State, in_order, state_of
@@ -100,10 +100,13 @@ class LearningProcess:
 
     def _begin(self, weights):
         values = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
-        personal = values["tables"]["personal"]
+        personal, peers = values["tables"]["personal"], values["tables"]["peers"]
         # Every client starts with the global values of the units that stay with it.
         for position, zeros in personal.items():
             personal[position] = zeros + values["weights"][position]
+        if peers:
+            drawn = initial_peers(self.family, values["weights"], self.parts.engine.peers)
+            values["tables"]["peers"] = {position: zeros + drawn[position] for position, zeros in peers.items()}
         return state_of(0, self.paths, self._slots, values)
 
     @functools.cached_property

@@ -84,7 +84,15 @@ def branches(level, stage):
 
 def peers(level, stage):
     """A budget of 2: two networks side by side."""
-    return ([Way("a", TRUNK, (3,)), Way("a", TRUNK, (3,), copy=1)], ALL) if level == "a" else blocks(level, stage)
+    return ([Way("a", TRUNK, (3,)), Way("a", TRUNK, (3,), network=1)], ALL) if level == "a" else blocks(level, stage)
+
+
+def teachers(level, stage):
+    """A budget of 1.4: a whole network, and one in the stages of level b."""
+    if level != "a":
+        return blocks(level, stage)
+    (way,), trained = blocks("b", stage)
+    return [Way("a", TRUNK, (3,)), way._replace(level="a", network=1, trained=trained)], ALL
 
 
 class Method(NamedTuple):
@@ -144,6 +152,11 @@ METHODS = {
         DEEP,
         (ENDS, *blockwise("peers: true", budgets="a: 2, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),
         peers,
+    ),
+    "fedepth_teachers": Method(
+        TRACKED,
+        (ENDS, *blockwise("peers: true", budgets="a: 1.4, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),
+        teachers,
     ),
     "scaffold": Method(DENSE, (ENDS, PLAIN_SGD, *SCAFFOLD), joint),
     "scaffold_tracked": Method(

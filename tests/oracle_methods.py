@@ -19,7 +19,8 @@ class Way(NamedTuple):
     """One pass through the layers of a level: the trunk's units that are run, and the exits that are read.
 
     `level` is a name, whose width it has; the first `frozen` units get no gradient; `linked`: the head is reached by
-    strides and zero channels; `copy`: which of the client's networks.
+    strides and zero channels; `network`: which of the client's. A network trains the units of `trained`, None: those of
+    the stage.
     """
 
     level: str
@@ -27,7 +28,8 @@ class Way(NamedTuple):
     exits: tuple = (1,)
     frozen: int = 0
     linked: bool = False
-    copy: int = 0
+    network: int = 0
+    trained: frozenset | None = None
 
 
 def start(process):
@@ -40,6 +42,7 @@ def start(process):
         "control": {path: np.zeros_like(value) for path, value in weights.items()},
         "memory": {path: np.zeros((clients, *v.shape)) for path, v in weights.items()},
         "personal": {path: np.stack([v] * clients) for path, v in weights.items() if stays(process, path)},
+        "peers": {path: np.asarray(v) for path, v in process.initialize().clients["peers"].items()},
     }
 
 
@@ -60,7 +63,9 @@ def play_round(process, ways, models, state, plan, number):
     """One round. Clients without a step, or with a result that is not finite, are left out."""
     rule, weights, metrics = process.recipe.round, state["weights"], []
     total, count, changes = ({path: np.zeros(v.shape, v.dtype) for path, v in weights.items()} for _ in range(3))
-    tables = {name: {path: table.copy() for path, table in state[name].items()} for name in ("personal", "memory")}
+    tables = {
+        name: {path: table.copy() for path, table in state[name].items()} for name in ("personal", "memory", "peers")
+    }
     for slot, client in enumerate(plan.clients.tolist()):
         if not plan.steps[slot]:
             continue
@@ -73,11 +78,16 @@ def play_round(process, ways, models, state, plan, number):
         given = {path: kept[path][np.ix_(*index)] for path, index in places.items()}
         memory = {path: tables["memory"][path][client][np.ix_(*index)] for path, index in places.items()}
         control = {path: state["control"][path][np.ix_(*index)] for path, index in places.items()}
-        trained, found = train(process, ways, models, level, given, (memory, control), plan, slot, number)
+        peers = {path: table[client] for path, table in tables["peers"].items()}
+        trained, others, found = train(
+            process, ways, models, level, given, peers, (memory, control), plan, slot, number
+        )
         sent = oracle_seams.updated(process, given, trained)
         if not all(np.isfinite(value).all() for value in trained.values()):
             continue
         metrics.append(found)
+        for path, table in tables["peers"].items():
+            table[client] = others[path]
         counts = len(process.partition.train[client]) if rule.weighting == "samples" else 1
         for path, index in places.items():
             if "moving_" not in path:
@@ -144,11 +154,11 @@ def moves(process, ways, level, path):
     return trained or process.recipe.round.untrained == "counted"
 
 
-def model_of(process, models, level, copy):
-    """The Keras model of a level whose layers a client's network `copy` uses."""
-    if (level, copy) not in models:
-        models[level, copy] = process.family.fresh(level, process.dataset.classes)
-    return models[level, copy]
+def model_of(process, models, level, network):
+    """The Keras model of a level whose layers a client's network uses."""
+    if (level, network) not in models:
+        models[level, network] = process.family.fresh(level, process.dataset.classes)
+    return models[level, network]
 
 
 def values(process, model):
@@ -157,26 +167,33 @@ def values(process, model):
     return [v for v in model.variables if v.path in learned or "moving_" in v.path]
 
 
-def train(process, ways, models, level, given, kept_before, plan, slot, number):
-    """Local SGD; returns the client's values, and the means of loss and gradient norm."""
+def train(process, ways, models, level, given, peers, kept_before, plan, slot, number):
+    """Local SGD; returns the client's values, those of its peers, and the means of loss and gradient norm."""
     settings, client, found = process.recipe.optimizer, int(plan.clients[slot]), []
     lead = () if process.recipe.levels.ensemble is None else (0,)
     first = {path: value[lead] for path, value in given.items()}
     memory, control = kept_before
     thresholds = oracle_seams.thresholds(process, level, first)
-    own, kept = {(0, path): value for path, value in first.items()}, {}  # by (copy, path)
+    own, kept = {(0, path): value for path, value in first.items()}, {}  # by (network, path)
+    own |= {(1 + place, path): value for path, rows in peers.items() for place, value in enumerate(rows)}
+    start = dict(own)
     for step in range(plan.steps[slot]):
         key, rows = [int(process._seed), number, client, step], plan.rows[slot, step]
         inputs, targets = oracle.batch(process, rows[rows >= 0], plan.starts[slot, step], key)
         used, units = ways(level, plan.stages[slot, step])
-        own = {(way.copy, path): value for way in used for path, value in first.items()} | own
         inside = {place: oracle_seams.inside(own[place], thresholds[place[1]]) for place in own}
         loss, gradients = slope(process, models, used, own, inside, inputs, targets, client, key, number)
-        for copy, path in gradients:
-            gradients[copy, path] *= oracle_seams.factor(process, own[copy, path], thresholds[path])
-            gradients[copy, path] += spring(process) * (own[copy, path] - first[path]) - memory[path][lead]
-            gradients[copy, path] = (gradients[copy, path] + control[path][lead]) * inside[copy, path]
-        moving = [place for place in gradients if units is None or unit(process, place[1]) in units]
+        for place in gradients:
+            path = place[1]
+            gradients[place] *= oracle_seams.factor(process, own[place], thresholds[path])
+            gradients[place] += spring(process) * (own[place] - start[place]) - memory[path][lead]
+            gradients[place] = (gradients[place] + control[path][lead]) * inside[place]
+        units_of = {way.network: units if way.trained is None else way.trained for way in used}
+        moving = [
+            (network, path)
+            for network, path in gradients
+            if network in units_of and (units_of[network] is None or unit(process, path) in units_of[network])
+        ]
         norm = np.sqrt(sum(np.sum(gradients[place] ** 2) for place in moving))
         factor = 1 if settings.clip_norm is None else min(1, settings.clip_norm / (norm + 1e-6))
         for place in moving:
@@ -188,36 +205,37 @@ def train(process, ways, models, level, given, kept_before, plan, slot, number):
             own[place], *kept[place] = (np.where(inside[place], new, old) for new, old in zip((value, *slots), before))
         found.append((loss, norm))
     trained = {path: own[0, path].reshape(value.shape) for path, value in given.items()}
-    return trained, np.mean(found, axis=0)
+    others = {path: np.stack([own[1 + place, path] for place in range(len(rows))]) for path, rows in peers.items()}
+    return trained, others, np.mean(found, axis=0)
 
 
 def slope(process, models, used, own, inside, inputs, targets, client, key, number):
-    """The loss of a step, and its gradients by (copy, path); running averages in `own` are moved.
+    """The loss of a step, and its gradients by (network, path); running averages in `own` are moved.
 
     Args:
-        inside: `{(copy, path): bool array}`; other entries are 0 in the forward pass.
+        inside: `{(network, path): bool array}`; other entries are 0 in the forward pass.
     """
     outputs, passed = [], []
     with tf.GradientTape() as tape:
         for way in used:
-            model = model_of(process, models, way.level, way.copy)
+            model = model_of(process, models, way.level, way.network)
             for variable in values(process, model):
-                masked = own[way.copy, variable.path] * inside[way.copy, variable.path]
+                masked = own[way.network, variable.path] * inside[way.network, variable.path]
                 variable.assign(masked[tuple(map(slice, variable.shape))])
             oracle.seed_dropout(model, key)
             outputs += logits(process, model, way, tf.constant(inputs))
             for variable in values(process, model):
                 if "moving_" in variable.path:
-                    own[way.copy, variable.path] = laid(variable.numpy(), own[way.copy, variable.path])
-            passed.append((way.copy, model))
+                    own[way.network, variable.path] = laid(variable.numpy(), own[way.network, variable.path])
+            passed.append((way.network, model))
         losses = [examples(process, one, targets, client) for one in outputs]
         loss = tf.reduce_mean(couple(process, losses, outputs, number))
     found = {place: np.zeros_like(value) for place, value in own.items() if "moving_" not in place[1]}
-    passed = {id(model): (copy, model) for copy, model in passed}.values()
-    variables = [(copy, variable) for copy, model in passed for variable in model.trainable_variables]
+    passed = {id(model): (network, model) for network, model in passed}.values()
+    variables = [(network, variable) for network, model in passed for variable in model.trainable_variables]
     slopes = tape.gradient(loss, [v.value for _, v in variables], unconnected_gradients="zero")
-    for (copy, variable), gradient in zip(variables, slopes):
-        found[copy, variable.path][tuple(map(slice, variable.shape))] += tf.convert_to_tensor(gradient).numpy()
+    for (network, variable), gradient in zip(variables, slopes):
+        found[network, variable.path][tuple(map(slice, variable.shape))] += tf.convert_to_tensor(gradient).numpy()
     return float(loss), found
 
 

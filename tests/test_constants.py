@@ -13,6 +13,7 @@ from hetero_tf import export
 from hetero_tf.base import registry
 from hetero_tf.inputs import all_labels
 from hetero_tf.models.variables import constants, queried
+from hetero_tf.rounds import layout
 
 BASE = tiny.IMAGES.replace("Norm: {kind: sbn}", "PositionTable, Norm: {kind: sbn}").replace(
     "- GlobalAveragePooling2D", "- [GlobalAveragePooling2D, FrozenDense: {units: !w 14}]"
@@ -46,6 +47,14 @@ def fixed(values):
 def after(process, rounds=2):
     state, metrics = process.run(process.initialize(), tiny.plans(process, rounds))
     return tiny.arrays(state), metrics
+
+
+def test_peers_begin_with_the_constants_of_the_global_model():
+    process = built()
+    weights = {path: value + 7 for path, value in process.initialize().weights.items()}
+    drawn = layout.initial_peers(process.family, list(weights.values()), 2)
+    for path, peers in zip(weights, drawn, strict=True):
+        assert ((peers == weights[path]).numpy().all()) == (path in FIXED), path
 
 
 @pytest.mark.parametrize(("engine", "submodel", "most"), [("sequential", "prefix", 1), ("stacked", "rolling", 2)])

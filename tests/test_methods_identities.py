@@ -37,7 +37,6 @@ def weights(process, rounds=2, state=None):
         ("round.submodel=random", methods.server("sgd", learning_rate=1.0)),
         ("client.stages=nested", methods.server("momentum", momentum=0.0, learning_rate=1.0)),
         ("client.stages=blockwise", "levels.budgets={a: 1}", "client.correction={name: proximal, mu: 0.0}"),
-        (PEERS, "levels.budgets={a: 2}", "client.coupling={name: mutual, ramp: null}"),
         ("round.weighting=samples", "client.stages={name: nested, distill: false}"),
     ],
     ids=[
@@ -45,7 +44,6 @@ def weights(process, rounds=2, state=None):
         "dropout-of-one-width-and-server-sgd",
         "one-nested-width-and-no-momentum",
         "one-block-and-no-spring",
-        "peers-that-start-alike",
         "equally-many-samples",
     ],
 )

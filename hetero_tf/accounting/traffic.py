@@ -59,11 +59,12 @@ def stage_flops(stage: Stage, products: Callable, exits: dict[int, tuple[int, st
     """
     total = 0
     for route in stage.routes:
+        trained = stage.trained_by_network[route.network]
         costs = products(route.width)
         frozen = FROZEN / epochs if route.buffered else FROZEN
         branches = [exits[number][1] for number in route.exits if number in exits]
         for place, unit in enumerate((*route.units, *branches)):
-            times = frozen if place < route.frozen else TRAINED if unit in stage.trained else PASSED
+            times = frozen if place < route.frozen else TRAINED if unit in trained else PASSED
             total += 2 * times * costs[unit]
     return total
 

@@ -146,11 +146,11 @@ def _trains(costs, level):
     levels, stages, exits = recipe.levels, family.stages[level], len(recipe.model.exits) + 1
     if levels.members:
         return _counted(levels.members[level], "member")
-    if len(stages) > 1 and not family.drawn:
+    networks, several = len(stages[0].trained_by_network), len(stages) > 1 and not family.drawn
+    if networks > 1:
+        return f"{networks} models" + (f", one in {len(stages)} stages" if several else "")
+    if several:
         return f"{len(stages)} stages"
-    copies = 1 + max(route.copy for route in stages[0].routes)
-    if copies > 1:
-        return f"{copies} models"
     if levels.depths:
         return f"{levels.depths.get(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == levels.widths[levels.global_level] else f"width {levels.widths[level]:g}"
@@ -175,11 +175,21 @@ def _parts(costs, level, examples):
     if len(stages) == 1 or family.drawn:
         return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
     found = costs.units(level, family.recipe.levels.widths[level])
-    bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in stage.trained) for stage in stages]
-    return tuple(
-        Part(body, _held(costs, found, body), examples * _buffered(family, stage))
-        for body, stage in zip(bodies, stages)
-    )
+
+    def part(stage):
+        """A network that is trained whole holds all of its units beside the blocks of another one."""
+        trained = stage.trained_by_network
+        blocks = [model.trunk if units.issuperset(model.trunk) else _body(model, units) for units in trained]
+        return Part(
+            blocks[-1], sum(_held(costs, found, units) for units in blocks), examples * _buffered(family, stage)
+        )
+
+    return tuple(map(part, stages))
+
+
+def _body(model, units):
+    """Those of some units that stand between the ends of the trunk."""
+    return tuple(unit for unit in model.trunk[1:-1] if unit in units)
 
 
 def _buffered(family, stage):

@@ -98,6 +98,11 @@ class ModelFamily:
             for member in (range(count) if count else (None,))
         ]
 
+    def peer(self, level: str, number: int) -> keras.Model:
+        """Builds a model like that by which a level predicts, with the initial values of the clients' n-th peers."""
+        seed = seeds.seed32(self.recipe.seed, "peer", number)
+        return self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, seed=seed)
+
     def predictor(self, level: str) -> keras.Model:
         """Builds the model by which a level predicts, with one output: the mean over its members and their exits."""
         models = self.members(level)
@@ -110,8 +115,9 @@ class ModelFamily:
         mean = keras.layers.Average(dtype=self.recipe.float_type)
         return keras.Model(inputs, averaged[0] if len(averaged) == 1 else mean(averaged), name="model")
 
-    def _build(self, route, scale, classes, dtype, clients=1, member=None):
-        model, seed, name = self.recipe.model, seeds.seed32(self.recipe.seed, "model"), "model"
+    def _build(self, route, scale, classes, dtype, clients=1, member=None, seed=None):
+        model, name = self.recipe.model, "model"
+        seed = seeds.seed32(self.recipe.seed, "model") if seed is None else seed
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)

@@ -1,5 +1,6 @@
 """Rules of the keys by which methods differ: depths, members, budgets, masks, stages, availability."""
 
+from hetero_tf.base import registry
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Recipe
@@ -31,6 +32,7 @@ def check_methods(recipe: Recipe) -> None:
     _scaffold(recipe)
     _mask(recipe)
     _blockwise(recipe)
+    _peers(recipe)
     _nested(recipe)
 
 
@@ -237,6 +239,25 @@ def _blockwise(recipe):
             ("client", "stages"),
             "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, "
             "such as {a: 1, d: 1/6}",
+        )
+
+
+def _peers(recipe):
+    """Peers have no part in what the server and clients keep of one network, or of an ensemble's."""
+    if not recipe.client.stages.options.get("peers"):
+        return
+    correction = recipe.client.correction
+    if correction is not None and registry.find("corrections", correction.name).REMEMBERS:
+        raise Wrong(
+            ("client", "correction"),
+            f"must be null or proximal where client.stages.peers is true: nothing is remembered of peers. "
+            f"Received: {correction.name}",
+        )
+    if recipe.levels.members:
+        raise Wrong(
+            ("levels", "members"),
+            "does not go with client.stages.peers: a client trains an ensemble's networks apart from each other. "
+            f"Received: {show(recipe.levels.members)}",
         )
 
 

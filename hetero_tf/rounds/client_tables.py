@@ -1,4 +1,4 @@
-"""Tables of what clients keep between rounds: personal values, and what their correction remembers."""
+"""Tables of what clients keep between rounds: personal values, what their correction remembers, and their peers."""
 
 import tensorflow as tf
 
@@ -11,27 +11,50 @@ def rows_to_keep(
     parts: RoundParts, submodel: int, tables: dict, update: StackUpdate, plan: StackPlan
 ) -> dict[str, dict[int, tf.Tensor]]:
     """What the clients of a stack keep after this round: like `tables`, with [K, ...] in place of [registered, ...]."""
-    matrices = {"personal": update.local.weights, "memory": update.memory}
+    trained = update.local.weights
+    kept: dict[str, dict[int, tf.Tensor]] = {name: {} for name in tables}
+    for name, matrix in (("personal", trained), ("memory", update.memory)):
+        if tables[name]:
+            old = _rows(tables[name], update, plan)
+            kept[name] = _stacked([_new_values(parts, submodel, *row, matrix, update) for row in enumerate(old)])
+    if tables["peers"]:
+        old = _rows(tables["peers"], update, plan)
+        kept["peers"] = _stacked([_new_peers(parts, submodel, *row, trained, update) for row in enumerate(old)])
+    return kept
+
+
+def _rows(table, update, plan):
+    """For each client of a stack its row of a table, `{position: value}`."""
+    clients = tf.unstack(plan.rows_of_tables, num=len(update.coordinates))
+    return [{position: rows[client] for position, rows in table.items()} for client in clients]
+
+
+def _stacked(rows):
+    """One `{position: [n, ...]}` of the same for each of n."""
+    return {position: tf.stack([row[position] for row in rows]) for position in rows[0]}
+
+
+def _new_values(parts, submodel, client, old, matrix, update, network=0):
+    """The new `{position: value}` of a client's network from a matrix [K, values]; what is outside stays as it is."""
+    cut, stack, where = parts.placement.cut, parts.engine.stacks[submodel], update.coordinates[client]
+    values = put(cut, submodel, stack.from_row(matrix[client], network), where)
+    inside = put(cut, submodel, [tf.ones(shape, matrix.dtype) for shape in stack.own_shapes], where)
     return {
-        name: _new_rows(parts, submodel, tables[name], matrices[name], update, plan) if tables[name] else {}
-        for name in ("personal", "memory")
+        position: before if values[position] is None else tf.where(inside[position] > 0, values[position], before)
+        for position, before in old.items()
     }
 
 
-def _new_rows(parts, submodel, table, matrix, update, plan):
-    """The clients' new rows of one table from a matrix [K, values]; entries outside a sub-model stay as they are."""
-    cut, stack, clients = parts.placement.cut, parts.engine.stacks[submodel], []
-    for client, where in enumerate(update.coordinates):
-        values = put(cut, submodel, stack.from_row(matrix[client]), where)
-        inside = put(cut, submodel, [tf.ones(shape, matrix.dtype) for shape in stack.own_shapes], where)
-        old = [rows[plan.rows_of_tables[client]] for rows in table.values()]
-        clients.append(
-            [
-                before if values[position] is None else tf.where(inside[position] > 0, values[position], before)
-                for position, before in zip(table, old)
-            ]
-        )
-    return {position: tf.stack([rows[index] for rows in clients]) for index, position in enumerate(table)}
+def _new_peers(parts, submodel, client, old, trained, update):
+    """The new `{position: [peers, ...]}` of a client; peers that its level does not train stay as they are."""
+    peers, new = parts.engine.stacks[submodel].networks - 1, []
+    for peer in range(peers):
+        values = {position: of_peers[peer] for position, of_peers in old.items()}
+        new.append(_new_values(parts, submodel, client, values, trained, update, network=peer + 1))
+    stay = {position: of_peers[peers:] for position, of_peers in old.items()}
+    if not new:
+        return stay
+    return {position: tf.concat([values, stay[position]], 0) for position, values in _stacked(new).items()}
 
 
 def update_tables(

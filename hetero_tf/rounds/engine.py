@@ -34,6 +34,11 @@ class Engine:
     reasons: tuple[str, ...]
     parallel: int
 
+    @property
+    def peers(self) -> int:
+        """The most peers that some client has."""
+        return max(stack.networks for stack in self.stacks) - 1
+
 
 def choose_engine(
     recipe: Recipe,

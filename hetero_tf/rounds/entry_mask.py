@@ -29,19 +29,19 @@ class EntryMask:
     counts: Callable
 
 
-def build_entry_mask(recipe: Recipe, level: str, variables: list, copies: int = 1) -> EntryMask | None:
+def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int = 1) -> EntryMask | None:
     """Builds the mask of a level; None where the recipe has none.
 
     Args:
         variables: Trainable Keras variables of one network of a client, in the order of its row.
-        copies: Networks of a client: 1 and its peers.
+        networks: Of a client: 1 and its peers.
     """
     plugin = recipe.round.mask
     if plugin is None:
         return None
     module, options = registry.find("masks", plugin.name), plugin.options
     parts = [np.full(int(np.prod(v.shape)), v.path.rpartition("/")[2] not in OF_NORMS) for v in variables]
-    maskable, share = np.tile(np.concatenate(parts), copies), recipe.levels.entries.get(level, 1.0)
+    maskable, share = np.tile(np.concatenate(parts), networks), recipe.levels.entries.get(level, 1.0)
     return EntryMask(
         functools.partial(module.prepare, maskable=maskable, share=share, **options),
         functools.partial(module.mask, **options),

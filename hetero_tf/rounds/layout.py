@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -42,6 +43,26 @@ def initial_values(family: ModelFamily) -> dict[str, tf.Tensor]:
     }
 
 
+def initial_peers(family: ModelFamily, weights: Sequence[tf.Tensor], count: int) -> list[tf.Tensor]:
+    """Returns the values of a client's peers before the first round, [peers, ...] of each global value.
+
+    A peer that started like the network beside it would see the same batches and remain its copy, and neither could
+    learn from the other: each draws initial values of its own. Constants are those of the global model.
+
+    Args:
+        weights: The global values, in order.
+        count: Number of peers.
+    """
+    top = family.recipe.levels.global_level
+    order = shapes(family, top, family.classes)
+    networks = [{v.path: tf.convert_to_tensor(v) for v in values(family.peer(top, number))} for number in range(count)]
+    fixed = {variable.path for variable in constants(family.trained(top, family.classes))}
+    return [
+        tf.stack([value if path in fixed else network[path] for network in networks])
+        for path, value in zip(order, weights, strict=True)
+    ]
+
+
 def build_cut(family: ModelFamily, label_axis: int) -> Cut:
     """Builds the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
     levels = family.recipe.levels
@@ -67,9 +88,9 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
         )
 
     stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
-    trainable, copies = rows.trainable, rows.copies
-    row_shapes = (*one[:trainable] * copies, *one[trainable:] * copies)
-    return Stack(clients, row_shapes, trainable * copies, copies, tuple(map(stage_models, stages)))
+    trainable, networks = rows.trainable, rows.networks
+    row_shapes = (*one[:trainable] * networks, *one[trainable:] * networks)
+    return Stack(clients, row_shapes, trainable * networks, networks, tuple(map(stage_models, stages)))
 
 
 def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None, ...] | None:
@@ -78,7 +99,7 @@ def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None,
         return None
     rows = [_RowLayout.of(family, level, label_axis) for level in family.submodels]
     return tuple(
-        build_entry_mask(family.recipe, level, row.variables[: row.trainable], row.copies)
+        build_entry_mask(family.recipe, level, row.variables[: row.trainable], row.networks)
         for level, row in zip(family.submodels, rows)
     )
 
@@ -136,20 +157,20 @@ class _RowLayout:
         classes: Length of the label axis.
         variables: Of one network of the client, in the order of the global values.
         trainable: How many of them are trainable; they stand first.
-        copies: Networks of a client: 1 and its peers. The trainable values of all of them stand before the others.
+        networks: Of a client: 1 and its peers. The trainable values of all of them stand before the others.
     """
 
     level: str
     classes: int
     variables: list[keras.Variable]
     trainable: int
-    copies: int
+    networks: int
 
     @classmethod
     def of(cls, family: ModelFamily, level: str, classes: int) -> "_RowLayout":
         trainable = len(family.trained(level, classes).trainable_variables)
-        copies = 1 + max(route.copy for stage in family.stages[level] for route in stage.routes)
-        return cls(level, classes, _variables_in_order(family, level, classes), trainable, copies)
+        networks = max(len(stage.trained_by_network) for stage in family.stages[level])
+        return cls(level, classes, _variables_in_order(family, level, classes), trainable, networks)
 
     def routed_model(self, family: ModelFamily, route: Route, clients: int) -> RoutedModel:
         """The model of a route; its values lie where their paths have their positions in the row."""
@@ -163,26 +184,27 @@ class _RowLayout:
                 f"level {self.level}: the units that it leaves out change the shape of what they hand on, so those "
                 "behind them do not fit; raise its budget"
             )
-        positions = tuple(self._in_row(position_of[path], route.copy) for path in paths)
+        positions = tuple(self._in_row(position_of[path], route.network) for path in paths)
         return RoutedModel(model, clients, tuple(shape_of[path] for path in paths), positions)
 
-    def _in_row(self, position, copy):
+    def _in_row(self, position, network):
         """The position in the row of a value of one of the client's networks."""
         if position < self.trainable:
-            return copy * self.trainable + position
-        running = len(self.variables) - self.trainable
-        return self.copies * self.trainable + copy * running + position - self.trainable
+            return network * self.trainable + position
+        carried = len(self.variables) - self.trainable
+        return self.networks * self.trainable + network * carried + position - self.trainable
 
     def trained_values(self, family: ModelFamily, stage: Stage) -> np.ndarray | None:
-        """bool [trainable values of all copies], what a stage trains; None: everything."""
+        """bool [trainable values of all networks], what a stage trains; None: everything."""
         unit_of = family.recipe.model.unit_of
         trained = np.concatenate(
             [
-                np.full(math.prod(variable.shape), unit_of(variable.path) in stage.trained)
+                np.full(math.prod(variable.shape), unit_of(variable.path) in units)
+                for units in stage.trained_by_network
                 for variable in self.variables[: self.trainable]
             ]
         )
-        return None if trained.all() else np.tile(trained, self.copies)
+        return None if trained.all() else trained
 
 
 def _variables_in_order(family, level, classes):

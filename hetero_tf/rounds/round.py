@@ -45,20 +45,26 @@ def new_state(parts: RoundParts, weights: list, slots: int, registered: int, mak
         make: `(shape, dtype) -> value` of what is empty before the first round, such as tf.zeros.
 
     Returns:
-        {"weights": list; "slots": list of lists, what the server keeps; "tables": {"personal", "memory"}, each
-        `{position of a variable: [registered, *shape]}`, what clients keep between rounds}.
+        {"weights": list; "slots": list of lists, what the server keeps; "tables": {"personal", "memory", "peers"},
+        what clients keep between rounds, each `{position of a variable: [registered, *shape]}`, of peers
+        `[registered, peers, *shape]`}.
     """
 
-    def tables(positions):
+    def table(positions, *each):
         return {
-            position: make([registered, *weights[position].shape], weights[position].dtype) for position in positions
+            position: make([registered, *each, *weights[position].shape], weights[position].dtype)
+            for position in positions
         }
 
-    memory = range(len(weights)) if parts.algorithm.remember else ()
+    everything, peers = range(len(weights)), parts.engine.peers
     return {
         "weights": list(weights),
         "slots": [[make(weight.shape, weight.dtype) for weight in weights] for _ in range(slots)],
-        "tables": {"personal": tables(parts.placement.personal), "memory": tables(memory)},
+        "tables": {
+            "personal": table(parts.placement.personal),
+            "memory": table(everything if parts.algorithm.remember else ()),
+            "peers": table(everything if peers else (), peers),
+        },
     }
 
 

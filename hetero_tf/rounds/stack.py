@@ -37,14 +37,14 @@ class Stack:
         shapes: Of one client's values: the trainable ones of its network and of its peers, then their carried ones:
             constants and running statistics.
         learned: How many of them are trainable.
-        copies: Networks of a client: 1 and its peers.
+        networks: Of a client: 1 and its peers.
         stages: `StageModels` of each stage.
     """
 
     clients: int
     shapes: tuple[tuple[int, ...], ...]
     learned: int
-    copies: int
+    networks: int
     stages: tuple[StageModels, ...]
 
     @property
@@ -60,7 +60,7 @@ class Stack:
     @property
     def own_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the values of a client's first network, the one that it returns."""
-        return self._first_network(self.shapes)
+        return self._of_network(self.shapes, 0)
 
     @property
     def loops(self) -> list[list[int]]:
@@ -68,20 +68,25 @@ class Stack:
         numbers = range(len(self.stages))
         return [[number] for number in numbers] if any(stage.before for stage in self.stages) else [list(numbers)]
 
-    def to_rows(self, clients: list[list[tf.Tensor]]) -> tf.Tensor:
-        """Makes a matrix [K, values] of the values of K clients' networks; peers start with the same values."""
-        trainable = self.learned // self.copies
-        rows = [[*values[:trainable] * self.copies, *values[trainable:] * self.copies] for values in clients]
+    def to_rows(self, clients: list[list[list[tf.Tensor]]]) -> tf.Tensor:
+        """Makes a matrix [K, values] of the values of K clients' networks: for each client those of each network."""
+        trainable = self.learned // self.networks
+        rows = [
+            [value for values in networks for value in values[:trainable]]
+            + [value for values in networks for value in values[trainable:]]
+            for networks in clients
+        ]
         return tf.stack([tf.concat([tf.reshape(value, [-1]) for value in values], 0) for values in rows])
 
-    def from_row(self, row: tf.Tensor) -> list[tf.Tensor]:
-        """Takes the values of the first network, in their own shapes, out of one client's row [values]."""
-        parts = self._first_network(tf.split(row, self.sizes))
+    def from_row(self, row: tf.Tensor, network: int = 0) -> list[tf.Tensor]:
+        """Takes the values of one network, in their own shapes, out of one client's row [values]."""
+        parts = self._of_network(tf.split(row, self.sizes), network)
         return [tf.reshape(part, shape) for part, shape in zip(parts, self.own_shapes)]
 
-    def _first_network(self, values):
-        trainable, running = self.learned // self.copies, (len(values) - self.learned) // self.copies
-        return [*values[:trainable], *values[self.learned : self.learned + running]]
+    def _of_network(self, values, network):
+        trainable, carried = self.learned // self.networks, (len(values) - self.learned) // self.networks
+        first, behind = network * trainable, self.learned + network * carried
+        return [*values[first : first + trainable], *values[behind : behind + carried]]
 
     def run_frozen(self, before: RoutedModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         """Runs the frozen units before a stage: inputs [K, batch, ...] to what they hand on, [K, batch, ...]."""

@@ -95,16 +95,26 @@ def train_stack(
     key = tf.stack([tf.stack([seed, round, client]) for client in clients])
     label_axis = label_axis_of(examples, cut, labels)
 
-    def rows_of(values_of):
-        """The clients' sub-models as rows [K, values]; `values_of(client)`: in global shapes."""
-        taken = [take(cut, submodel, values_of(client), place) for client, place in zip(clients, where)]
-        return stack.to_rows(taken)
+    def rows_of(networks_of):
+        """The clients' sub-models as rows [K, values]; `networks_of(client)`: of each network, in global shapes."""
+        return stack.to_rows(
+            [
+                [take(cut, submodel, values, place) for values in networks_of(client)]
+                for client, place in zip(clients, where)
+            ]
+        )
 
     tables, memory = state["tables"], None
-    start = rows_of(lambda client: own_values(state["weights"], tables["personal"], client))
-    slots = tuple(rows_of(lambda _, slot=state["slots"][index]: slot) for index in parts.algorithm.read_slots)
+
+    def networks_of(client):
+        returned = own_values(state["weights"], tables["personal"], client)
+        peers = range(stack.networks - 1)
+        return [returned, *([table[client, peer] for table in tables["peers"].values()] for peer in peers)]
+
+    start = rows_of(networks_of)
+    slots = tuple(rows_of(lambda _, slot=state["slots"][index]: [slot]) for index in parts.algorithm.read_slots)
     if parts.algorithm.remember is not None:
-        memory = rows_of(lambda client: [table[client] for table in tables["memory"].values()])
+        memory = rows_of(lambda client: [[table[client] for table in tables["memory"].values()]])
     # What is inside may be compiled by XLA; the cut before it is not.
     train = functools.partial(_train_rows, parts, submodel, label_axis)
     if parts.engine.compiled:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
+# Values that are never merged, what corrections remember, and the networks that a client trains beside its own.
+TABLES = ("personal", "memory", "peers")
+
 
 @dataclass(frozen=True)
 class State:
@@ -14,7 +17,7 @@ class State:
         round: Finished rounds.
         weights: Global values by variable path; those of an ensemble lead with an axis for its networks.
         server: What the server's step keeps of each value, `{slot: {path: value}}`.
-        clients: What clients keep between rounds, `{"personal" or "memory": {path: [clients, ...]}}`.
+        clients: What clients keep between rounds, `{one of TABLES: {path: [clients, ...]}}`.
     """
 
     round: int
@@ -28,8 +31,8 @@ def in_order(state: State) -> dict:
     positions = {path: position for position, path in enumerate(state.weights)}
     # Tensors, not the arrays of a loaded state: tf.function converts arrays only under keys that are text.
     tables = {
-        name: {positions[path]: tf.convert_to_tensor(v) for path, v in state.clients.get(name, {}).items()}
-        for name in ("personal", "memory")
+        name: {at: tf.convert_to_tensor(table[path]) for path, at in positions.items() if path in table}
+        for name, table in ((name, state.clients.get(name, {})) for name in TABLES)
     }
     slots = [list(slot.values()) for slot in state.server.values()]
     return {"weights": list(state.weights.values()), "slots": slots, "tables": tables}

@@ -175,12 +175,13 @@ def state_of(process, weights, round=0):
 
 @dataclass(frozen=True)
 class Trained:
-    """What one client returns: losses and gradient norms of its steps, `{path: value}`, and its whole row."""
+    """What one client returns: losses and gradient norms of its steps, `{path: value}`, the same of each peer, its row."""
 
     losses: np.ndarray
     norms: np.ndarray
     values: dict
     memory: dict | None
+    peers: list[dict]
     row: np.ndarray
 
 
@@ -212,11 +213,12 @@ class Trainer:
         )
         paths = [path for path, holds in zip(self.process.paths, held, strict=True) if holds[submodel]]
 
-        def named(row):
-            return {path: value.numpy() for path, value in zip(paths, stack.from_row(row), strict=True)}
+        def named(row, network=0):
+            return {path: value.numpy() for path, value in zip(paths, stack.from_row(row, network), strict=True)}
 
         remembered = named(memory[0][0]) if memory else None
-        return Trained(losses.numpy(), norms.numpy(), named(row), remembered, row.numpy())
+        peers = [named(row, network) for network in range(1, stack.networks)]
+        return Trained(losses.numpy(), norms.numpy(), named(row), remembered, peers, row.numpy())
 
     def _compile(self, submodel, given):
         clients = self.process.parts.engine.stacks[submodel].clients

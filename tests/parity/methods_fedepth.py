@@ -11,7 +11,6 @@ import tensorflow as tf
 from methods_files import File, Gaps
 
 from hetero_tf.base import registry
-from hetero_tf.rounds.stack import Stack
 
 # Names of the budget groups 0..3 as levels.
 LEVELS = "abcd"
@@ -29,6 +28,7 @@ def replay(path):
         found = sequential.compare_clients(state, number)
         after = sequential.expected(f"round{number}/global_after")
         if peers:
+            sequential.compare_kept_peers(state, number)
             sequential.compare_sum(state, found, after)
         else:
             stacked.compare_whole(state, number, found, after)
@@ -117,17 +117,6 @@ class Replay(common.Replay):
         weighed = EXIT_FACTORS.keys() - {max(numbers.values(), default=0)}
         return {path: EXIT_FACTORS[number] for path, number in numbers.items() if number in weighed}
 
-    def trained_with(self, peer):
-        """A `Trainer` whose clients with peers give them these values `{path: value}` to start from."""
-        parts, start = self.process.parts, tuple(tf.constant(peer[path]) for path in self.process.paths)
-        stacks = tuple(
-            _PeerStack(**vars(stack), peer=start) if stack.copies > 1 else stack for stack in parts.engine.stacks
-        )
-        parts = dataclasses.replace(parts, engine=dataclasses.replace(parts.engine, stacks=stacks))
-        process = dataclasses.replace(self.process, parts=parts)
-        object.__setattr__(process, "learning_rate", self.process.learning_rate)
-        return common.Trainer(process)
-
     def compare_clients(self, state, number):
         """Losses and values of every client, also after each of its stages, and its peer's: `{client: values}`."""
         returned = {}
@@ -135,8 +124,9 @@ class Replay(common.Replay):
             if self.has_peer(client):
                 returned[client] = self.compare_peers(state, number, client)
                 continue
-            planned = common.plan([self.entry(number, client)])
-            found = self.compare_client(state, planned, 0, f"round{number}/client{client}").values
+            found = self.compare_client(
+                state, self.plan_alone(number, client), 0, f"round{number}/client{client}"
+            ).values
             self.gaps.setdefault("frozen", 0.0)
             for path in self.untrained(client):
                 self.gaps.note("frozen", found[path], state.weights[path])
@@ -156,18 +146,35 @@ class Replay(common.Replay):
             before = found
 
     def compare_peers(self, state, number, client):
-        """A client with a peer that starts where the public code's does: it outlives the client there."""
+        """A client and its peer, which starts as the public code's: one peer serves all clients there."""
         place = f"round{number}/client{client}"
-        trainer = self.trained_with(self.expected(f"{place}/aux_before"))
-        found = trainer(state, common.plan([self.entry(number, client)]), 0)
+        found = self.trainer(self.with_peer(state, f"{place}/aux_before"), self.plan_alone(number, client), 0)
         total = sum(self.file.result(f"{place}/{part}") for part in ("loss", "kl", "aux_loss", "aux_kl"))
         self.gaps.note("loss", found.losses, total)
         self.compare_values(found, place)
-        submodel = self.process.family.submodel_of[self.levels.index(self.level(client))]
-        values = trainer.process.parts.engine.stacks[submodel].peer_of(found.row)
-        peer = {path: value.reshape(self.shapes[path]) for path, value in zip(self.process.paths, values, strict=True)}
+        (peer,) = found.peers
         self.gaps.note("peer", peer, self.expected(f"{place}/aux_after"))
         return found.values
+
+    def plan_alone(self, number, client):
+        """The plan of a round of one client."""
+        return common.plan([self.entry(number, client)])
+
+    def with_peer(self, state, place):
+        """The state in which every client has the peer of a place."""
+        values, clients = self.expected(place), len(self.process.partition.train)
+        peers = {path: np.stack([value[None]] * clients) for path, value in values.items()}
+        return dataclasses.replace(state, clients={**state.clients, "peers": peers})
+
+    def compare_kept_peers(self, state, number):
+        """What a round leaves of the clients' peers: what the public code's peer becomes beside each, from one start."""
+        for client in filter(self.has_peer, self.file.cohorts[number]):
+            place = f"round{number}/client{client}"
+            before = self.with_peer(state, f"{place}/aux_before")
+            after = common.merged(self.process, before, self.plan_alone(number, client)).clients["peers"]
+            self.gaps.note(
+                "peer", {path: table[client, 0] for path, table in after.items()}, self.expected(f"{place}/aux_after")
+            )
 
     def compare_whole(self, state, number, returned, after):
         """The whole round; values of exits, which the public code weighs by groups without dividing, by a plain sum."""
@@ -181,7 +188,7 @@ class Replay(common.Replay):
         self.gaps.note("round", found, plain)
 
     def compare_sum(self, state, returned, after):
-        """The merge alone: in a round each client's peers start from the global values."""
+        """The merge alone: the public code's clients train one after another with the same peer."""
         counted = self.counted(returned)
         total = [
             tf.constant(sum(counted[client] * values[path] for client, values in returned.items()))
@@ -196,24 +203,6 @@ class Replay(common.Replay):
         for batch, (images, _) in enumerate(self.file.batches("eval")):
             found = common.predict(self.process, state, images, training=not self.meta["track_running_stats"])
             self.note("logits", found, f"eval/batch{batch}/logits")
-
-
-@dataclasses.dataclass(frozen=True)
-class _PeerStack(Stack):
-    """A stack whose clients have one peer that starts elsewhere."""
-
-    peer: tuple
-
-    def to_rows(self, clients):
-        both = self.learned // 2
-        rows = [[*own[:both], *self.peer[:both], *own[both:], *self.peer[both:]] for own in clients]
-        return tf.stack([tf.concat([tf.reshape(value, [-1]) for value in row], 0) for row in rows])
-
-    def peer_of(self, row):
-        """The peer's values in a client's row, each flat."""
-        parts, both = np.split(row, np.cumsum(self.sizes)[:-1]), self.learned // 2
-        running = (len(parts) - self.learned) // 2
-        return [*parts[both : self.learned], *parts[self.learned + running :]]
 
 
 def _layers(file, norm):

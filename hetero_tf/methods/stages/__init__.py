@@ -20,7 +20,7 @@ class Route:
             because the units between them are left out.
         frozen: So many of the first units pass no gradient on.
         buffered: Whether these are run once for each example of a stage, and its steps begin behind them.
-        copy: 0 for the client's own network, from 1 for its peers, which start alike and are never merged.
+        network: 0 for the network that the client returns, from 1 for its peers, which stay with it.
     """
 
     units: tuple[str, ...]
@@ -29,7 +29,7 @@ class Route:
     linked: bool = False
     frozen: int = 0
     buffered: bool = False
-    copy: int = 0
+    network: int = 0
 
     @property
     def stepped(self) -> tuple[str, ...]:
@@ -44,10 +44,22 @@ class Route:
 
 @dataclass(frozen=True)
 class Stage:
-    """Some steps of a client: the routes whose outputs are compared, and the units that are trained."""
+    """Some steps of a client.
+
+    Attributes:
+        routes: Ways through its networks, whose outputs are compared.
+        trained: The units of the network that it returns which are trained.
+        trained_of_peers: The same of each of its peers.
+    """
 
     routes: tuple[Route, ...]
     trained: frozenset
+    trained_of_peers: tuple[frozenset, ...] = ()
+
+    @property
+    def trained_by_network(self) -> tuple[frozenset, ...]:
+        """The units that are trained of each network, those of the returned one first."""
+        return (self.trained, *self.trained_of_peers)
 
     @property
     def before(self) -> Route | None:

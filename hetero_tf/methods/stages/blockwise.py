@@ -29,39 +29,68 @@ def divide(
         exit: how a stage before the last ends: link, which brings its output to the head's size without parameters, or
             branch, the `Exit` behind its last unit
         tolerance: share by which a stage may exceed the budget
-        peers: whether clients with a budget of 2 or more train as many networks side by side, of which they return
-            one; the coupling says what these learn from each other
+        peers: whether clients whose budget is above 1 train more than the network that they return: one for each whole
+            budget, and one in stages where all units fit into what is left of it; the coupling says what these learn
+            from each other. Peers stay with their client and start from initial values of their own
         buffered: whether a client keeps in each stage what the units before it give for all of its examples, and so
             runs them once instead of in every epoch; refused where that would change the result: batch norms and
             dropout in these units, random augmentation
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4.
     """
-    route, units = whole(outline, level)
-    if level.budget is None or level.budget >= 1:
-        copies = int(level.budget) if peers and level.budget else 1
-        return (
-            Stage(
-                tuple(dataclasses.replace(route, exits=(outline.last,), copy=copy) for copy in range(copies)),
-                frozenset(outline.trunk),
-            ),
-        )
-    stem, *body, head = outline.trunk
-    limit = budgets.cap(level.budget, sum(shares.values()), tolerance)
+    stages: tuple[Stage, ...]
+    if level.budget is not None and level.budget < 1:
+        stages = _packed(outline, level, level.budget, shares, exit, tolerance)
+    else:
+        stages = (_whole_trunk(outline, level),)
+        if peers and level.budget is not None:
+            stages = _with_peers(stages[0], outline, level, shares, exit, tolerance)
+    return tuple(_with_buffer(stage) for stage in stages) if buffered else stages
+
+
+def _whole_trunk(outline, level):
+    """The stage of a client that can hold the whole model, which ends at the trunk's end."""
+    route, _ = whole(outline, level)
+    return Stage((dataclasses.replace(route, exits=(outline.last,)),), frozenset(outline.trunk))
+
+
+def _packed(outline, level, budget, shares, exit, tolerance):
+    """The stages under a budget below 1."""
+    body = outline.trunk[1:-1]
+    limit = budgets.cap(budget, sum(shares.values()), tolerance)
     try:
         packing = budgets.pack([shares[unit] for unit in body], limit, body)
     except BadInput as problem:
         raise BadInput(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
-    found = tuple(
+    return tuple(
         _stage(outline, level, exit, body[len(packing.skipped) :], [body[place] for place in stage], place == 0)
         for place, stage in enumerate(packing.stages)
     )
-    return tuple(_with_buffer(stage) for stage in found) if buffered else found
+
+
+def _with_peers(own, outline, level, shares, exit, tolerance):
+    """The stages of a client with peers; the networks that it holds whole are trained in every one of them."""
+    many, left = divmod(level.budget, 1)
+    networks = (own,) * int(many)
+    limit = budgets.cap(left, sum(shares.values()), tolerance)
+    if not budgets.fits(max(shares[unit] for unit in outline.trunk[1:-1]), limit):
+        return (_side_by_side(networks),)
+    packed = _packed(outline, level, left, shares, exit, tolerance)
+    return tuple(_side_by_side((*networks, stage)) for stage in packed)
+
+
+def _side_by_side(networks):
+    """One stage in which a client trains several networks, each as one of the given stages says."""
+    routes = tuple(
+        dataclasses.replace(route, network=number) for number, stage in enumerate(networks) for route in stage.routes
+    )
+    return Stage(routes, networks[0].trained, tuple(stage.trained for stage in networks[1:]))
 
 
 def _with_buffer(stage):
     """The same stage, whose steps begin behind its frozen units, if it has any."""
-    routes = tuple(dataclasses.replace(route, buffered=route.frozen > 0) for route in stage.routes)
+    several = len(stage.routes) > 1
+    routes = tuple(dataclasses.replace(route, buffered=route.frozen > 0 and not several) for route in stage.routes)
     return dataclasses.replace(stage, routes=routes)
 
 
