@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.accounting import budgets
 from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.accounting.traffic import ClientCost, round_cost
 from hetero_tf.base import hardware, registry, seeds
@@ -30,6 +31,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
 from hetero_tf.recipe import located
+from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import (
     build_input,
@@ -216,6 +218,15 @@ class LearningProcess:
         return build_round(self.parts, len(self._slots), len(self.partition.train))
 
 
+def _within_budgets(recipe, source, dataset):
+    """The recipe whose levels are as their budgets make them."""
+    x = dataset.train.x
+    found = budgets.fitted(recipe, source.shape(x), example_shape(source, x), dataset.classes)
+    if recipe.levels.fit is not None:
+        check_keys(found)
+    return found
+
+
 def learning_process(
     recipe: Recipe,
     dataset: Dataset | None = None,
@@ -247,6 +258,7 @@ def learning_process(
     device = hardware.devices() if device is None else device
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))
+        recipe = _within_budgets(recipe, source, dataset)
         family = family_of(recipe, source, dataset)
         parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
     evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, parallel)

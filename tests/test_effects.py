@@ -31,7 +31,6 @@ BESIDE = {
     ("partitions", "class_deck", "test_least"): {"sizes": "dirichlet"},
     ("partitions", "file"): {"path": "split.npz"},
     ("couplings", "weighted"): {"gamma": 1.0},
-    ("stages", "blockwise", "tolerance"): {"tolerance": 0.0},
 }
 # Values that are tried where those of `others` are none that must differ.
 TRIED = {
@@ -43,7 +42,6 @@ TRIED = {
     ("partitions", "file", "path"): ("other.npz",),
     ("partitions", "natural", "least"): (46,),
     ("partitions", "dirichlet", "least"): (30,),
-    ("stages", "blockwise", "tolerance"): (0.5,),
     ("inputs", "masked_text", "segment"): (4,),
     ("couplings", "weighted", "from_round"): (3,),
 }
@@ -141,7 +139,7 @@ def partitions(module, folder, options):
 def stages(module, folder, options):
     outline = Outline(("0", "1", "3", "5", "7"), {1: (2, "2"), 2: (3, "4"), 3: (4, "6")}, (1.0, 0.5))
     shares = {"0": 0.10, "1": 0.40, "3": 0.25, "5": 0.20, "7": 0.05}
-    levels = [Level("a", 1.0, 4, budget) for budget in (None, 0.41, 2)]
+    levels = [Level("a", 1.0, 4, budget, 0.0) for budget in (None, 0.41, 2)]
     return repr([module.divide(outline, level, shares=shares, **options) for level in levels])
 
 

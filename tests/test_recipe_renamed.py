@@ -34,6 +34,12 @@ ROWS = [
     ),
     (COPIES, ", alike: true", f", {SAME}: true", f"11:64: model.layers[2].Repeat.alike is now called {SAME}"),
     (ROUND, ", lost_share: 0.3", f", {SHARE}: 0.3", f"16:39: round.lost_share is now called {SHARE}"),
+    (
+        CLIENT,
+        ", stages: {name: joint, tolerance: 0.05}",
+        ", stages: {name: joint}",
+        "17:59: client.stages.tolerance is levels.tolerance now, for all methods",
+    ),
     (ROUND, ", merge: masked_mean", "", "16:39: round.merge is no longer a key; every merge is the masked mean"),
 ]
 

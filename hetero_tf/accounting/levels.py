@@ -11,7 +11,7 @@ import numpy as np
 from hetero_tf.accounting.traffic import ClientCost, stage_flops
 from hetero_tf.methods.stages import Stage, whole
 from hetero_tf.models.family import ModelFamily, level_of, outline
-from hetero_tf.models.unit_costs import UnitCost, unit_costs
+from hetero_tf.models.unit_costs import UnitCost, unit_costs, whole_model
 from hetero_tf.models.variables import constants
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import Cut
@@ -54,6 +54,11 @@ class Costs:
             return {unit: cost.multiply_adds for unit, cost in self.units(level, width).items()}
 
         return tuple(stage_flops(stage, products, exits, epochs) for stage in self.stages(level))
+
+    @functools.cached_property
+    def whole(self) -> float:
+        """What budgets are shares of: see `unit_costs.whole_model`."""
+        return whole_model(self.family.recipe, self.family.shape, self.example, self.family.classes)
 
     @functools.cached_property
     def _traced(self):

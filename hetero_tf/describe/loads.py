@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from hetero_tf.accounting.budgets import held
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.describe.costs import LevelCost
 from hetero_tf.models.family import ModelFamily
@@ -89,6 +90,11 @@ class Loads:
         return share is not None and share > (1 + self.tolerance) * (1 + 1e-9)
 
 
+def as_fraction(share: float) -> Fraction:
+    """Returns a share as the fraction that a recipe would write for it."""
+    return Fraction(share).limit_denominator(DENOMINATORS)
+
+
 def round_totals(loads: Loads) -> dict[str, float]:
     """{"clients", "bytes_down", "bytes_up", "train_flops"} of a round, expected over the mix."""
     each = {
@@ -115,10 +121,7 @@ def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) 
         examples: Examples (segments of text) that a client goes through in one local epoch, mean over all clients.
     """
     recipe, family = costs.family.recipe, costs.family
-    top = recipe.levels.global_level
-    whole = _held(costs, costs.units(top, recipe.levels.widths[top]), recipe.model.trunk)
     many = recipe.levels.divided(recipe.round.clients)
-    tolerance = recipe.client.stages.options.get("tolerance", 0.0)
     levels = []
     for name in recipe.levels.names:
         flops = costs.train_flops(name)
@@ -127,7 +130,7 @@ def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) 
         levels.append(
             LevelLoad(
                 name,
-                None if budget is None else Fraction(budget).limit_denominator(DENOMINATORS),
+                None if budget is None else as_fraction(budget),
                 _trains(costs, name),
                 _skipped(costs, name),
                 _parts(costs, name, examples),
@@ -137,7 +140,7 @@ def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) 
                 once * examples * recipe.client.epochs * recipe.levels.members.get(name, 1),
             )
         )
-    return Loads(whole, TABLE_BATCH, recipe.levels.measure, tolerance, tuple(levels))
+    return Loads(costs.whole, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))
 
 
 def _trains(costs, level):
@@ -153,7 +156,7 @@ def _trains(costs, level):
         return f"{len(stages)} stages"
     if levels.depths:
         return f"{levels.depths.get(level, exits)} of {exits} exits"
-    return "all" if levels.widths[level] == levels.widths[levels.global_level] else f"width {levels.widths[level]:g}"
+    return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
 
 
 def _counted(count, what):
@@ -167,29 +170,12 @@ def _skipped(costs, level):
 
 
 def _parts(costs, level, examples):
-    """What a client of a level holds at a time; `examples`: how many it has.
-
-    The ends of the trunk and the branches stand in no stage's estimate, as in the paper: every stage has some.
-    """
-    family, stages, model = costs.family, costs.stages(level), costs.family.recipe.model
-    if len(stages) == 1 or family.drawn:
-        return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
-    found = costs.units(level, family.recipe.levels.widths[level])
-
-    def part(stage):
-        """A network that is trained whole holds all of its units beside the blocks of another one."""
-        trained = stage.trained_by_network
-        blocks = [model.trunk if units.issuperset(model.trunk) else _body(model, units) for units in trained]
-        return Part(
-            blocks[-1], sum(_held(costs, found, units) for units in blocks), examples * _buffered(family, stage)
-        )
-
-    return tuple(map(part, stages))
-
-
-def _body(model, units):
-    """Those of some units that stand between the ends of the trunk."""
-    return tuple(unit for unit in model.trunk[1:-1] if unit in units)
+    """What a client of a level holds at a time; `examples`: how many it has."""
+    stages = costs.stages(level) if len(held(costs, level)) > 1 else (None,)
+    return tuple(
+        Part(one.units, one.amount, 0 if stage is None else examples * _buffered(costs.family, stage))
+        for one, stage in zip(held(costs, level), stages, strict=True)
+    )
 
 
 def _buffered(family, stage):
@@ -198,16 +184,3 @@ def _buffered(family, stage):
         return 0
     kept = family.alone(stage.before, family.classes).outputs[0].shape[1:]
     return math.prod(kept) * np.dtype(family.recipe.float_type).itemsize
-
-
-def _whole(costs, level, stage):
-    """The `Part` of a stage that holds all it runs: the units of its routes, which add up."""
-    exits, total = costs.family.recipe.model.exits, 0
-    for route in stage.routes:
-        units = (*route.units, *(exits[number][1] for number in route.exits if number in exits))
-        total += _held(costs, costs.units(level, route.width), units)
-    return Part(units, total, 0)
-
-
-def _held(costs, found, units):
-    return sum(found[unit].by(costs.family.recipe.levels.measure) for unit in units)

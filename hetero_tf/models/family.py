@@ -173,7 +173,7 @@ def outline(recipe: Recipe) -> Outline:
 def level_of(recipe: Recipe, name: str) -> Level:
     """Returns what a division into stages needs to know of a level."""
     levels, last = recipe.levels, len(recipe.model.exits) + 1
-    return Level(name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name))
+    return Level(name, levels.widths[name], levels.depths.get(name, last), levels.budgets.get(name), levels.tolerance)
 
 
 def predicted(variable: keras.Variable, value_of: Callable[[str], tf.Tensor]) -> tf.Tensor:

@@ -78,7 +78,7 @@ def unit_costs(model: keras.Model, example: tuple[int, ...], units: dict[str, st
 def unit_shares(
     recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int
 ) -> dict[str, float]:
-    """Returns `{unit: share}`: what each unit takes of what all take, in the measure of the recipe's budgets.
+    """Returns `{unit: share}`: what each unit takes of what the whole model takes, in the measure of the budgets.
 
     Args:
         recipe: The recipe.
@@ -86,11 +86,19 @@ def unit_shares(
         example: The same without None.
         classes: Length of the global label axis.
     """
-    width = recipe.levels.widths[recipe.levels.global_level]
+    width, whole = recipe.levels.widths[recipe.levels.global_level], whole_model(recipe, shape, example, classes)
+    return {unit: amount / whole for unit, amount in _amounts(recipe, shape, example, classes, width).items()}
+
+
+def whole_model(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> float:
+    """Returns what budgets are shares of: what the model takes at width 1, without exits. Arguments: `unit_shares`."""
+    return sum(_amounts(recipe, shape, example, classes, 1.0).values())
+
+
+def _amounts(recipe, shape, example, classes, width):
+    """What each unit takes at a width, in the measure of the budgets."""
     model = build_model(recipe.model, shape, width, classes=classes, dtype=recipe.float_type)
-    units = recipe.model.units
-    taken = {cost.unit: cost.by(recipe.levels.measure) for cost in unit_costs(model, example, units)}
-    return {unit: amount / sum(taken.values()) for unit, amount in taken.items()}
+    return {cost.unit: cost.by(recipe.levels.measure) for cost in unit_costs(model, example, recipe.model.units)}
 
 
 def total(costs: Iterable[UnitCost], unit: str = "all") -> UnitCost:

@@ -13,7 +13,7 @@ from hetero_tf.recipe.layers import build_model, check_mapping
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
-from hetero_tf.recipe.schema import Levels, Recipe
+from hetero_tf.recipe.schema import Levels, Megabytes, Recipe
 from hetero_tf.recipe.values import convert
 
 _WIDTH = Constraint("float", above=0.0, high=1.0)
@@ -21,6 +21,7 @@ _BUDGET = Constraint("float", above=0.0, high=100.0)
 _ENTRIES = Constraint("float", above=0.0, high=1.0)
 _COUNT = Constraint("int", low=1, high=1000)
 _SHARES = Constraint("float", above=0.0, high=1e6)
+_AMOUNT = Constraint("float", above=0.0, high=1e9)
 _SECONDS = Constraint("float", above=0.0, high=1e6)
 _LEVEL = "[A-Za-z]{1,20}"
 
@@ -34,7 +35,10 @@ def build_recipe(value: dict) -> Recipe:
     Raises:
         Wrong: A key, a value or the name of a plug-in is not allowed.
     """
-    return _section(Recipe, value, ())
+    recipe = _section(Recipe, value, ())
+    if recipe.levels.rounding == "up":
+        return recipe
+    return dataclasses.replace(recipe, model=recipe.model.rounded_down())
 
 
 def _section(cls, value, path):
@@ -144,7 +148,7 @@ def _fraction(constraint):
 
 
 def _budgets(value, path):
-    """Reads `{a: 1, d: 1/6}`; the name of a scenario stays a name until the levels of the mix are known."""
+    """Reads `{a: 1, d: 20 MB}`; the name of a scenario stays a name until the levels of the mix are known."""
     if isinstance(value, str) and value in SCENARIOS:
         return value
     return _BUDGETS(value, path)
@@ -192,12 +196,20 @@ def _personal(value, path):
     return convert(items, Constraint("tuple", item=Constraint("str")), path)
 
 
-_BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _fraction(_BUDGET))
+def _budget(value, path):
+    """Reads a share, or `20 MB`."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MB", value) if isinstance(value, str) else None
+    if match:
+        return Megabytes(convert(float(match[1]), _AMOUNT, path))
+    return _fraction(_BUDGET)(value, path)
+
+
+_BUDGETS = _by_level("budget", "{a: 1, b: 1/6, c: 20 MB}, or one of " + ", ".join(SCENARIOS), _budget)
 _SPECIAL = {Levels: _levels, Model: build_model}
 _SPECIAL_KEYS = {
     ("round", "personal"): _personal,
     ("levels", "mix"): _mix,
-    ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _each(_WIDTH), empty=False),
+    ("levels", "widths"): _by_level("width", "{a: 1, c: 1/3, e: 0.0625}", _fraction(_WIDTH), empty=False),
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _each(_COUNT)),
     ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _each(_COUNT)),
     ("levels", "budgets"): _budgets,

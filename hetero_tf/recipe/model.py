@@ -1,18 +1,20 @@
 """The model of a recipe as frozen dataclasses: its layers, and the values in them that depend on level and data."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
 class Width:
-    """`!w n`: n on a model of width 1, ceil(n * width) on a sub-model."""
+    """`!w n`: n on a model of width 1, n * width on a sub-model, rounded up or down to a whole number of at least 1."""
 
     size: int
+    down: bool = False
 
     def at(self, width: float) -> int:
         """Returns the size at `width`; the tolerance keeps 100 at width 0.07 at 7, which the float product exceeds."""
-        return max(1, math.ceil(self.size * width - 1e-9))
+        rounded = math.floor(self.size * width + 1e-9) if self.down else math.ceil(self.size * width - 1e-9)
+        return max(1, rounded)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,17 @@ class Model:
     settings: dict = field(default_factory=dict)
     initial_weights: str | None = None
     reinitialize: tuple[str, ...] = ()
+
+    def rounded_down(self) -> "Model":
+        """The same model, each `!w n` of which is rounded down."""
+
+        def argument(value):
+            return replace(value, down=True) if isinstance(value, Width) else value
+
+        layers = (
+            replace(spec, args={name: argument(value) for name, value in spec.args.items()}) for spec in self.layers
+        )
+        return replace(self, layers=tuple(layers))
 
     @property
     def units(self) -> dict[str, str]:

@@ -20,7 +20,10 @@ VALUES = {
     ("levels", "measure"): {"flops": "multiply_adds"},
 }
 # Path of a key that is gone -> the one value that it may still have, and why it is not needed.
-GONE = {("round", "merge"): ("masked_mean", "is no longer a key; every merge is the masked mean")}
+GONE = {
+    ("round", "merge"): ("masked_mean", "is no longer a key; every merge is the masked mean"),
+    ("client", "stages", "tolerance"): (0.05, "is levels.tolerance now, for all methods"),
+}
 
 
 def renew_steps(steps: Iterable[str], label: str) -> tuple[tuple[str, ...], list[str]]:

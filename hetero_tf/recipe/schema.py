@@ -24,11 +24,26 @@ class Data:
     )
 
 
+@dataclass(frozen=True)
+class Megabytes:
+    """A budget of so much training memory, 2**20 bytes each."""
+
+    amount: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Levels:
     """Which levels of clients there are: the width of each, and the share of the clients that has it."""
 
-    widths: dict = key("level -> width in (0, 1]: the share of channels that the level keeps", required=True)
+    widths: dict = key(
+        "level -> width in (0, 1]: the share of channels that the level keeps, such as 0.5 or 1/3", required=True
+    )
+    rounding: str = key(
+        "how `!w n` becomes a whole number at a width: up, as the code of HeteroFL, FjORD and FedRolex does it; down, "
+        "as that of FeDepth and SplitMix; at least 1",
+        "up",
+        choices=("up", "down"),
+    )
     mix: tuple = key(
         "shares of clients: a1-e9, a-e (equal shares) or {a: 1, e: 9}; the first is the global model's", required=True
     )
@@ -44,9 +59,21 @@ class Levels:
     entries: dict = key("level -> share of its single entries that round.mask keeps, such as 1/16; without it all", {})
     idle: tuple[str, ...] = key("levels whose clients never take part", ())
     budgets: dict = key(
-        "level -> share of the whole model's cost that its clients can afford, such as 1/6; or one of FeDepth's "
-        "scenarios fair, lack and surplus, for the levels of the mix in order",
+        "level -> what its clients can hold: a share of what the model takes at width 1, such as 1/6; or training "
+        "memory, such as 20 MB; or one of FeDepth's scenarios fair, lack and surplus, for the levels of the mix in "
+        "order",
         {},
+    )
+    tolerance: float = key(
+        "share by which a budget may be exceeded; FeDepth's published stages need 0.0415 to 0.14",
+        0.05,
+        low=0.0,
+        below=1.0,
+    )
+    fit: str | None = key(
+        "what becomes smaller, from what the levels have here, until their budgets hold it: widths; common_width, one "
+        "for all; depths; members, with one width for all networks; null: nothing, and what exceeds its budget is said",
+        choices=("widths", "common_width", "depths", "members"),
     )
     measure: str = key(
         "what budgets are shares of: the whole model's training memory or its multiply-adds",

@@ -41,9 +41,14 @@ def _of_outputs(recipe: Recipe) -> Iterator[Found]:
 def _of_stages(recipe: Recipe) -> Iterator[Found]:
     """What divides a client's work."""
     stages, levels = recipe.client.stages, recipe.levels
-    if levels.budgets and stages.name in ("joint", "nested"):
-        reason = f"client.stages {stages.name} trains the whole sub-model in every step"
-        yield ("levels", "budgets"), levels.budgets, reason, "set client.stages to blockwise"
+    if levels.fit is not None and not levels.budgets:
+        yield ("levels", "fit"), levels.fit, "no level has a budget", "give levels.budgets"
+    if levels.fit is not None and stages.name == "blockwise":
+        reason = "client.stages blockwise trains as many units at a time as the budgets hold"
+        yield ("levels", "fit"), levels.fit, reason, "choose other client.stages"
+    for fit, given in (("depths", levels.depths), ("members", levels.members)):
+        if levels.fit == fit and not given:
+            yield ("levels", "fit"), fit, f"no level has {fit}", f"give levels.{fit}"
     if recipe.round.untrained == "counted" and (stages.name == "nested" or stages.options.get("exits") == "all"):
         reason = f"with client.stages {stages.name} a client trains all that it holds"
         yield ("round", "untrained"), "counted", reason, "choose other client.stages"

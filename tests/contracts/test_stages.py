@@ -7,7 +7,7 @@ from hetero_tf.methods.stages import Level, Outline, whole
 
 # The options that are tried besides the defaults; a new module is tried with those.
 OPTIONS = {
-    "blockwise": ({"exit": "branch"}, {"tolerance": 0.5}, {"peers": True}, {"buffered": True}),
+    "blockwise": ({"exit": "branch"}, {"peers": True}, {"buffered": True}),
     "joint": ({"exits": "last"},),
     "nested": ({"distill": True},),
 }
@@ -28,22 +28,26 @@ def outline(exits=EXITS):
     return Outline(TRUNK, exits, (1.0, 0.5, 0.25))
 
 
+def level(width, depth, budget=None):
+    return Level("a", width, depth, budget, tolerance=0.0)
+
+
 def levels(exits=EXITS):
     """Levels of every width, depth and budget; a budget divides only what is whole."""
     deepest = len(exits) + 1
     for width in (1.0, 0.5, 0.25):
-        yield from (Level("a", width, depth, None) for depth in range(1, deepest + 1))
-        yield from (Level("a", width, deepest, budget) for budget in BUDGETS[1:])
+        yield from (level(width, depth) for depth in range(1, deepest + 1))
+        yield from (level(width, deepest, budget) for budget in BUDGETS[1:])
 
 
 def divided(case):
     """Every level with its stages, where the division knows what to do."""
     name, options = case
     module = registry.find("stages", name)
-    for level in levels():
-        if name == "blockwise" and level.depth != outline().last:
+    for one in levels():
+        if name == "blockwise" and one.depth != outline().last:
             continue  # refused by the recipe
-        yield level, module.divide(outline(), level, shares=COSTS, **options)
+        yield one, module.divide(outline(), one, shares=COSTS, **options)
 
 
 def units_of(route):
@@ -72,7 +76,7 @@ def test_routes_go_from_the_stem_in_order_to_an_exit_of_the_level(case):
             last = route.exits[-1]
             ends = TRUNK[EXITS[last][0] - 1] if last in EXITS else TRUNK[-1]
             assert route.units[-1] == ends
-            assert 0 <= route.frozen < len(route.units) and route.copy >= 0
+            assert 0 <= route.frozen < len(route.units) and route.network >= 0
             # Only what the head would not fit otherwise is linked.
             skipped = [unit for unit in TRUNK[1:] if unit not in route.units and unit > route.units[-2]]
             assert route.linked == (bool(skipped) and ends == TRUNK[-1])
@@ -105,7 +109,7 @@ def test_steps_run_all_units_of_a_route_or_all_behind_a_buffer(case):
 def test_peers_take_the_same_way_as_the_network_that_is_returned(case):
     for _, stages in divided(case):
         for stage in stages:
-            own = [route for route in stage.routes if route.copy == 0]
+            own = [route for route in stage.routes if route.network == 0]
             assert own
             assert all((route.units, route.exits) == (own[-1].units, own[-1].exits) for route in stage.routes)
 
@@ -113,23 +117,21 @@ def test_peers_take_the_same_way_as_the_network_that_is_returned(case):
 def test_a_level_without_exits_or_a_budget_is_trained_whole_in_some_stage(case):
     module = registry.find("stages", case[0])
     for width in (1.0, 0.25):
-        stages = module.divide(outline({}), Level("a", width, 1, None), shares=COSTS, **case[1])
+        stages = module.divide(outline({}), level(width, 1), shares=COSTS, **case[1])
         assert all(stage.trained == frozenset(TRUNK) for stage in stages)
         assert stages[-1].routes[-1].units == TRUNK and stages[-1].routes[-1].width == width
 
 
 def test_no_division_needs_shares_for_a_level_without_a_budget(case):
     """They are counted only where some level has one."""
-    level = Level("a", 1.0, 4, None)
+    one = level(1.0, 4)
     divide = registry.find("stages", case[0]).divide
-    assert divide(outline(), level, shares={}, **case[1]) == divide(outline(), level, shares=COSTS, **case[1])
+    assert divide(outline(), one, shares={}, **case[1]) == divide(outline(), one, shares=COSTS, **case[1])
 
 
 def test_stages_of_drawn_widths_count_from_the_narrowest():
     for distill, routes in ((False, 1), (True, 2)):
-        stages = registry.find("stages", "nested").divide(
-            outline(), Level("a", 0.5, 4, None), shares=COSTS, distill=distill
-        )
+        stages = registry.find("stages", "nested").divide(outline(), level(0.5, 4), shares=COSTS, distill=distill)
         assert [stage.routes[0].width for stage in stages] == [0.25, 0.5]
         assert all(
             len(stage.routes) == routes and stage.routes[-1].width == (0.5 if distill else stage.routes[0].width)
@@ -150,7 +152,7 @@ def test_stages_of_drawn_widths_count_from_the_narrowest():
 def test_blocks_are_packed_under_the_budget(budget, expected):
     divide = registry.find("stages", "blockwise").divide
     for exit in ("link", "branch"):
-        stages = divide(outline(), Level("a", 1.0, 4, budget), shares=COSTS, exit=exit, tolerance=0.0)
+        stages = divide(outline(), level(1.0, 4, budget), shares=COSTS, exit=exit)
         assert [tuple(unit for unit in "135" if unit in stage.trained) for stage in stages] == expected
         assert ["0" in stage.trained for stage in stages] == [True] + [False] * (len(stages) - 1)
         assert [stage.routes[0].frozen for stage in stages] == [0] + [
@@ -161,8 +163,13 @@ def test_blocks_are_packed_under_the_budget(budget, expected):
         assert heads == [frozenset(unit) for unit in [*behind, "7"]]
 
 
-def test_peers_are_as_many_as_whole_models_fit_the_budget():
+def test_peers_are_as_many_as_whole_models_fit_the_budget_and_one_in_stages():
     divide = registry.find("stages", "blockwise").divide
-    for budget, copies in ((None, 1), (1, 1), (1.9, 1), (2, 2), (3, 3)):
-        (stage,) = divide(outline(), Level("a", 1.0, 4, budget), shares=COSTS, peers=True)
-        assert [route.copy for route in stage.routes] == list(range(copies))
+    for budget, networks, expected in ((None, 1, 1), (1, 1, 1), (1.3, 1, 1), (1.4, 2, 3), (2, 2, 1), (3, 3, 1)):
+        stages = divide(outline(), level(1.0, 4, budget), shares=COSTS, peers=True)
+        assert len(stages) == expected
+        for stage in stages:
+            assert [route.network for route in stage.routes] == list(range(networks))
+            assert stage.trained == set(TRUNK)
+    last = divide(outline(), level(1.0, 4, 1.4), shares=COSTS, peers=True)[-1]
+    assert last.trained_of_peers == ({"5", "7"},) and [route.frozen for route in last.routes] == [0, 3]

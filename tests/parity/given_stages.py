@@ -28,5 +28,7 @@ def divide(outline, level, *, shares, given: str, exit: str = "link", peers: boo
     shares = {**dict.fromkeys(outline.trunk, 0), **dict.fromkeys(body, 2)}
     for stage in stages:
         shares.update({body[unit - 1]: Fraction(1, len(stage)) for unit in stage})
-    level = dataclasses.replace(level, budget=1 / Fraction(sum(shares.values())))
-    return blockwise.divide(outline, level, shares=shares, exit=exit, tolerance=0.0, peers=peers)
+    whole = Fraction(sum(shares.values()))
+    shares, level = {unit: one / whole for unit, one in shares.items()}, dataclasses.replace(level, budget=1 / whole)
+    level = dataclasses.replace(level, tolerance=0.0)
+    return blockwise.divide(outline, level, shares=shares, exit=exit, peers=peers)

@@ -89,12 +89,21 @@ class Outline:
 
 @dataclass(frozen=True)
 class Level:
-    """A level as the recipe gives it: its width, the number of its deepest exit, and its budget, or None."""
+    """A level as the recipe gives it.
+
+    Attributes:
+        name: Its name.
+        width: Share of channels.
+        depth: The number of its deepest exit.
+        budget: Share of the whole model that its clients can hold, or None.
+        tolerance: Share by which they may exceed it.
+    """
 
     name: str
     width: float
     depth: int
     budget: float | None
+    tolerance: float
 
 
 def whole(outline: Outline, level: Level) -> tuple[Route, frozenset]:

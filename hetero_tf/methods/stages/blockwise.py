@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Literal
 
-from hetero_tf.base.constraints import Share
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, budgets, whole
 
@@ -16,7 +15,6 @@ def divide(
     *,
     shares,
     exit: Literal["link", "branch"] = "link",
-    tolerance: Share = 0.05,
     peers: bool = False,
     buffered: bool = False,
 ) -> tuple[Stage, ...]:
@@ -28,7 +26,6 @@ def divide(
     Args:
         exit: how a stage before the last ends: link, which brings its output to the head's size without parameters, or
             branch, the `Exit` behind its last unit
-        tolerance: share by which a stage may exceed the budget
         peers: whether clients whose budget is above 1 train more than the network that they return: one for each whole
             budget, and one in stages where all units fit into what is left of it; the coupling says what these learn
             from each other. Peers stay with their client and start from initial values of their own
@@ -40,11 +37,11 @@ def divide(
     """
     stages: tuple[Stage, ...]
     if level.budget is not None and level.budget < 1:
-        stages = _packed(outline, level, level.budget, shares, exit, tolerance)
+        stages = _packed(outline, level, level.budget, shares, exit)
     else:
         stages = (_whole_trunk(outline, level),)
         if peers and level.budget is not None:
-            stages = _with_peers(stages[0], outline, level, shares, exit, tolerance)
+            stages = _with_peers(stages[0], outline, level, shares, exit)
     return tuple(_with_buffer(stage) for stage in stages) if buffered else stages
 
 
@@ -54,10 +51,10 @@ def _whole_trunk(outline, level):
     return Stage((dataclasses.replace(route, exits=(outline.last,)),), frozenset(outline.trunk))
 
 
-def _packed(outline, level, budget, shares, exit, tolerance):
+def _packed(outline, level, budget, shares, exit):
     """The stages under a budget below 1."""
     body = outline.trunk[1:-1]
-    limit = budgets.cap(budget, sum(shares.values()), tolerance)
+    limit = budgets.cap(budget, 1.0, level.tolerance)
     try:
         packing = budgets.pack([shares[unit] for unit in body], limit, body)
     except BadInput as problem:
@@ -68,14 +65,14 @@ def _packed(outline, level, budget, shares, exit, tolerance):
     )
 
 
-def _with_peers(own, outline, level, shares, exit, tolerance):
+def _with_peers(own, outline, level, shares, exit):
     """The stages of a client with peers; the networks that it holds whole are trained in every one of them."""
     many, left = divmod(level.budget, 1)
     networks = (own,) * int(many)
-    limit = budgets.cap(left, sum(shares.values()), tolerance)
+    limit = budgets.cap(left, 1.0, level.tolerance)
     if not budgets.fits(max(shares[unit] for unit in outline.trunk[1:-1]), limit):
         return (_side_by_side(networks),)
-    packed = _packed(outline, level, left, shares, exit, tolerance)
+    packed = _packed(outline, level, left, shares, exit)
     return tuple(_side_by_side((*networks, stage)) for stage in packed)
 
 

@@ -1,0 +1,196 @@
+"""What the clients of a level hold at once, against their budgets; and levels that are made to fit these."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hetero_tf.accounting.levels import Costs
+from hetero_tf.base.errors import BadInput
+from hetero_tf.methods.stages.budgets import cap, fits
+from hetero_tf.models.family import build_family
+from hetero_tf.models.unit_costs import whole_model
+from hetero_tf.recipe.model import Width
+from hetero_tf.recipe.schema import Megabytes, Recipe
+
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a client has in memory while it trains its whole sub-model, or one stage of it.
+
+    Attributes:
+        units: Names of the units that count.
+        amount: What they take, in the measure of the budgets: bytes, or multiply-adds.
+    """
+
+    units: tuple[str, ...]
+    amount: float
+
+
+def held(costs: Costs, level: str) -> tuple[Held, ...]:
+    """What the clients of a level hold: in each of their stages, or once where they have one or draw it.
+
+    Several networks of a client, and several widths in a step, add up. Where levels differ in the units that their
+    clients train at a time (blocks, depths), the first and the last unit stand in no estimate, as in FeDepth's Table 1,
+    whose budgets are shares of the whole model with both.
+
+    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), Table 1 and section 5.
+    """
+    family, model, levels = costs.family, costs.family.recipe.model, costs.family.recipe.levels
+    stages, ends = costs.stages(level), {model.trunk[0], model.trunk[-1]}
+
+    def amount(units, width):
+        found = costs.units(level, width)
+        return sum(found[unit].by(levels.measure) for unit in units)
+
+    def routed(stage):
+        """Everything on the routes of a stage."""
+        total = 0.0
+        for route in stage.routes:
+            units = [*route.units, *(model.exits[number][1] for number in route.exits if number in model.exits)]
+            total += amount([unit for unit in units if unit not in ends or not levels.depths], route.width)
+        return Held(units_of(stage), levels.members.get(level, 1) * total)
+
+    def units_of(stage):
+        return tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))
+
+    def block(stage):
+        """The units of one block; networks that are trained whole stand beside it with all of theirs."""
+        blocks = [
+            model.trunk
+            if units.issuperset(model.trunk)
+            else tuple(unit for unit in model.trunk if unit in units - ends)
+            for units in stage.trained_by_network
+        ]
+        return Held(blocks[-1], sum(amount(units, levels.widths[level]) for units in blocks))
+
+    if len(stages) == 1 or family.drawn:
+        return (max(map(routed, stages), key=lambda one: one.amount),)
+    return tuple(map(block, stages))
+
+
+def estimate(costs: Costs, level: str) -> float:
+    """The most that the clients of a level hold at once."""
+    return max(one.amount for one in held(costs, level))
+
+
+def exceeded(costs: Costs) -> dict[str, float]:
+    """`{level: what its clients hold as a share of their budget}` of those that take part and exceed it."""
+    levels, top = costs.family.recipe.levels, costs.whole
+    found = {
+        name: estimate(costs, name) / (levels.budgets[name] * top)
+        for name in levels.names
+        if name in levels.budgets and name not in levels.idle
+    }
+    return {name: share for name, share in found.items() if not fits(share, 1 + levels.tolerance)}
+
+
+def fitted(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> Recipe:
+    """Returns a recipe whose budgets are shares of the whole model, and whose levels are as `levels.fit` makes them.
+
+    Args:
+        recipe: The recipe.
+        shape: Of one input without the batch axis, see `models.build.build_model`.
+        example: The same without None.
+        classes: Length of the global label axis.
+    """
+    levels = recipe.levels
+    if not levels.budgets:
+        return recipe
+    whole = whole_model(recipe, shape, example, classes)
+    budgets = {name: _share(budget, whole) for name, budget in levels.budgets.items()}
+    levels = dataclasses.replace(levels, budgets=budgets)
+    if levels.fit is None:
+        return dataclasses.replace(recipe, levels=levels)
+
+    def holds(name, **changes):
+        """What the clients of a level would hold after some changes of the levels."""
+        free = dataclasses.replace(levels, budgets={}, fit=None, **changes)
+        family = build_family(dataclasses.replace(recipe, levels=free), shape, example, classes)
+        return estimate(Costs(family, example, classes), name)
+
+    limits = {name: cap(share, whole, levels.tolerance) for name, share in budgets.items() if name not in levels.idle}
+    changes = _FITS[levels.fit](recipe, limits, holds)
+    return dataclasses.replace(recipe, levels=dataclasses.replace(levels, **changes))
+
+
+def _share(budget: float | Megabytes, whole: float) -> float:
+    return budget.amount * MEGABYTE / whole if isinstance(budget, Megabytes) else budget
+
+
+def _widths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
+    """Every level's own width, narrower where its budget asks for it."""
+    given = recipe.levels.widths
+
+    def fitting(name):
+        return _widest(recipe, name, given[name], limits[name], lambda width: {"widths": {**given, name: width}}, holds)
+
+    return {"widths": {name: fitting(name) if name in limits else width for name, width in given.items()}}
+
+
+def _common_width(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
+    """One width for all levels: the smallest of theirs, narrower where the smallest budget asks for it."""
+    levels, level = recipe.levels, min(limits, key=lambda name: limits[name])
+
+    def changed(width):
+        return {"widths": dict.fromkeys(levels.widths, width)}
+
+    start = min(levels.widths[name] for name in levels.names)
+    return changed(_widest(recipe, level, start, limits[level], changed, holds))
+
+
+def _depths(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
+    """Every level's own exit, a shallower one where its budget asks for it."""
+    depths = dict(recipe.levels.depths)
+    for name, limit in limits.items():
+        while depths.get(name, 1) > 1 and not fits(holds(name, depths=depths), limit):
+            depths[name] -= 1
+    return {"depths": depths}
+
+
+def _members(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
+    """As many networks as each budget holds, up to the level's own; of the width that the smallest budget holds."""
+    levels, level = recipe.levels, min(limits, key=lambda name: limits[name])
+
+    def changed(width):
+        return {"members": dict.fromkeys(levels.members, 1), "widths": dict.fromkeys(levels.widths, width)}
+
+    one = changed(_widest(recipe, level, levels.widths[level], limits[level], changed, holds))
+    each = holds(level, **one)
+    members = {
+        name: max(1, min(most, math.floor(limits.get(name, math.inf) / each))) for name, most in levels.members.items()
+    }
+    return {"members": members, "widths": one["widths"]}
+
+
+def _widest(recipe, name, start, limit, changed, holds):
+    """The largest width up to `start` with which the clients of a level hold no more than the limit.
+
+    Widths go in steps of the finest `!w` size of the model; `changed(width)`: what `holds` takes for it.
+    """
+    if fits(holds(name, **changed(start)), limit):
+        return start
+    finest = max(_sizes(recipe), default=1)
+    fitting, too_wide = 0, math.ceil(start * finest - 1e-9)
+    while too_wide - fitting > 1:
+        middle = (fitting + too_wide) // 2
+        if fits(holds(name, **changed(middle / finest)), limit):
+            fitting = middle
+        else:
+            too_wide = middle
+    if fitting == 0:
+        raise BadInput(
+            f"levels.fit: even the narrowest model exceeds the budget of level {name}; raise its budget, or leave its "
+            f"clients out by levels.idle. Received: levels.budgets.{name}={recipe.levels.budgets[name]}"
+        )
+    return fitting / finest
+
+
+def _sizes(recipe):
+    """The sizes of all `!w` of a model."""
+    return [value.size for spec in recipe.model.layers for value in spec.args.values() if isinstance(value, Width)]
+
+
+_FITS = {"widths": _widths, "common_width": _common_width, "depths": _depths, "members": _members}
