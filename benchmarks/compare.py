@@ -11,19 +11,21 @@ values at the rounds of `--at`, its curve.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 
-from hetero_tf.base.console import printable  # noqa: E402
-from hetero_tf.base.errors import BadInput, Refusal  # noqa: E402
-from hetero_tf.base.metrics import find  # noqa: E402
-from hetero_tf.recipe import loads  # noqa: E402
-from hetero_tf.store import metrics  # noqa: E402
-from hetero_tf.store.run_folder import RunFolder  # noqa: E402
+from hetero_tf.base import hardware
+from hetero_tf.base.console import printable
+from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.metrics import find
+from hetero_tf.base.registry import register_plugin
+from hetero_tf.recipe import loads
+from hetero_tf.store import metrics
+from hetero_tf.store.run_folder import RunFolder
 
 # Column of the metrics -> what it was called before.
 FORMER = {"train_flops": "flops", "non_finite": "lost"}
@@ -62,6 +64,7 @@ def parse(arguments=None):
     parser.add_argument("--metric", nargs="+", default=["global_accuracy"], help="metrics to compare")
     parser.add_argument("--target", type=float, help="value of the first metric that is to be reached")
     parser.add_argument("--at", type=int, nargs="+", default=[], help="rounds at which to show the first metric")
+    parser.add_argument("--plugin", action="append", default=[], help="own Python module that the runs need")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args(arguments)
 
@@ -210,7 +213,12 @@ def unfinished(groups):
 def main(arguments=None):
     """Reads, compares and prints; the exit code."""
     args = parse(arguments)
+    if args.plugin:
+        sys.path.append(os.getcwd())
+        hardware.import_quietly()
     try:
+        for module in args.plugin:
+            register_plugin(module)
         groups = grouped([read(folder) for folder in args.folders])
         rows = compare(groups, args.metric, args.target, args.at)
     except Refusal as refusal:

@@ -10,12 +10,11 @@ Each round is planned, trained and measured. Each learning process trains one ro
 import argparse
 import gc
 import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 
-from hetero_tf.base import hardware  # noqa: E402
+from hetero_tf.base import hardware
 
 
 def resident_mb():

@@ -14,10 +14,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from checkout import ROOT
 
-from hetero_tf.base import hardware  # noqa: E402
+from hetero_tf.base import hardware
 
 SMALL = [
     "model.settings.channels=[!w 4, !w 8, !w 16]",

@@ -11,15 +11,13 @@ import argparse
 import collections
 import dataclasses
 import json
-import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+import checkout  # noqa: F401  finds hetero_tf and its libraries
+from round import balanced_cohort, shortened, timed
 
-from round import balanced_cohort, shortened, timed  # noqa: E402
-
-from hetero_tf.base import hardware  # noqa: E402
+from hetero_tf.base import hardware
 
 
 def parse():

@@ -13,14 +13,14 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 
-from hetero_tf.base import hardware  # noqa: E402
-from hetero_tf.base.files import replacing  # noqa: E402
-from hetero_tf.base.registry import find  # noqa: E402
-from hetero_tf.recipe import loads  # noqa: E402
-from hetero_tf.store import metrics  # noqa: E402
-from hetero_tf.store.run_folder import RunFolder  # noqa: E402
+from hetero_tf.base import hardware
+from hetero_tf.base.files import replacing
+from hetero_tf.base.registry import find
+from hetero_tf.recipe import loads
+from hetero_tf.store import metrics
+from hetero_tf.store.run_folder import RunFolder
 
 PICTURES = Path(__file__).resolve().parent / "pictures"
 # The layer of the first picture, and how many clients of the round have each share of its channels.

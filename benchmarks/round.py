@@ -11,13 +11,12 @@ import argparse
 import json
 import resource
 import statistics
-import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 
-from hetero_tf.base import hardware  # noqa: E402
+from hetero_tf.base import hardware
 
 
 def parse():

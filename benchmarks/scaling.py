@@ -13,15 +13,12 @@ import itertools
 import json
 import multiprocessing
 import statistics
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import checkout  # noqa: F401  finds hetero_tf and its libraries
+from memory import resident_mb
+from round import timed
 
-from memory import resident_mb  # noqa: E402
-from round import timed  # noqa: E402
-
-from hetero_tf.base import hardware  # noqa: E402
+from hetero_tf.base import hardware
 
 SIZE, CLASSES = 4, 10
 COLUMNS = (

@@ -59,6 +59,9 @@ def python(code, *arguments, **options):
 
 def script(path):
     """The module in a file of the checkout that belongs to no package, such as benchmarks/compare.py."""
+    # A script finds its neighbours by itself only where Python starts it.
+    if str((ROOT / path).parent) not in sys.path:
+        sys.path.append(str((ROOT / path).parent))
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

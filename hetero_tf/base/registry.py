@@ -111,6 +111,11 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     return added
 
 
+def plugged() -> tuple[str, ...]:
+    """Names of the modules that `register_plugin` has added something of."""
+    return tuple(dict.fromkeys(module for of_kind in _plugged.values() for module in of_kind.values()))
+
+
 def snake_case(name: str) -> str:
     """The file name of a class: `PaddedConv2D` -> `padded_conv2d`, `GELU` -> `gelu`."""
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)

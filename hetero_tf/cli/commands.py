@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +14,8 @@ from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal,
 from hetero_tf.cli import interrupts
 from hetero_tf.cli.flags import COMMANDS_OF, parse
 
+# Not there where hetero_tf is installed without its checkout.
+COMPARE = Path(__file__).parents[2] / "benchmarks" / "compare.py"
 USAGE = """hetero_tf {version}: federated learning of one model on unequal devices, from a YAML recipe.
 
   {program} --recipe FILE              trains; the same command resumes
@@ -147,7 +150,29 @@ def _recipe(command, flags):
         return load(flags.recipe, overrides)
     if not flags.run_dir:
         raise BadInput("--run_dir is missing; name the folder that a run left, such as runs/digits")
+    _check_plugins(command, flags)
     return loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe), overrides)
+
+
+def _check_plugins(command, flags):
+    """Says which modules of a person's own a run needs; they are imported only if this command names them too."""
+    from hetero_tf.store import environment
+    from hetero_tf.store.run_folder import RunFolder
+
+    run = RunFolder(flags.run_dir)
+    missing = [name for name in environment.plugins(run.environment) if name not in flags.plugin]
+    if missing:
+        own = " ".join(f"--plugin {name}" for name in missing)
+        raise BadInput(
+            f"{run.path}: was made with modules of your own; add {own}: "
+            f"{program()} {command} --run_dir {shlex.quote(flags.run_dir)}{_again(flags)} {own}"
+        )
+
+
+def _again(flags):
+    """The flags that other commands about the same run need too."""
+    given = [f" --plugin {shlex.quote(name)}" for name in flags.plugin]
+    return "".join(given) + (f" --data_dir {shlex.quote(flags.data_dir)}" if flags.data_dir else "")
 
 
 def _settings(recipe, flags):
@@ -169,7 +194,12 @@ def _train(recipe, flags, console):
     console.say(
         f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt"
     )
-    console.say(f"next: {program()} evaluate --run_dir {where}\n      {program()} export --run_dir {where}")
+    run = f"--run_dir {shlex.quote(str(where))}{_again(flags)}"
+    console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}")
+    if COMPARE.exists():
+        own = "".join(f" --plugin {shlex.quote(name)}" for name in flags.plugin)
+        script = min(str(COMPARE), os.path.relpath(COMPARE), key=len)
+        console.say(f"      {shlex.quote(script)} {shlex.quote(str(where))}{own}   (and other runs)")
     return summary
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hetero_tf.accounting.budgets import exceeded
 from hetero_tf.accounting.levels import Costs
-from hetero_tf.base import metrics
+from hetero_tf.base import metrics, registry
 from hetero_tf.base.console import Console, engine_lines, figures
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
@@ -110,7 +110,8 @@ def _conditions(process, settings):
         "partition": process.partition.sha256,
         **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
     }
-    return environment.environment({"intra_op": report["threads"], "inter_op": settings.threads}, extra)
+    threads = {"intra_op": report["threads"], "inter_op": settings.threads}
+    return environment.environment(threads, extra, registry.plugged())
 
 
 def _restore(run, process, before, conditions, console):

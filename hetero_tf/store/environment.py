@@ -4,11 +4,12 @@ import hashlib
 import os
 import platform
 import re
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import short
+from hetero_tf.base.errors import Refusal, short
 from hetero_tf.store import plain_json
 
 PACKAGES = {
@@ -22,14 +23,16 @@ PACKAGES = {
 VECTOR = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|neon|fphp|bf16|i8mm")
 # Versions that can change a number; the others are only recorded.
 ARITHMETIC = ("tensorflow", "keras", "numpy")
+MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
 SECTIONS = ("versions", "cpu", "threads", "settings")
 
 
-def environment(threads: dict[str, int], extra: dict) -> dict:
+def environment(threads: dict[str, int], extra: dict, plugins: Sequence[str] = ()) -> dict:
     """Returns the facts that are written to `environment.json`. Imports none of the packages it names.
 
     Args:
         threads: `{"intra_op": 1, "inter_op": 2, ...}`, 0 where TensorFlow decides.
+        plugins: Names of a person's own modules.
         extra: Further settings that bits depend on, e.g. `{"determinism": True, "device": "cpu"}`; plain JSON.
     """
     model, flags = processor(Path("/proc/cpuinfo"))
@@ -41,6 +44,7 @@ def environment(threads: dict[str, int], extra: dict) -> dict:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": dict(threads),
         "settings": dict(extra),
+        "plugins": list(plugins),
     }
 
 
@@ -73,6 +77,19 @@ def processor(cpuinfo: Path) -> tuple[str, str | None]:
 def save(path: Path, facts: dict) -> None:
     """Writes `environment.json` in one step."""
     files.write_atomic(path, plain_json.dump(facts, "the environment"))
+
+
+def plugins(path: Path) -> tuple[str, ...]:
+    """Returns the modules of a person's own that an `environment.json` names; none where it cannot be read.
+
+    They are only names to show: what a file of a run folder says is never imported.
+    """
+    try:
+        facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
+    except Refusal:
+        return ()
+    named = facts.get("plugins") if isinstance(facts, dict) else None
+    return tuple(name for name in named or () if isinstance(name, str) and MODULE.fullmatch(name))
 
 
 def decisive(facts: dict) -> dict:

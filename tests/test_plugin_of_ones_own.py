@@ -1,0 +1,80 @@
+"""A plug-in of one's own is trained, evaluated, exported and compared by what the program says to type next."""
+
+import re
+import shlex
+import subprocess
+
+import programs
+import pytest
+from programs import ROOT
+
+from hetero_tf.base.files import write_atomic
+from hetero_tf.store import environment, plain_json
+
+TEXT = (ROOT / "BUILD.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The module of BUILD.md beside a recipe, and a finished run in a folder whose name has a space."""
+    folder = tmp_path_factory.mktemp("own")
+    (windows,) = re.findall(r"```python\n(\"\"\"Windows:.*?)```", TEXT, re.DOTALL)
+    (folder / "windows.py").write_text(windows)
+    recipe, runs = programs.recipe_file(folder), ["--run_dir", "my run", "--set", "rounds=1"]
+    own = ["--plugin", "windows", "--set", "round.submodel=windows"]
+    done = programs.command(
+        "--recipe", recipe, *runs, *own, cwd=folder, env=programs.environment(HETERO_TF_PROGRAM=None)
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "out").write_text(done.stdout)
+    return folder
+
+
+def typed(folder, line):
+    """Runs a line that the program has printed, as a person types it."""
+    program, *words = shlex.split(line)
+    if program == "hetero_tf":
+        return programs.command(*words, cwd=folder)
+    return subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.long
+def test_the_printed_commands_work_as_they_are(folder):
+    lines = (folder / "out").read_text().partition("next: ")[2].split("\n")
+    evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])
+    told = [typed(folder, line) for line in (evaluate, export, compare)]
+    assert [one.returncode for one in told] == [0, 0, 0], [one.stderr for one in told]
+    assert "global_accuracy" in told[0].stdout and (folder / "my run" / "export" / "export.json").exists()
+    assert told[2].stdout.startswith("| run | seeds |")
+
+
+@pytest.mark.long
+def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
+    for command in ("evaluate", "export"):
+        done = programs.command(command, "--run_dir", "my run", cwd=folder)
+        told = f"my run: was made with modules of your own; add --plugin windows: hetero_tf {command} "
+        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"hetero_tf: {told}")
+    done = typed(folder, done.stderr.strip().partition("add --plugin windows: ")[2] + " --overwrite")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stored", "named"),
+    [
+        ({"plugins": ["windows", "own.part_2"]}, ("windows", "own.part_2")),
+        ({"plugins": ["../evil", "a b", "--flag", 3, "x" * 200, ""]}, ()),
+        ({"plugins": None}, ()),
+        ({}, ()),
+        ([], ()),
+    ],
+)
+def test_only_names_of_modules_are_shown(tmp_path, stored, named):
+    path = tmp_path / "environment.json"
+    write_atomic(path, plain_json.dump(stored, "it"))
+    assert environment.plugins(path) == named
+
+
+def test_a_missing_or_broken_environment_names_none(tmp_path):
+    assert environment.plugins(tmp_path / "environment.json") == ()
+    (tmp_path / "environment.json").write_text("{")
+    assert environment.plugins(tmp_path / "environment.json") == ()
