@@ -83,13 +83,17 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
     [
         (
             {"2_0_dense/bias": None},
-            "expected an array for every variable; 2_0_dense/bias is missing. Received: 3 arrays; "
+            "expected an array for every variable; 2_0_dense/bias is missing; take weights of the same model, or name "
+            "the layer in model.reinitialize. Received: 3 arrays; "
             "did you mean '2_0_dense/kernel'?",
         ),
-        (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing. Received: 2 arrays"),
+        (
+            dict.fromkeys(("1_1/kernel", "1_10/kernel")),
+            "1_1/kernel, 1_10/kernel are missing; take .* Received: 2 arrays",
+        ),
         (
             dict.fromkeys(ARRAYS),
-            "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing. Received: 0 arrays$",
+            "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing; take .* Received: 0 arrays$",
         ),
         (
             {"2_0_dense/scale": np.ones(3)},
@@ -97,8 +101,8 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
         ),
         (
             {"1_1/kernel": np.ones((3, 2))},
-            r"1_1/kernel must have shape \(2, 3\), that of the model at its full width. "
-            r"Received: \(3, 2\)",
+            r"1_1/kernel must have shape \(2, 3\), that of the model at its full width; take weights of the same model, "
+            r"or name the layer in model.reinitialize. Received: \(3, 2\)",
         ),
         ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
         ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
@@ -141,7 +145,10 @@ def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"2_0_dense/bias": None}, "an array for every variable; 2_0_dense/bias is missing. Received: 3 arrays"),
+        (
+            {"2_0_dense/bias": None},
+            "an array for every variable; 2_0_dense/bias is missing; take .* Received: 3 arrays",
+        ),
         ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown"),
         ({"1_1/kernel": np.ones((3, 2))}, r"1_1/kernel must have shape \(2, 3\), that of the model at its full width"),
         ({"1_10/kernel": np.array([1, np.inf])}, "1_10/kernel must be finite"),

@@ -13,6 +13,8 @@ from hetero_tf.recipe.nodes import Wrong
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.store.states import global_weights
 
+ADVICE = "take weights of the same model, or name the layer in model.reinitialize"
+
 
 def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tuple[dict[str, np.ndarray], str]:
     """Reads the values of variables from a run folder or from a .npz file that holds `variable path -> array`.
@@ -43,8 +45,8 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
     missing = [name for name in wanted if name not in stored]
     if missing:
         raise BadInput(
-            f"{where}: expected an array for every variable; {_some(missing)} missing. Received: {len(stored)} "
-            f"arrays{did_you_mean(missing[0], stored) if stored else ''}"
+            f"{where}: expected an array for every variable; {_some(missing)} missing; {ADVICE}. "
+            f"Received: {len(stored)} arrays{did_you_mean(missing[0], stored) if stored else ''}"
         )
     unknown = sorted(name for name in stored - wanted.keys() if not _begins(reinitialize, name))
     if unknown:
@@ -96,7 +98,8 @@ def _fitting(where, name, value, variable):
     shape = tuple(variable.shape)
     if value.shape != shape:
         raise BadInput(
-            f"{where}: {name} must have shape {shape}, that of the model at its full width. Received: {value.shape}"
+            f"{where}: {name} must have shape {shape}, that of the model at its full width; {ADVICE}. "
+            f"Received: {value.shape}"
         )
     if value.dtype.kind != "f":
         raise BadInput(f"{where}: {name} must hold floats. Received: {value.dtype}")
