@@ -5,7 +5,8 @@
 
 The methods are the recipes of recipes/methods, made small enough for two cores in minutes: a PreResNet-20 of 4, 8 and
 16 channels whose stem halves the image, short runs. Each run has a folder below DIR and is resumed or skipped if it is
-there; at the end `benchmarks/compare.py` prints the table. `--set` changes all runs alike.
+there; at the end `benchmarks/compare.py` prints the table. `--set` changes all runs alike. LG-FedAvg starts from the
+best state of the run of FedAvg with the same seed, as its protocol has it, so that run comes first.
 """
 
 import argparse
@@ -29,6 +30,8 @@ SMALL = [
     "rounds=30",
     "schedule.rounds=30",
 ]
+# What a method starts from.
+STARTS = {"lg_fedavg": "fedavg"}
 DATA = {
     # Two labels for each client, as HeteroFL's non-IID split.
     "mnist": [
@@ -61,6 +64,8 @@ def methods():
 def command(args, method, seed, folder):
     """The command line of one run."""
     overrides = [*SMALL, *DATA[args.data], f"name={method}", f"seed={seed}", *args.set]
+    if method in STARTS:
+        overrides.append(f"model.initial_weights={folder.with_name(f'{STARTS[method]}-{seed}')}")
     given = [f"--set={override}" for override in overrides] + ([f"--data_dir={args.data_dir}"] if args.data_dir else [])
     return [
         sys.executable,
@@ -83,12 +88,18 @@ def run(args, method, seed):
     return None if done.returncode else str(folder)
 
 
+def run_all(args, chosen):
+    """Does the runs of the chosen methods with all seeds; their folders, as `run` gives them."""
+    with ThreadPoolExecutor(args.jobs) as pool:
+        waiting = [pool.submit(run, args, method, seed) for seed in args.seeds for method in chosen]
+        return [done.result() for done in waiting]
+
+
 def main():
     """Runs what is missing and prints the table; the exit code."""
     args = parse()
-    with ThreadPoolExecutor(args.jobs) as pool:
-        waiting = [pool.submit(run, args, method, seed) for seed in args.seeds for method in args.methods]
-        folders = [done.result() for done in waiting]
+    first = dict.fromkeys(STARTS.get(method, method) for method in args.methods)
+    folders = run_all(args, first) + run_all(args, [method for method in args.methods if method in STARTS])
     compared = subprocess.run(
         [
             sys.executable,

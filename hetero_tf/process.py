@@ -11,7 +11,6 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -26,7 +25,6 @@ from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.round_metrics import round_metrics
 from hetero_tf.inputs import Input
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.initial_weights import read
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
@@ -47,6 +45,7 @@ from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.layout import initial_peers, initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.round import build_round, new_state
+from hetero_tf.rounds.start import first_weights
 from hetero_tf.rounds.state import State, in_order, state_of
 
 
@@ -73,20 +72,13 @@ class LearningProcess:
     evaluator: Evaluator
 
     def initialize(self) -> State:
-        """Returns the state before the first round; its values are those of the recipe's file, where it names one."""
-        weights, model = initial_values(self.family), self.recipe.model
-        if model.initial_weights is not None:
-            variables = [
-                SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name)
-                for path, value in weights.items()
-            ]
-            arrays = read(model.initial_weights, variables, model.reinitialize)
-            weights |= {path: tf.constant(value) for path, value in arrays.items()}
-        return self._begin(weights)
+        """Returns the state before the first round, its values drawn or read as `model.initial_weights` says."""
+        weights, _ = first_weights(self.recipe, self.family)
+        return self.begin(weights)
 
     def blank(self) -> State:
-        """Returns a state of the right shapes, without a look into the recipe's file of initial weights."""
-        return self._begin(initial_values(self.family))
+        """Returns a state of the right shapes, without a look at the recipe's `model.initial_weights`."""
+        return self.begin(initial_values(self.family))
 
     def evaluate(self, state: State) -> tuple[dict, dict]:
         """Measures a state: metrics by name, and the statistics of static batch normalisation by variable path."""
@@ -100,7 +92,8 @@ class LearningProcess:
         """Returns the trained Keras model at any level, see `Evaluator.model`."""
         return self.evaluator.model(state, level, statistics)
 
-    def _begin(self, weights):
+    def begin(self, weights: dict[str, tf.Tensor]) -> State:
+        """Returns the state before the first round with given global values by path, see `rounds.start`."""
         values = new_state(self.parts, list(weights.values()), len(self._slots), len(self.partition.train), tf.zeros)
         personal, peers = values["tables"]["personal"], values["tables"]["peers"]
         # Every client starts with the global values of the units that stay with it.

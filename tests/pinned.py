@@ -29,7 +29,8 @@ def initial_values(name, seed, shape, classes):
     """`{path: numbers}` of a shipped recipe, from its model alone; recipes with the same model share it."""
     loaded = recipe.load(name, [f"seed={seed}"])
     levels = loaded.levels
-    key = repr((loaded.model, levels.global_level, levels.widths, levels.depths, levels.ensemble, seed, shape, classes))
+    of_levels = (levels.global_level, levels.widths, levels.depths, levels.ensemble, levels.members_fan_in)
+    key = repr((loaded.model, *of_levels, seed, shape, classes))
     return _numbers_of_model(_Keyed(key, loaded), tuple(shape), classes)
 
 

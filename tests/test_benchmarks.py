@@ -67,6 +67,7 @@ def test_the_comparison_of_methods_asks_for_recipes_that_load():
             (file,) = (part.removeprefix("--recipe=") for part in line if part.startswith("--recipe="))
             loaded = recipe.load(file, overrides)
             assert (loaded.name, loaded.seed, loaded.rounds) == (method, 3, 7)
+            assert loaded.model.initial_weights == ("fedavg-3" if method == "lg_fedavg" else None)
             assert {"--run_dir=folder", "--data_dir=somewhere"} <= set(line)
 
 

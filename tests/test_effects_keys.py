@@ -81,6 +81,7 @@ SLOW = ("levels.assignment=fixed", "availability.seconds_per_step={a: 1, b: 1, c
 FIARSE = ("round.mask=fiarse", "levels.entries={b: 1/2}")
 BUDGETS = (methods.EVEN, "client.stages=blockwise", "levels.budgets={b: 0.4}")
 DEPTHS = (methods.EVEN, "levels.mix=a-b-c", "client.stages.exits=last", "levels.depths={b: 1}")
+HALVES = ("levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 2, b: 1}")
 # key: how its effect is seen, the recipe, what else is set, the change
 KEYS = {
     "seed": (plans, DENSE, (), "seed=1"),
@@ -91,6 +92,7 @@ KEYS = {
     "levels.assignment": (plans, DENSE, (), "levels.assignment=fixed"),
     "levels.depths": (built, TWICE, (methods.EVEN,), "levels.depths={b: 1}"),
     "levels.members": (trained, PAIR, (methods.EVEN, "levels.members={a: 2, b: 1}"), "levels.members.b=2"),
+    "levels.members_fan_in": (measured, PAIR, HALVES, "levels.members_fan_in=wide"),
     "levels.entries": (trained, PAIR, FIARSE, "levels.entries={b: 1/4}"),
     "levels.idle": (plans, DENSE, ("levels.assignment=fixed", "round.clients=2"), "levels.idle=[c]"),
     "levels.budgets": (built, DEEP, BUDGETS, "levels.budgets.b=0.2"),

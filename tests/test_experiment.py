@@ -15,7 +15,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.run import resume
+from hetero_tf.run import checkpoint, resume
 from hetero_tf.store import sealed
 from hetero_tf.store.run_folder import RunFolder
 
@@ -204,6 +204,28 @@ def test_a_run_from_given_weights_does_not_need_them_again(train, tmp_path):
     with pytest.raises(BadInput, match="weights.npz: could not read: No such file"):
         train(tmp_path / "new", given)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_starts_from_the_best_state_of_another(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(tmp_path / "first", RECIPE)
+    best = checkpoint.open_newest(tmp_path / "first" / "best", runs.built(RECIPE)).state
+    given = RECIPE.replace("model:\n", "model:\n  initial_weights: first\n")
+    _, said = train(tmp_path / "second", given, "rounds=1")
+    assert f"initial weights: first/best, round {best.round}\n" in said
+    found = runs.built(given).initialize()
+    assert found.round == 0 and {path: np.asarray(value).tobytes() for path, value in found.weights.items()} == {
+        path: np.asarray(value).tobytes() for path, value in best.weights.items()
+    }
+    drawn = runs.built(RECIPE).initialize()
+    assert any((np.asarray(value) != np.asarray(drawn.weights[path])).any() for path, value in found.weights.items())
+    # As with a file, nothing of it is needed to go on, and the recipe of the run folder is the whole recipe.
+    shutil.rmtree(tmp_path / "first")
+    summary, said = train(tmp_path / "second", given, "rounds=2")
+    assert summary["rounds"] == 2 and "initial weights" not in said
+    told = refusal(train, tmp_path / "third", given)
+    assert "model.initial_weights: first: could not read: No such file or directory; name a .npz file, or" in told
+    assert told.startswith("test:") and told.endswith("^") and not (tmp_path / "third").exists()
 
 
 def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_path):

@@ -1,12 +1,15 @@
-"""Initial weights from a file: every variable by its path, in its shape; all that does not fit is named."""
+"""Initial weights from a file or a run: every variable by its path, in its shape; all that does not fit is named."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.models import initial_weights as initial
+from hetero_tf.store import sealed
+from hetero_tf.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,27 @@ def read(tmp_path):
     def start(changes=None, reinitialize=(), variables=VARIABLES):
         arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         np.savez(tmp_path / "weights.npz", **arrays)
-        return initial.read(tmp_path / "weights.npz", variables, reinitialize)
+        found, source = initial.read(str(tmp_path / "weights.npz"), variables, reinitialize)
+        assert source == str(tmp_path / "weights.npz")
+        return found
 
     return start
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`(round, changes of the weights, best) -> RunFolder` with a state sealed as the best one, or as a checkpoint."""
+
+    def seal(number, changes=None, best=True, **others):
+        folder = RunFolder(tmp_path / "run")
+        folder.path.mkdir(exist_ok=True)
+        folder.recipe.write_text("name: run\n")
+        weights = {f"weights/{name}": value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
+        named = {"statistics/9_norm/mean": np.ones(3), "server/momentum/1_1/kernel": np.ones((2, 3)), **others}
+        sealed.save(folder.best if best else folder.checkpoints, number, weights | named, {}, keep=1)
+        return folder
+
+    return seal
 
 
 def test_values_come_in_the_order_and_dtype_of_the_variables(read):
@@ -62,13 +83,17 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
     [
         (
             {"2_0_dense/bias": None},
-            "expected an array for every variable; 2_0_dense/bias is missing. Received: 3 arrays; "
+            "expected an array for every variable; 2_0_dense/bias is missing; take weights of the same model, or name "
+            "the layer in model.reinitialize. Received: 3 arrays; "
             "did you mean '2_0_dense/kernel'?",
         ),
-        (dict.fromkeys(("1_1/kernel", "1_10/kernel")), "1_1/kernel, 1_10/kernel are missing. Received: 2 arrays"),
+        (
+            dict.fromkeys(("1_1/kernel", "1_10/kernel")),
+            "1_1/kernel, 1_10/kernel are missing; take .* Received: 2 arrays",
+        ),
         (
             dict.fromkeys(ARRAYS),
-            "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing. Received: 0 arrays$",
+            "1_1/kernel, 1_10/kernel, 2_0_dense/kernel and 1 more are missing; take .* Received: 0 arrays$",
         ),
         (
             {"2_0_dense/scale": np.ones(3)},
@@ -76,8 +101,8 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
         ),
         (
             {"1_1/kernel": np.ones((3, 2))},
-            r"1_1/kernel must have shape \(2, 3\), that of the model at its full width. "
-            r"Received: \(3, 2\)",
+            r"1_1/kernel must have shape \(2, 3\), that of the model at its full width; take weights of the same model, "
+            r"or name the layer in model.reinitialize. Received: \(3, 2\)",
         ),
         ({"1_10/kernel": np.ones(2, np.int32)}, "1_10/kernel must hold floats. Received: int32"),
         ({"1_10/kernel": np.array([1, np.nan])}, "1_10/kernel must be finite. Received: NaN or infinity"),
@@ -93,6 +118,64 @@ def test_what_does_not_fit_is_refused(read, changes, told):
 def test_a_fresh_name_that_is_no_variable_is_refused(read):
     with pytest.raises(
         BadInput,
-        match="`reinitialize` must name variables or layers of the model. Received: '2_0_dens'; did you mean '2_0_dense'?",
+        match="model.reinitialize: must name variables or layers of the model. Received: '2_0_dens'; did you mean",
     ):
         read(reinitialize=("2_0_dens",))
+
+
+def test_a_run_folder_gives_its_best_state_before_its_newest(run):
+    folder = run(7, {name: value + 7 for name, value in ARRAYS.items()}, best=False)
+    found, source = initial.read(str(folder.path), VARIABLES)
+    assert source == f"{folder.checkpoints}, round 7" and (found["1_10/kernel"] > 4).all()
+    run(3)
+    found, source = initial.read(str(folder.path), VARIABLES)
+    assert source == f"{folder.best}, round 3"
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, ARRAYS[name].astype(np.float32))
+    fresh, _ = initial.read(str(folder.path), VARIABLES, ("2_0_dense",))
+    assert list(fresh) == ["1_1/kernel", "1_10/kernel"]
+
+
+def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
+    own = {"clients/personal/1_10/kernel": np.asarray([[1, 2], [3, 6]], np.float32)}
+    found, _ = initial.read(str(run(1, **own).path), VARIABLES)
+    np.testing.assert_array_equal(found["1_10/kernel"], np.asarray([2, 4], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"2_0_dense/bias": None},
+            "an array for every variable; 2_0_dense/bias is missing; take .* Received: 3 arrays",
+        ),
+        ({"2_0_dense/scale": np.ones(3)}, "every array must be a variable of the model; 2_0_dense/scale is unknown"),
+        ({"1_1/kernel": np.ones((3, 2))}, r"1_1/kernel must have shape \(2, 3\), that of the model at its full width"),
+        ({"1_10/kernel": np.array([1, np.inf])}, "1_10/kernel must be finite"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused_as_a_file_is(run, changes, told):
+    with pytest.raises(BadInput, match=f"run/best, round 4: .*{told}"):
+        initial.read(str(run(4, changes).path), VARIABLES)
+
+
+def test_what_is_no_whole_run_is_refused(run, tmp_path):
+    for place, told in (
+        (
+            tmp_path / "gone",
+            "gone: could not read: No such file or directory; name a .npz file, or the folder of a run",
+        ),
+        (tmp_path, "is not a run folder, it has no recipe.yaml; name one that `train` wrote"),
+    ):
+        with pytest.raises(BadInput, match=told):
+            initial.read(str(place), VARIABLES)
+    folder = run(2)
+    with pytest.raises(BadInput, match="best: is not a run folder"):
+        initial.read(str(folder.best), VARIABLES)
+    (arrays,) = folder.best.glob("*/arrays.npz")
+    arrays.write_bytes(arrays.read_bytes()[:-1] + b"!")
+    with pytest.raises(BadInput, match="best: none of its 1 rounds is whole .*sha256 differs"):
+        initial.read(str(folder.path), VARIABLES)
+    files.remove(folder.best)
+    with pytest.raises(BadInput, match="run: holds no finished round yet; train that run first"):
+        initial.read(str(folder.path), VARIABLES)

@@ -9,6 +9,7 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput
+from hetero_tf.describe import describe
 from hetero_tf.process import learning_process
 from hetero_tf.rounds.build import split
 from hetero_tf.rounds.labels import label_table
@@ -182,5 +183,8 @@ def test_weights_from_a_file_are_where_training_starts(tmp_path):
         assert (found[path] == (own if path.startswith("1_0_dense") else given)[path]).all()
     (tmp_path / "weights.npz").unlink()
     assert tiny.same(tiny.arrays(process.blank()), own)
-    with pytest.raises(BadInput, match="weights.npz: could not read"):
+    sentence = "--set model.initial_weights=.*: model.initial_weights: .*weights.npz: could not read"
+    with pytest.raises(BadInput, match=sentence):
         process.initialize()
+    with pytest.raises(BadInput, match=sentence):
+        describe(process)

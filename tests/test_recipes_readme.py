@@ -1,5 +1,6 @@
 """recipes/README.md: its generated part is current, its recipes load, and recipes say what they must."""
 
+import math
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
+from hetero_tf.models.build import build_model
 from hetero_tf.recipe.files import shipped
 from hetero_tf.recipe.reader import parse
 
@@ -74,10 +76,59 @@ def test_overrides_of_the_readme_load(line):
     assert all(got.source != recipe.load(got.name).source for got in loaded) or "levels.mix=a-e" in overrides
 
 
+def header(name):
+    """The comment at the head of a shipped recipe."""
+    text = shipped()[name].read_text("utf-8")
+    return text[: re.search("\n(base|name):", text).start()]
+
+
+def overrides_of(comment):
+    """The overrides that a comment names, those of one command together; a command may go on in the next line."""
+    word = r"--set ((?:'[^']*'|[^\s;)'])+)"
+    chains = re.finditer(rf"(?:{word}\s*)+", re.sub(r"\n# *", " ", comment))
+    return [[value.rstrip(",").replace("'", "") for value in re.findall(word, chain[0])] for chain in chains]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_override_of_a_header_loads_and_changes_the_recipe(name):
+    comment = header(name)
+    given = overrides_of(comment)
+    assert given and sum(map(len, given)) == comment.count("--set ")
+    for overrides in given:
+        assert recipe.load(name, overrides).source != recipe.load(name).source, overrides
+    for other in re.findall(r"recipes/([\w/]+)\.yaml", comment):
+        assert other in NAMES
+
+
+# FeDepth (arXiv 2303.04887), Tables 3 and 2: CIFAR-10 by Dirichlet(0.3), clients of unequal and of equal size.
+FEDEPTH = {
+    "fedavg": ("46.5", "47.7"),
+    "heterofl": ("46.1", "56.4"),
+    "splitmix": ("31.2", "55.6"),
+    "depthfl": ("47.1", "58.5"),
+    "fedepth": ("52.6", "60.6"),
+    "fedepth_branches": ("51.6", "60.0"),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("methods/")])
+def test_a_header_quotes_the_table_of_its_split_and_names_the_override_of_the_other(name):
+    comment, given = re.sub(r"\n# *", " ", header(name)), recipe.load(name)
+    assert "unbalanced Dirichlet(0.3)" in comment and given.partition.name == "dirichlet"
+    assert (given.partition.options["alpha"], given.data.loader.options["dataset"]) == (0.3, "cifar10")
+    quoted = re.search(r"Table 3 has ([\d.]+) %.*Table 2, .*\(--set (\S+)\), has ([\d.]+) %", comment)
+    assert (quoted is None) == (name.removeprefix("methods/") not in FEDEPTH)
+    if quoted is None:
+        assert "FeDepth has no such row" in comment
+        return
+    assert (quoted[1], quoted[3]) == FEDEPTH[name.removeprefix("methods/")]
+    equal = recipe.load(name, [quoted[2]]).partition
+    assert equal.name == "dirichlet_equal" and equal.options["alpha"] == 0.3 and equal.options["clients"] == 100
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_comment_states_source_cost_expectation_command_and_override(name):
-    text = shipped()[name].read_text("utf-8")
-    comment = text[: re.search("\n(base|name):", text).start()]
+    comment = header(name)
     assert all(line.startswith("# ") for line in comment.splitlines())
     run = f"Run: bin/hetero_tf --recipe recipes/{name}.yaml"
     for word in ("Source: ", "Cost: ", "Expect: ", run, "Useful: --set "):
@@ -119,6 +170,30 @@ def test_hyper_parameters_are_the_published_ones(name):
     assert (got.optimizer.method.options, got.optimizer.clip_norm) == (options, 1.0)
     assert got.schedule.options["factor"] == 0.1
     assert (got.partition.options["clients"], got.round.clients) == (100, 10)
+
+
+# Of the public code of LG-FedAvg (github.com/pliang279/LG-FedAvg, commit 7af0568): parameters, those that are shared,
+# batch size, learning rate, loss.
+LIANG = {
+    "mnist_mlp": (633_226, 633_226, 10, 0.1, "softmax_twice"),
+    "mnist_mlp_lg": (633_226, 99_978, 10, 0.05, "softmax_twice"),
+    "cifar10_cnn": (64_102, 64_102, 50, 0.1, "cross_entropy"),
+    "cifar10_cnn_lg": (64_102, 2_872, 50, 0.1, "cross_entropy"),
+}
+
+
+@pytest.mark.parametrize("name", LIANG)
+def test_networks_and_values_of_lg_fedavg_are_the_published_ones(name):
+    got = recipe.load(name)
+    shape = (28, 28, 1) if "mnist" in name else (32, 32, 3)
+    sizes = {v.path: math.prod(v.shape) for v in build_model(got.model, shape, 1.0).trainable_variables}
+    shared = sum(size for path, size in sizes.items() if got.model.unit_of(path) not in got.round.personal)
+    client, optimizer = got.client, got.optimizer
+    assert (sum(sizes.values()), shared, client.batch_size, optimizer.learning_rate, client.loss.name) == LIANG[name]
+    assert (client.epochs, optimizer.clip_norm, got.schedule.name) == (1, None, "constant")
+    assert optimizer.method.options == {"momentum": 0.5, "weight_decay": 0.0, "nesterov": False}
+    assert (got.round.clients, got.round.weighting, got.round.label_rows) == (10, "uniform", "all")
+    assert got.partition.options == {"clients": 100, "per_client": 2, "keep_duplicates": True}
 
 
 def test_recipes_are_plain_yaml_one_document():

@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,9 @@ METRICS = json.loads((Path(__file__).parent / "golden" / "tiny_metrics.json").re
 
 def marks(name):
     """The deep networks, and text, take long to trace."""
-    return [] if name in ("cifar10_vit", "digits", "femnist", "mnist") else [pytest.mark.long]
+    return (
+        [] if name in ("cifar10_vit", "digits", "femnist", "mnist", "mnist_mlp", "mnist_mlp_lg") else [pytest.mark.long]
+    )
 
 
 def approximately(metrics):
@@ -54,6 +58,27 @@ def test_tiny_recipe_runs(path, tmp_path):
     assert recipe.loads(run.read_recipe()).source == given.source
     state = runs.arrays(run.checkpoints)
     assert state and all(np.isfinite(np.frombuffer(value, np.float64)).all() for value in state.values())
+
+
+@pytest.mark.parametrize("name", ["mnist_mlp_lg", pytest.param("cifar10_cnn_lg", marks=pytest.mark.long)])
+def test_the_two_commands_of_a_header_go_on_from_each_other(name, tmp_path, monkeypatch):
+    """First FedAvg, then LG-FedAvg from its run folder, as a person types them."""
+    monkeypatch.chdir(tmp_path)
+    text, told = (RECIPES / "tiny" / f"{name}.yaml").read_text(), []
+    for command in re.findall(r"^# (?:First|Run): bin/hetero_tf (.*)$", text, re.MULTILINE):
+        _, path, *overrides = shlex.split(command)
+        given, said = recipe.load(path, [value for value in overrides if value != "--set"]), io.StringIO()
+        experiment.train(given, experiment.Settings(Path("runs") / given.name, None, 2, False), Console(said))
+        told.append(said.getvalue())
+    first = f"tiny_{name.removesuffix('_lg')}"
+    assert "initial weights" not in told[0] and f"initial weights: runs/{first}/best, round " in told[1]
+    state = runs.arrays(tmp_path / "runs" / f"tiny_{name}" / "checkpoints")
+    own = {path.removeprefix("clients/personal/") for path in state if path.startswith("clients/personal/")}
+    assert {path.split("_")[0] for path in own} == set(given.round.personal)
+    kept = runs.arrays(tmp_path / "runs" / first / "best")
+    for path in own:
+        # Units that stay with the clients are never merged: their global values are those of the start.
+        assert state[f"weights/{path}"] == kept[f"weights/{path}"]
 
 
 def stand_in(given, monkeypatch):

@@ -6,12 +6,19 @@ from hetero_tf.describe.description import Description
 from hetero_tf.describe.loads import is_divided, level_loads
 from hetero_tf.describe.tables import to_json, to_text
 from hetero_tf.process import LearningProcess
+from hetero_tf.rounds.start import first_weights
 
 __all__ = ["Description", "describe", "to_json", "to_text"]
 
 
 def describe(process: LearningProcess) -> Description:
-    """Describes what a learning process costs, with the summary of its split."""
+    """Describes what a learning process costs, with the summary of its split.
+
+    Raises:
+        BadInput: The initial weights of the recipe are refused, as a training would refuse them.
+    """
+    if process.recipe.model.initial_weights is not None:
+        first_weights(process.recipe, process.family)
     recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
     example, labels = process.example_shape, partition.label_mask.sum(axis=1)
     levels = level_costs(family, example, labels, min(recipe.client.batch_size, int(partition.train.sizes.max())))

@@ -14,6 +14,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
 from hetero_tf.models.build import build_model
 from hetero_tf.models.unit_costs import unit_shares
+from hetero_tf.models.variables import shrink_to_part
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -92,11 +93,15 @@ class ModelFamily:
 
     def members(self, level: str) -> list[keras.Model]:
         """Builds the models by which a level predicts: all classes, Scalers inert; one, or those of its ensemble."""
-        count = self.recipe.levels.members.get(level)
-        return [
+        levels = self.recipe.levels
+        count = levels.members.get(level)
+        models = [
             self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, member=member)
             for member in (range(count) if count else (None,))
         ]
+        for model in models if levels.members_fan_in == "wide" else ():
+            shrink_to_part(model, levels.widths[level])
+        return models
 
     def peer(self, level: str, number: int) -> keras.Model:
         """Builds a model like that by which a level predicts, with the initial values of the clients' n-th peers."""

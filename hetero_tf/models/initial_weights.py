@@ -1,50 +1,74 @@
-"""Initial weights by path: the values that a run starts from, out of a file of arrays named like the variables."""
+"""Initial weights by path: the values that a run starts from, out of a file of arrays or the folder of another run."""
 
+import functools
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.base.npz import array_names, read_arrays
+from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.store.states import global_weights
+
+ADVICE = "take weights of the same model, or name the layer in model.reinitialize"
 
 
-def read(path: Path | str, variables: list, reinitialize: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """Reads the values of variables from a .npz file that holds `variable path -> array`.
+def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tuple[dict[str, np.ndarray], str]:
+    """Reads the values of variables from a run folder or from a .npz file that holds `variable path -> array`.
 
-    `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file.
+    `numpy.savez(path, **{v.path: v.numpy() for v in model.variables})` writes such a file. Of a run folder it is the
+    global model of the best state, or of the newest checkpoint if there is no best one.
 
     Args:
-        path: The file. Arrays of variables that are not asked for are refused, unless `reinitialize` names them.
+        path: The file or folder; a relative path starts from the working folder. Arrays of variables that are not
+            asked for are refused, unless `reinitialize` names them.
         variables: Keras variables, or whatever has `path`, `shape` and `dtype`.
         reinitialize: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their own
             initial values: the head of a model for other labels.
 
     Returns:
         `{variable path: array}` of the variable's shape and dtype, in the order of `variables`, without those that
-        `reinitialize` names.
+        `reinitialize` names; and what they come from: the file, or the folder of the state and its round.
 
     Raises:
-        BadInput: The file is damaged, lacks a variable or has one too many; a shape, dtype or value is wrong; or a
-            name of `reinitialize` begins no path.
+        BadInput: There is no such file or folder; it is damaged, is no run's, lacks a variable or has one too many; a
+            shape, dtype or value is wrong.
+        Wrong: A name of `reinitialize` begins no path.
         MemoryProblem, DiskProblem: See `read_arrays`.
     """
     _check_reinitialize(reinitialize, variables)
     wanted = {variable.path: variable for variable in variables if not _begins(reinitialize, variable.path)}
-    stored = set(array_names(path))
+    where, stored, load = _opened(path)
     missing = [name for name in wanted if name not in stored]
     if missing:
         raise BadInput(
-            f"{path}: expected an array for every variable; {_some(missing)} missing. Received: {len(stored)} "
-            f"arrays{did_you_mean(missing[0], stored) if stored else ''}"
+            f"{where}: expected an array for every variable; {_some(missing)} missing; {ADVICE}. "
+            f"Received: {len(stored)} arrays{did_you_mean(missing[0], stored) if stored else ''}"
         )
     unknown = sorted(name for name in stored - wanted.keys() if not _begins(reinitialize, name))
     if unknown:
         raise BadInput(
-            f"{path}: every array must be a variable of the model; {_some(unknown)} unknown"
+            f"{where}: every array must be a variable of the model; {_some(unknown)} unknown"
             f"{did_you_mean(unknown[0], wanted)}"
         )
-    arrays = read_arrays(path, list(wanted))
-    return {name: _fitting(path, name, arrays[name], variable) for name, variable in wanted.items()}
+    arrays = load(list(wanted))
+    return {name: _fitting(where, name, arrays[name], variable) for name, variable in wanted.items()}, where
+
+
+def _opened(path: str) -> tuple[str, set[str], Callable[[list[str]], dict[str, np.ndarray]]]:
+    """What the arrays come from, the names of all of them, and a function that reads those of given names."""
+    if not os.path.exists(path):
+        raise BadInput(
+            f"{path}: could not read: No such file or directory; name a .npz file, or the folder of a run that was "
+            "trained before"
+        )
+    if not os.path.isdir(path):
+        return path, set(array_names(path)), functools.partial(read_arrays, path)
+    arrays, where = global_weights(RunFolder(Path(path)))
+    return where, set(arrays), lambda names: {name: arrays[name] for name in names}
 
 
 def _check_reinitialize(reinitialize, variables):
@@ -52,9 +76,9 @@ def _check_reinitialize(reinitialize, variables):
     for name in reinitialize:
         if not any(_begins((name,), path) for path in paths):
             layers = dict.fromkeys(path.split("/")[0] for path in paths)
-            raise BadInput(
-                "`reinitialize` must name variables or layers of the model. "
-                f"Received: {name!r}{did_you_mean(name, layers)}"
+            raise Wrong(
+                ("model", "reinitialize"),
+                f"must name variables or layers of the model. Received: {name!r}{did_you_mean(name, layers)}",
             )
 
 
@@ -70,14 +94,15 @@ def _some(names):
     return shown + more
 
 
-def _fitting(path, name, value, variable):
+def _fitting(where, name, value, variable):
     shape = tuple(variable.shape)
     if value.shape != shape:
         raise BadInput(
-            f"{path}: {name} must have shape {shape}, that of the model at its full width. Received: {value.shape}"
+            f"{where}: {name} must have shape {shape}, that of the model at its full width; {ADVICE}. "
+            f"Received: {value.shape}"
         )
     if value.dtype.kind != "f":
-        raise BadInput(f"{path}: {name} must hold floats. Received: {value.dtype}")
+        raise BadInput(f"{where}: {name} must hold floats. Received: {value.dtype}")
     if not np.isfinite(value).all():
-        raise BadInput(f"{path}: {name} must be finite. Received: NaN or infinity")
+        raise BadInput(f"{where}: {name} must be finite. Received: NaN or infinity")
     return value.astype(str(variable.dtype))

@@ -13,6 +13,27 @@ import tensorflow as tf
 from hetero_tf.base.errors import BadInput
 
 
+def shrink_to_part(model: keras.Model, width: float) -> None:
+    """Makes the initial values of a network those of a part of the network of width 1.
+
+    There a layer has 1/width as many inputs. What is drawn by fan-in, kernels and biases, is smaller by sqrt(width).
+    The first layer keeps its values, since the input is the same at every width; norms and embeddings draw nothing by
+    fan-in.
+
+    Args:
+        model: A network of an ensemble, with its initial values.
+        width: Its share of the channels, in (0, 1].
+
+    Reference: the public code of SplitMix (Hong et al. 2022, arXiv 2203.09747), its `rescale_init`.
+    """
+    # A norm in front of the first layer has vectors only.
+    first = next(v.path.split("/")[0] for v in model.trainable_variables if len(v.shape) > 1)
+    for variable in model.trainable_variables:
+        layer, *_, name = variable.path.split("/")
+        if layer != first and name.endswith(("kernel", "bias")):
+            variable.assign(variable * width**0.5)
+
+
 def is_seed(variable: keras.Variable) -> bool:
     """Whether a non-trainable variable is the state of a random generator, such as a Dropout's."""
     return variable.path.endswith("seed_generator_state")

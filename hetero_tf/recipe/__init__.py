@@ -60,28 +60,29 @@ def _built(source, overrides):
     return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root)
 
 
-def located(recipe: Recipe, key: str | None = None) -> contextlib.AbstractContextManager[None]:
+def located(recipe: Recipe, *key: str) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which refusals show file, line and key of a recipe.
 
     Args:
         recipe: The recipe; one that was built without a text has no lines to show.
-        key: The key of the plug-in that is at work, such as "partition": any `BadInput` is about it, or about the
-            option whose name begins the sentence. None: only a `Wrong` is, which has its own key.
+        key: The path to the key that is at work, such as "partition", or "model" and "initial_weights": any `BadInput`
+            is about it, or about the option of a plug-in whose name begins the sentence. Without one only a `Wrong`
+            is, which has its own key.
     """
-    return contextlib.nullcontext() if recipe.tree is None else _located(recipe.tree, key)
+    return contextlib.nullcontext() if recipe.tree is None else _located(recipe.tree, *key)
 
 
 @contextlib.contextmanager
-def _located(root, key=None):
+def _located(root, *key):
     try:
         yield
     except Wrong as wrong:
         raise refusal(_origin(root, plain(root), wrong), wrong.path, wrong.text) from wrong.__cause__
     except BadInput as problem:
-        if key is None:
+        if not key:
             raise
         option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(problem), re.DOTALL).groups()
-        path = (key, option) if option else (key,)
+        path = (*key, option) if option else key
         raise refusal(locate(root, path), path, text) from problem.__cause__
 
 

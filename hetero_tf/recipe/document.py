@@ -12,9 +12,10 @@ from hetero_tf.recipe.schema import Recipe
 _HEAD = "| key | allowed | default | meaning |\n| --- | --- | --- | --- |\n"
 _MODEL = (
     "| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
-    "`!setting name.0` |\n| `model.initial_weights` | text or null | null | .npz file of arrays named like the "
-    "variables, from which training starts |\n| `model.reinitialize` | a list of texts | [] | layers, such as "
-    "`9_0_dense`, that draw new initial values instead of taking them from the file |\n| `model.layers` | a list of "
+    "`!setting name.0` |\n| `model.initial_weights` | text or null | null | what training starts from: the folder of "
+    "another run (its best state, or the newest where there is no best one), or a .npz file of arrays named like the "
+    "variables; a relative path starts from the working folder |\n| `model.reinitialize` | a list of texts | [] | "
+    "layers, such as `9_0_dense`, that draw new initial values instead of taking those |\n| `model.layers` | a list of "
     "layers, units and Repeats | required | see below |\n"
 )
 

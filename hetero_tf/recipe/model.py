@@ -44,8 +44,9 @@ class LayerSpec:
 class Model:
     """The layers, in order, and what they start from.
 
-    `settings` are values that layers refer to by `!setting name`. `initial_weights` is a file of weights by variable
-    path; `reinitialize` names layers that draw new initial values instead. See `models.initial_weights`.
+    `settings` are values that layers refer to by `!setting name`. `initial_weights` is a run folder or a file of
+    weights by variable path; `reinitialize` names layers that draw new initial values instead. See
+    `models.initial_weights`.
     """
 
     layers: tuple[LayerSpec, ...]

@@ -56,6 +56,12 @@ class Levels:
     members: dict = key(
         "level -> how many networks of an ensemble its clients train; the first level of the mix has them all", {}
     )
+    members_fan_in: str = key(
+        "fan-in by which networks of an ensemble draw their initial values: own; wide, that of the network of width 1 "
+        "of which they are parts, so that kernels and biases behind the first layer are smaller by sqrt(width)",
+        "own",
+        choices=("own", "wide"),
+    )
     entries: dict = key("level -> share of its single entries that round.mask keeps, such as 1/16; without it all", {})
     idle: tuple[str, ...] = key("levels whose clients never take part", ())
     budgets: dict = key(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Recipe
+from hetero_tf.recipe.schema import Levels, Recipe
 
 # Loaders that need no files: no stand-in can ever take their place.
 ALWAYS_THERE = ("digits", "pydoc", "synthetic")
@@ -14,7 +14,8 @@ Found = tuple[tuple, object, str, str]
 
 def check_unused(recipe: Recipe) -> None:
     """Raises `Wrong` for the first key that has no effect."""
-    for path, value, reason, advice in (*_of_outputs(recipe), *_of_stages(recipe), *_of_the_rest(recipe)):
+    found = (*_of_outputs(recipe), *_of_stages(recipe), *_of_ensembles(recipe.levels), *_of_the_rest(recipe))
+    for path, value, reason, advice in found:
         raise Wrong(path, f"has no effect, since {reason}; {advice} or leave it out. Received: {show(value)}")
 
 
@@ -52,6 +53,15 @@ def _of_stages(recipe: Recipe) -> Iterator[Found]:
     if recipe.round.untrained == "counted" and (stages.name == "nested" or stages.options.get("exits") == "all"):
         reason = f"with client.stages {stages.name} a client trains all that it holds"
         yield ("round", "untrained"), "counted", reason, "choose other client.stages"
+
+
+def _of_ensembles(levels: Levels) -> Iterator[Found]:
+    """How the networks of an ensemble begin."""
+    path, value = ("levels", "members_fan_in"), levels.members_fan_in
+    if value == "wide" and levels.ensemble is None:
+        yield path, value, "there is one network", "give levels.members"
+    elif value == "wide" and levels.widths[levels.global_level] == 1:
+        yield path, value, "the networks have width 1", "lower levels.widths"
 
 
 def _of_the_rest(recipe: Recipe) -> Iterator[Found]:

@@ -9,8 +9,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.evaluation import calibration
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.store import sealed
-
-WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
+from hetero_tf.store.states import CLIENTS, SERVER, STATISTICS, WEIGHTS
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import load_data, split
+from hetero_tf.rounds.start import first_weights
 from hetero_tf.run import best, facts, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
@@ -118,7 +119,10 @@ def _restore(run, process, before, conditions, console):
     """The progress of the newest sealed state, or that of a run that begins."""
     newest = open_newest(run.checkpoints, process)
     if newest is None or before is None:
-        return Progress(process.initialize(), {}, {}, None, 0, resume.cut_metrics(run, None, console.say))
+        weights, source = first_weights(process.recipe, process.family)
+        if source is not None:
+            console.say(f"initial weights: {source}")
+        return Progress(process.begin(weights), {}, {}, None, 0, resume.cut_metrics(run, None, console.say))
     for sentence in newest.skipped:
         console.say(f"skipped: {sentence}")
     console.say(f"resumed {run.path} after round {newest.state.round}")

@@ -67,9 +67,13 @@ class RunFolder:
         Raises:
             BadInput: The folder holds no run, or the file is damaged.
         """
+        self.check_started()
+        return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
+
+    def check_started(self) -> None:
+        """Raises `BadInput` if the folder holds no run."""
         if not self.started:
             raise BadInput(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
-        return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
     def check_places(self) -> None:
         """Refuses links, pipes, devices and the like where the run writes its files and folders.

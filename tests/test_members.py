@@ -1,0 +1,115 @@
+"""The initial values of an ensemble's networks: each by its own fan-in, or as parts of the network of width 1."""
+
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf import recipe
+from hetero_tf.models.family import build_family
+from hetero_tf.rounds import layout
+
+# Largest magnitude and standard deviation of the kernels with which a run of the authors' code began: four networks of
+# a quarter of a PreResNet with one block of 8, 12, 16 and 20 channels a stage.
+AUTHORS = {
+    "0_0_padded_conv2d/kernel": (0.19207, 0.10903),
+    "1_0_pre_activation_block/conv1/kernel": (0.11710, 0.06946),
+    "1_0_pre_activation_block/conv2/kernel": (0.11726, 0.07167),
+    "2_0_pre_activation_block/conv1/kernel": (0.11777, 0.06904),
+    "2_0_pre_activation_block/conv2/kernel": (0.09599, 0.05557),
+    "2_0_pre_activation_block/shortcut/kernel": (0.35329, 0.16583),
+    "3_0_pre_activation_block/conv1/kernel": (0.09615, 0.05634),
+    "3_0_pre_activation_block/conv2/kernel": (0.08308, 0.04746),
+    "3_0_pre_activation_block/shortcut/kernel": (0.26706, 0.15876),
+    "4_0_pre_activation_block/conv1/kernel": (0.08327, 0.04695),
+    "4_0_pre_activation_block/conv2/kernel": (0.07451, 0.04256),
+    "4_0_pre_activation_block/shortcut/kernel": (0.24574, 0.15049),
+    "5_3_dense/kernel": (0.22150, 0.13407),
+}
+# A uniform draw within +-1 has the standard deviation 3**-0.5.
+UNIT = 3**-0.5
+
+
+def initial(given, shape):
+    """The initial values of a recipe's ensemble: `{path: [networks, ...]}`."""
+    family = build_family(given, shape, shape, 10)
+    return {path: np.asarray(value) for path, value in layout.initial_values(family).items()}
+
+
+def of_fan_in(kernel):
+    """A kernel of several networks, in units of its own fan-in: [networks, ...] of the bound 1 where nothing is scaled."""
+    return kernel * np.sqrt(np.prod(kernel.shape[1:-1]))
+
+
+def test_the_law_is_that_of_the_authors_code():
+    wide = tiny_splitmix("wide")
+    assert wide.keys() == AUTHORS.keys()
+    for path, (most, deviation) in AUTHORS.items():
+        bound = 1 if path == "0_0_padded_conv2d/kernel" else 0.25**0.5
+        fan_in = np.prod(wide[path].shape[1:-1])
+        # Both are drawn: a few dozen to a few hundred values.
+        for found_most, found in ((most, deviation), (np.abs(wide[path]).max(), wide[path].std())):
+            assert 0.85 * bound < found_most * fan_in**0.5 <= 1.0001 * bound, path
+            assert found * fan_in**0.5 == pytest.approx(UNIT * bound, rel=0.25), path
+
+
+def tiny_splitmix(fan_in):
+    """The initial kernels of four networks of a quarter, laid out as those of `AUTHORS`."""
+    blocks = [f"PreActivationBlock: {{filters: !w {8 + 4 * unit}, stride: {min(unit, 1) + 1}}}" for unit in range(4)]
+    layers = ["PaddedConv2D: {filters: !w 8, use_bias: false}", *blocks]
+    head = "[Norm, ReLU, GlobalAveragePooling2D, Dense: {units: !classes, kernel_initializer: fan_in_uniform}]"
+    text = (
+        tiny.IMAGES.partition("  layers:\n")[0] + "  layers:\n" + "".join(f"    - {one}\n" for one in [*layers, head])
+    )
+    levels = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 4}", f"levels.members_fan_in={fan_in}")
+    given = recipe.loads(text + tiny.COMMON, "tiny", levels)
+    return {path: value for path, value in initial(given, (16, 16, 3)).items() if value.ndim > 2}
+
+
+def test_the_networks_of_splitmix_are_drawn_as_parts_of_the_whole_one():
+    wide, own = (
+        initial(recipe.load("methods/splitmix", [f"levels.members_fan_in={fan_in}"]), (32, 32, 3))
+        for fan_in in ("wide", "own")
+    )
+    assert recipe.load("methods/splitmix").levels.members_fan_in == "wide"
+    kernels = [path for path, value in wide.items() if value.ndim > 2]
+    assert len(kernels) == 22 and kernels[0] == "0_0_padded_conv2d/kernel"
+    for path in kernels:
+        bound = 1 if path == kernels[0] else (1 / 6) ** 0.5
+        found = of_fan_in(wide[path])
+        assert np.abs(found).max() <= 1.0001 * bound, path
+        assert found.std() == pytest.approx(UNIT * bound, rel=0.15)
+        assert of_fan_in(own[path]).std() == pytest.approx(UNIT, rel=0.15)
+        np.testing.assert_allclose(wide[path], own[path] * bound, rtol=1e-6)
+    for path in wide.keys() - set(kernels):
+        assert (wide[path] == own[path]).all() and path.endswith(("gamma", "beta", "bias"))
+
+
+def test_biases_are_drawn_alike_and_the_first_layer_is_the_one_with_the_input():
+    text = tiny.DENSE.replace(
+        "- [GlobalAveragePooling2D,",
+        "- [Norm: {kind: in}, PaddedConv2D: {filters: !w 4}, PaddedConv2D: {filters: !w 4}, GlobalAveragePooling2D,",
+    )
+    ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 3}")
+    own, wide = (
+        tiny.arrays(tiny.process(text, *ensemble, f"levels.members_fan_in={fan_in}").initialize())
+        for fan_in in ("own", "wide")
+    )
+    for path, value in own.items():
+        layer, _, name = path.partition("/")
+        factor = 0.5 if name in ("kernel", "bias") and layer != "0_1_padded_conv2d" else 1
+        np.testing.assert_allclose(wide[path], factor * value, rtol=1e-6, err_msg=path)
+    assert np.abs(own["0_2_padded_conv2d/bias"]).min() > 0 and {"0_0_norm/in/gamma"} <= own.keys()
+
+
+def test_the_first_predictions_are_more_cautious_and_training_goes_another_way():
+    """Logits of a dense head are smaller by sqrt(width), so the loss of the start is nearer to that of a guess."""
+    ensemble = ("levels.widths={a: 0.25}", "levels.mix=a", "levels.members={a: 2}", "client.loss=cross_entropy")
+    starts, ends = [], []
+    for fan_in in ("own", "wide"):
+        process = tiny.process(tiny.DENSE, *ensemble, f"levels.members_fan_in={fan_in}")
+        state = process.initialize()
+        starts.append(process.evaluate(state)[0]["global_loss"])
+        ends.append(tiny.arrays(process.next(state)[0]))
+    guess = np.log(tiny.CLASSES)
+    assert abs(starts[1] - guess) < 0.7 * abs(starts[0] - guess)
+    assert tiny.gap(*ends) > 0.01
