@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hetero_tf.base import hardware  # noqa: E402
 from hetero_tf.base.files import replacing  # noqa: E402
+from hetero_tf.base.metrics import renamed  # noqa: E402
 from hetero_tf.base.registry import find  # noqa: E402
 from hetero_tf.recipe import loads  # noqa: E402
 from hetero_tf.store import metrics  # noqa: E402
@@ -78,7 +79,7 @@ def curves(folders, metric):
     found = {}
     for folder in folders:
         name = loads(RunFolder(folder).read_recipe()).name
-        for row in metrics.rows(RunFolder(folder).metrics):
+        for row in map(renamed, metrics.rows(RunFolder(folder).metrics)):
             if row.get(metric) is not None:
                 found.setdefault(name, {}).setdefault(row["round"], []).append(row[metric])
     if not found:

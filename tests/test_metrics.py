@@ -14,7 +14,9 @@ def test_the_table_is_what_runs_write(train, tmp_path):
     train(tmp_path / "images", programs.RECIPE, "rounds=1", "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE)
     train(tmp_path / "text", tiny.TEXT, "rounds=1", "data.length=16")
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
-    found = {"local_accuracy_LEVEL" if name in ("local_accuracy_a", "local_accuracy_b") else name for name in images}
+    found = {
+        "clients_accuracy_LEVEL" if name in ("clients_accuracy_a", "clients_accuracy_b") else name for name in images
+    }
     assert found | set(text) == set(metrics.METRICS)
     for row, kind in ((images, "images"), (text, "masked_text")):
         assert {name for name in row if metrics.find(name).inputs} == {
@@ -24,7 +26,7 @@ def test_the_table_is_what_runs_write(train, tmp_path):
 
 
 def test_every_level_has_an_entry_and_a_misspelt_name_has_none():
-    assert metrics.find("local_accuracy_a") is metrics.METRICS["local_accuracy_LEVEL"]
+    assert metrics.find("clients_accuracy_a") is metrics.METRICS["clients_accuracy_LEVEL"]
     assert metrics.find("local_accuracy") is metrics.METRICS["local_accuracy"]
     assert metrics.find("global_acuracy") is None
 
@@ -53,7 +55,7 @@ def test_better_knows_the_direction_of_each_metric(name, value, best, better):
 
 
 def test_a_line_shows_what_a_person_compares():
-    shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "local_accuracy_a", "somebody_elses"], 1.0))
+    shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "clients_accuracy_a", "somebody_elses"], 1.0))
     own = [name for name in shown if name.startswith("local")]
     assert own == ["local_loss", "local_accuracy", "local_worst_decile"]
     others = [name for name in shown if not name.startswith(("local", "global"))]
