@@ -5,8 +5,9 @@
 
 Runs whose recipes differ in nothing but the seed are one row; `--set name=NAME` gives a row its name. Spreads are
 standard deviations over seeds (divided by one less than their number). "last" is the last round that was measured;
-"best" is the best one, chosen on the test set, so it flatters. The target is one of the first metric; so are the
-values at the rounds of `--at`, its curve.
+"best" is the round with the best value on the held-out examples where the run has some, else the best one on the test
+set, which flatters. The target is one of the first metric; so are the values at the rounds of `--at`, its curve.
+Without `--metric` runs that measured the model of every level show the accuracy of each level too.
 """
 
 import argparse
@@ -21,14 +22,14 @@ import checkout  # noqa: F401  finds hetero_tf and its libraries
 from hetero_tf.base import hardware
 from hetero_tf.base.console import printable
 from hetero_tf.base.errors import BadInput, Refusal
-from hetero_tf.base.metrics import find
+from hetero_tf.base.metrics import find, renamed
 from hetero_tf.base.registry import register_plugin
 from hetero_tf.recipe import loads
 from hetero_tf.store import metrics
 from hetero_tf.store.run_folder import RunFolder
 
-# Column of the metrics -> what it was called before.
-FORMER = {"train_flops": "flops", "non_finite": "lost"}
+# Where a run has one of them, it says which round is the best one.
+CHOOSERS = ("validation_accuracy", "validation_perplexity")
 # Heads of the columns, and what their values are divided by.
 HEADS = {
     "bytes": "MB",
@@ -61,7 +62,7 @@ def parse(arguments=None):
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", help="run folders")
-    parser.add_argument("--metric", nargs="+", default=["global_accuracy"], help="metrics to compare")
+    parser.add_argument("--metric", nargs="+", help="default: global_accuracy, and that of each level")
     parser.add_argument("--target", type=float, help="value of the first metric that is to be reached")
     parser.add_argument("--at", type=int, nargs="+", default=[], help="rounds at which to show the first metric")
     parser.add_argument("--plugin", action="append", default=[], help="own Python module that the runs need")
@@ -77,16 +78,12 @@ def read(folder):
     """
     place = RunFolder(folder)
     loaded = loads(place.read_recipe(), str(place.recipe))
-    rows = [_renamed(row) for row in metrics.rows(place.metrics)]
+    # Old runs can still be compared.
+    rows = [renamed(row) for row in metrics.rows(place.metrics)]
     if not rows:
         raise BadInput(f"{folder}: has no finished round yet. Received: an empty or missing {place.metrics.name}")
     alike = "\n".join(line for line in loaded.source.splitlines() if not line.startswith("seed:"))
     return Run(str(folder), loaded, alike, rows)
-
-
-def _renamed(row):
-    """A row with the present names, so that old runs can still be compared."""
-    return {name: row[former] for name, former in FORMER.items() if former in row} | row
 
 
 def grouped(runs):
@@ -122,13 +119,12 @@ def summary(run, metric, target=None, at=()):
     Raises:
         BadInput: The run does not measure it.
     """
-    found = [(row["round"], row[metric]) for row in run.rows if isinstance(row.get(metric), (int, float))]
+    found = measured(run, metric)
     if not found:
         known = sorted({name for row in run.rows for name, value in row.items() if isinstance(value, float)})
         raise BadInput(f"{run.folder}: does not measure it; known: {', '.join(known)}. Received: metric={metric}")
-    known = find(metric)
-    sign = -1 if known and known.better == "lower" else 1
-    best_round, best = max(found, key=lambda pair: sign * pair[1])
+    sign = direction(metric)
+    best_round, best = best_of(run, metric, found)
     values = {f"at {round}": dict(found).get(round) for round in at}
     values |= {"last": found[-1][1], "best": best, "best_round": best_round}
     if target is not None:
@@ -136,6 +132,35 @@ def summary(run, metric, target=None, at=()):
         values["target_round"] = reached[0] if reached else None
         values["target_bytes"] = cost(run, reached[0])["bytes"] if reached else None
     return values
+
+
+def measured(run, metric):
+    """(round, value) of every round in which a run has measured the metric."""
+    return [(row["round"], row[metric]) for row in run.rows if isinstance(row.get(metric), (int, float))]
+
+
+def direction(metric):
+    """-1 where lower is better, else 1."""
+    known = find(metric)
+    return -1 if known and known.better == "lower" else 1
+
+
+def best_of(run, metric, found):
+    """The best round and its value: chosen on the held-out examples where the run has some."""
+    values = dict(found)
+    for chooser in CHOOSERS:
+        pairs = [pair for pair in measured(run, chooser) if pair[0] in values]
+        if pairs:
+            best = max(pairs, key=lambda pair: direction(chooser) * pair[1])[0]
+            return best, values[best]
+    return max(found, key=lambda pair: direction(metric) * pair[1])
+
+
+def usual_metrics(groups):
+    """What is compared where nothing is asked for: the global accuracy, and that of every level that all runs have."""
+    runs = [run for group in groups.values() for run in group]
+    each = [{name: None for row in run.rows for name in row if name.startswith("level_accuracy_")} for run in runs]
+    return ["global_accuracy", *(name for name in each[0] if all(name in others for others in each))]
 
 
 def cost(run, last=None):
@@ -220,7 +245,7 @@ def main(arguments=None):
         for module in args.plugin:
             register_plugin(module)
         groups = grouped([read(folder) for folder in args.folders])
-        rows = compare(groups, args.metric, args.target, args.at)
+        rows = compare(groups, args.metric or usual_metrics(groups), args.target, args.at)
     except Refusal as refusal:
         print(printable(f"error: {refusal}"), file=sys.stderr)
         return refusal.code

@@ -17,6 +17,7 @@ import checkout  # noqa: F401  finds hetero_tf and its libraries
 
 from hetero_tf.base import hardware
 from hetero_tf.base.files import replacing
+from hetero_tf.base.metrics import renamed
 from hetero_tf.base.registry import find
 from hetero_tf.recipe import loads
 from hetero_tf.store import metrics
@@ -78,7 +79,7 @@ def curves(folders, metric):
     found = {}
     for folder in folders:
         name = loads(RunFolder(folder).read_recipe()).name
-        for row in metrics.rows(RunFolder(folder).metrics):
+        for row in map(renamed, metrics.rows(RunFolder(folder).metrics)):
             if row.get(metric) is not None:
                 found.setdefault(name, {}).setdefault(row["round"], []).append(row[metric])
     if not found:

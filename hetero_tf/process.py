@@ -20,6 +20,7 @@ from hetero_tf.accounting import budgets
 from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.accounting.traffic import ClientCost, round_cost
 from hetero_tf.base import hardware, registry, seeds
+from hetero_tf.base.metrics import chooses
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.round_metrics import round_metrics
@@ -80,9 +81,24 @@ class LearningProcess:
         """Returns a state of the right shapes, without a look at the recipe's `model.initial_weights`."""
         return self.begin(initial_values(self.family))
 
-    def evaluate(self, state: State) -> tuple[dict, dict]:
-        """Measures a state: metrics by name, and the statistics of static batch normalisation by variable path."""
-        return self.evaluator.evaluate(state)
+    def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
+        """Measures a state: metrics by name, and the statistics of static batch normalisation by variable path.
+
+        Args:
+            state: `State`.
+            levels: "global" or "all", see `Evaluator.evaluate`; None: as the recipe says.
+        """
+        return self.evaluator.evaluate(state, levels)
+
+    @property
+    def chosen_by(self) -> str:
+        """The metric that chooses the best round."""
+        return self.recipe.evaluate.best or self.chosen_by_default
+
+    @property
+    def chosen_by_default(self) -> str:
+        """The metric that chooses it where the recipe names none."""
+        return chooses(self.dataset.kind, bool(self.partition.held_out.ids.size))
 
     def statistics(self, state: State, level: str | None = None) -> dict:
         """Queries the statistics of static batch normalisation at a level, see `Evaluator.statistics`."""

@@ -154,11 +154,11 @@ WRONG = [
 TAKES = {
     "train": ("recipe", "run_dir", "engine", "allow_other_machine"),
     "describe": ("recipe", "engine", "draw"),
-    "evaluate": ("run_dir", "state"),
+    "evaluate": ("run_dir", "state", "levels"),
     "export": ("run_dir", "state", "level", "out", "overwrite"),
 }
 BY_ALL = ("set", "data_dir", "plugin", "threads", "json", "debug", "help", "version")
-VALUES = {"engine": "auto", "state": "last", "threads": "1", "set": "seed=1"}
+VALUES = {"engine": "auto", "state": "last", "levels": "all", "threads": "1", "set": "seed=1"}
 
 
 @pytest.mark.parametrize("command", TAKES)
@@ -416,6 +416,37 @@ def test_evaluate_says_the_same_as_the_training(folder):
     for name in ("global_accuracy", "global_loss", "local_accuracy", "local_loss"):
         assert found[name] == row[name]
     assert found["data"] == "synthetic images (seed 0)" and run.err.startswith(f"last: round {found['round']}  ")
+
+
+def test_evaluate_measures_every_level_of_a_finished_run_if_asked(folder):
+    run = programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json")
+    assert run.code == 0, run.err
+    found = json.loads(run.out)
+    assert {"level_accuracy_a", "level_accuracy_b", "level_loss_a", "level_loss_b"} <= set(found)
+    assert found["level_accuracy_a"] == found["global_accuracy"] and found["level_loss_a"] != found["level_loss_b"]
+    assert f"level_accuracy_b {found['level_accuracy_b']:.4g}" in run.err and "level_loss" not in run.err
+
+
+def test_an_exported_level_carries_what_was_measured_of_it(folder, tmp_path):
+    """Not the numbers of the global model."""
+    measured = json.loads(
+        programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json").out
+    )
+    for level in ("b", "a"):
+        words = ["export", "--run_dir", folder / "run", "--level", level, "--out", tmp_path / level]
+        run = programs.shared().run(*words)
+        assert run.code == 0, run.err
+        loss, accuracy = (measured[f"level_{name}_{level}"] for name in ("loss", "accuracy"))
+        told = json.loads((tmp_path / level / "export.json").read_text())["metrics"]
+        assert told["measured"] == {
+            "model": f"level {level}",
+            "on": "the whole test set",
+            "round": measured["round"],
+            "loss": loss,
+            "accuracy": accuracy,
+        }
+        assert set(told) == ({"measured"} if level == "b" else {"measured", "last", "best"})
+        assert f": the model of level {level}, loss {loss:.4g}  accuracy {accuracy:.4g} on the test set" in run.out
 
 
 def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tmp_path):

@@ -14,14 +14,14 @@ compare = programs.script("benchmarks/compare.py")
 
 @pytest.fixture
 def write(tmp_path):
-    """`(folder, accuracies by round, *overrides, costs) -> path` of a run as `train` leaves it."""
+    """`(folder, accuracies by round, *overrides, costs, more) -> path` of a run as `train` leaves it."""
 
-    def written(name, accuracies, *overrides, costs=True, train_flops="train_flops"):
+    def written(name, accuracies, *overrides, costs=True, train_flops="train_flops", more=()):
         run = RunFolder(tmp_path / name)
         run.path.mkdir()
         run.recipe.write_text(recipe.load("tiny/digits", [f"rounds={len(accuracies)}", *overrides]).source)
         for number, accuracy in enumerate(accuracies, 1):
-            row = {"round": number, "levels": {"a": 1, "c": 1}, "loss": 1 / number}
+            row = {"round": number, "levels": {"a": 1, "c": 1}, "loss": 1 / number, **dict(more)}
             row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
             row |= {"bytes_down": 3_000_000, "bytes_up": 1_000_000, train_flops: 5 * 10**11} if costs else {}
             metrics.append(run.metrics, row)
@@ -55,6 +55,29 @@ def test_runs_that_differ_in_their_seed_are_one_row(write, capsys):
 def test_runs_with_the_former_names_of_the_columns_are_read(write):
     runs = [compare.read(write(name, [10.0], train_flops=name)) for name in ("flops", "train_flops")]
     assert compare.cost(runs[0])["train_flops"] == compare.cost(runs[1])["train_flops"] == 5 * 10**11
+
+
+def test_runs_that_measured_every_level_show_it_without_being_asked(write, capsys):
+    levels = {"level_accuracy_a": 50.0, "level_accuracy_c": 20.0}
+    one, two = write("one", [10.0], more=levels), write("two", [30.0], "seed=1", more={"level_accuracy_a": 60.0})
+    head, _, row = printed(capsys, one)[1].splitlines()
+    assert "| level_accuracy_a last | level_accuracy_a best | level_accuracy_c last |" in head
+    assert "| 10 | 10 | 50 | 50 | 20 | 20 |" in row
+    # A level that some run has not measured is left out; what is asked for is shown alone.
+    head, _, row = printed(capsys, one, two)[1].splitlines()
+    assert "level_accuracy_a last" in head and "level_accuracy_c" not in head and "| 55 ± 7.1 |" in row
+    head = printed(capsys, one, "--metric", "level_accuracy_c")[1].splitlines()[0]
+    assert "| rounds | level_accuracy_c last | level_accuracy_c best | MB |" in head
+
+
+def test_the_best_round_is_that_of_the_held_out_examples(write):
+    folder = write("one", [50.0, 70.0, 60.0])
+    run = compare.read(folder)
+    assert compare.summary(run, "global_accuracy")["best"] == 70
+    for row, validation in zip(run.rows, (10.0, None, 30.0)):
+        row["validation_accuracy"] = validation
+    found = compare.summary(run, "global_accuracy")
+    assert (found["best"], found["best_round"], found["last"]) == (60, 3, 60)
 
 
 def test_a_target_that_only_some_seeds_reach_says_so(write, capsys):

@@ -96,8 +96,8 @@ def test_many_batches_in_one_call_equal_few():
     process, state = images("evaluate.statistics=pooled")
     batches = np.random.default_rng(0).integers(0, sum(SIZES), (calibration.GROUPS + 7, 2)).astype(np.int32)
     weights = list(state.weights.values())
-    parts = [process.evaluator._calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
-    whole = process.evaluator._calibrate(weights, batches, [], 0)
+    parts = [process.evaluator._global.calibrate(weights, part, [], 0) for part in (batches[:20], batches[20:])]
+    whole = process.evaluator._global.calibrate(weights, batches, [], 0)
     for value, first, second in zip(whole, *parts):
         np.testing.assert_allclose(value, (20 * first + (len(batches) - 20) * second) / len(batches), rtol=1e-11)
 

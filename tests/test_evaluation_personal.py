@@ -92,7 +92,7 @@ def test_every_client_is_tested_with_its_own_model_at_its_own_level(kind):
     base = BASE.replace("kind: sbn", f"kind: {kind}").replace("stride: 2}", f"stride: 2, norm: {kind}}}")
     process, state = built(base=base)
     found = compared(process, state, "aabb")
-    assert {"local_accuracy_a", "local_accuracy_b"} <= set(found)
+    assert {"clients_accuracy_a", "clients_accuracy_b"} <= set(found)
     evaluator = process.evaluator
     pooled = evaluator.measure_global(*evaluator.global_values(state, process.statistics(state)))
     assert found["local_loss"] != pytest.approx(float(pooled["local_loss"]), rel=1e-3)
@@ -101,7 +101,7 @@ def test_every_client_is_tested_with_its_own_model_at_its_own_level(kind):
 
 def test_who_draws_its_level_is_tested_at_that_of_the_global_model():
     process, state = built("levels.assignment=dynamic")
-    assert "local_accuracy_a" not in compared(process, state, "aaaa")
+    assert "clients_accuracy_a" not in compared(process, state, "aaaa")
 
 
 def test_a_client_without_test_examples_is_left_out():

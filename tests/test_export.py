@@ -252,7 +252,7 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix=(("b", 1.0),))
     with pytest.raises(BadInput, match="must not be wider than the global model, level 'b'. Received: level='a'"):
-        export._check_level(levels, "a")
+        export.check_level(levels, "a")
 
 
 @pytest.fixture

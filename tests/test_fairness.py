@@ -85,9 +85,9 @@ def test_perfect_clients_have_no_spread(dtype):
 
 def test_levels_are_means_over_their_clients():
     found = measured([1, 2, 0, 4, 0], [2, 2, 0, 8, 4], np.array([0, 1, 1, 1, 0]), ("a", "b", "c"))
-    assert found["local_accuracy_a"] == pytest.approx((50 + 0) / 2)
-    assert found["local_accuracy_b"] == pytest.approx((100 + 50) / 2)  # the third client has nothing to be tested on
-    assert "local_accuracy_c" not in found  # and nobody has this level
+    assert found["clients_accuracy_a"] == pytest.approx((50 + 0) / 2)
+    assert found["clients_accuracy_b"] == pytest.approx((100 + 50) / 2)  # the third client has nothing to be tested on
+    assert "clients_accuracy_c" not in found  # and nobody has this level
 
 
 def test_nobody_is_no_error():

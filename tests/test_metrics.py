@@ -11,11 +11,13 @@ AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_p
 
 
 def test_the_table_is_what_runs_write(train, tmp_path):
-    train(tmp_path / "images", programs.RECIPE, "rounds=1", "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE)
-    train(tmp_path / "text", tiny.TEXT, "rounds=1", "data.length=16")
+    more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")
+    train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE)
+    train(tmp_path / "text", tiny.TEXT, *more, "data.length=16", "data.rows=16")
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
-    found = {"local_accuracy_LEVEL" if name in ("local_accuracy_a", "local_accuracy_b") else name for name in images}
-    assert found | set(text) == set(metrics.METRICS)
+    of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")
+    entries = {f"{name}_{level}": f"{name}_LEVEL" for name in of_levels for level in "abc"}
+    assert {entries.get(name, name) for name in (*images, *text)} == set(metrics.METRICS)
     for row, kind in ((images, "images"), (text, "masked_text")):
         assert {name for name in row if metrics.find(name).inputs} == {
             name for name in row if kind in metrics.find(name).inputs
@@ -24,14 +26,33 @@ def test_the_table_is_what_runs_write(train, tmp_path):
 
 
 def test_every_level_has_an_entry_and_a_misspelt_name_has_none():
-    assert metrics.find("local_accuracy_a") is metrics.METRICS["local_accuracy_LEVEL"]
+    assert metrics.find("clients_accuracy_a") is metrics.METRICS["clients_accuracy_LEVEL"]
     assert metrics.find("local_accuracy") is metrics.METRICS["local_accuracy"]
     assert metrics.find("global_acuracy") is None
 
 
 def test_a_metric_that_selects_has_a_direction():
     assert all(metrics.METRICS[name].better in ("higher", "lower") for name in metrics.selecting())
-    assert metrics.selecting("masked_text") == ("global_loss", "global_perplexity")
+    names = ("global_loss", "global_perplexity", "validation_loss", "validation_perplexity")
+    assert metrics.selecting("masked_text") == names
+
+
+def test_rows_of_earlier_versions_have_the_present_names():
+    before = {"round": 1, "flops": 2, "lost": 0, "local_accuracy": 3.0, "local_accuracy_b": 4.0, "bytes_up": 5}
+    assert metrics.renamed(before) == {
+        "round": 1,
+        "train_flops": 2,
+        "non_finite": 0,
+        "local_accuracy": 3.0,
+        "clients_accuracy_b": 4.0,
+        "bytes_up": 5,
+    }
+
+
+def test_held_out_examples_choose_the_best_round_where_there_are_any():
+    assert metrics.chooses("images", True) == "validation_accuracy"
+    assert metrics.chooses("text", False) == "global_perplexity"
+    assert all(metrics.chooses(kind, there) in metrics.selecting() for kind in ("images", "text") for there in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -53,8 +74,10 @@ def test_better_knows_the_direction_of_each_metric(name, value, best, better):
 
 
 def test_a_line_shows_what_a_person_compares():
-    shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "local_accuracy_a", "somebody_elses"], 1.0))
+    shown = metrics.shown(dict.fromkeys([*metrics.METRICS, "clients_accuracy_a", "somebody_elses"], 1.0))
     own = [name for name in shown if name.startswith("local")]
     assert own == ["local_loss", "local_accuracy", "local_worst_decile"]
     others = [name for name in shown if not name.startswith(("local", "global"))]
-    assert others == ["loss", "dropped", "late", "partial"]
+    validation = ["validation_loss", "validation_accuracy", "validation_perplexity"]
+    of_levels = ["level_accuracy_LEVEL", "level_perplexity_LEVEL"]
+    assert others == ["loss", "dropped", "late", "partial", *validation, *of_levels]

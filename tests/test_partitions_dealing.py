@@ -41,8 +41,16 @@ def test_shuffle_keeps_the_owners():
 
 def test_hold_out_takes_the_last_or_the_first():
     given = shares([9, 4, 6, 2], [], [1], [3, 5])
-    assert [own.tolist() for own in dealing.hold_out(given, 0.5)] == [[9, 4], [], [1], [3]]
-    assert [own.tolist() for own in dealing.hold_out(given, 0.5, first=True)] == [[6, 2], [], [1], [5]]
+    kept, held = dealing.hold_out(given, 0.5)
+    assert [own.tolist() for own in kept] == [[9, 4], [], [1], [3]]
+    assert [own.tolist() for own in held] == [[6, 2], [], [], [5]]
+    kept, held = dealing.hold_out(given, 0.5, first=True)
+    assert [own.tolist() for own in kept] == [[6, 2], [], [1], [5]]
+    assert [own.tolist() for own in held] == [[9, 4], [], [], [3]]
+    assert dealing.hold_out(given, 0.0)[0].ids.tolist() == given.ids.tolist()
+    told = "`held_out` must be 0, or large enough that .*: the largest has 4. Received: held_out=0.2"
+    with pytest.raises(BadInput, match=told):
+        dealing.hold_out(given, 0.2)
 
 
 def test_own_test_examples_are_in_proportion_on_average():

@@ -1,5 +1,6 @@
 """The picture of a split: the numbers that are drawn, and the file."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -33,6 +34,18 @@ def test_neighbours_share_columns_and_rows_where_there_are_too_many():
     assert sizes.tolist() == [2] * picture.COLUMNS
     assert found.shape == (picture.ROWS, picture.COLUMNS)
     np.testing.assert_allclose(found.sum(axis=0), 1)
+
+
+def test_held_out_examples_are_another_part_of_the_bars(tmp_path):
+    """Sizes and labels are those of training; the picture differs where examples are held out."""
+    pytest.importorskip("matplotlib")
+    split = partition([[0, 1, 2], [4, 5, 6]])
+    held = dataclasses.replace(split, held_out=shares([3], [7]))
+    for one, other in zip(picture.table(split, LABELS), picture.table(held, LABELS)):
+        np.testing.assert_array_equal(one, other)
+    for name, drawn in (("without", split), ("with", held)):
+        picture.draw(drawn, LABELS, tmp_path / name)
+    assert (tmp_path / "with").read_bytes() != (tmp_path / "without").read_bytes()
 
 
 def test_a_png_file_is_written_whole_or_not_at_all(tmp_path):

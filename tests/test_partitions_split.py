@@ -235,6 +235,47 @@ def test_a_saved_partition_comes_back(saved):
     assert os.listdir(path.parent) == ["p.npz"]
 
 
+def test_held_out_examples_are_saved_and_older_files_have_none(tmp_path):
+    train, test = mnist_labels()
+    plain, held = (
+        labels.split(train, test, 10, np.random.default_rng(0), clients=100, held_out=share) for share in (0.0, 0.1)
+    )
+    for name, one in (("plain", plain), ("held", held)):
+        one.save(tmp_path / f"{name}.npz")
+    assert set(np.load(tmp_path / "plain.npz")) == set(partitions.NAMES)
+    assert set(np.load(tmp_path / "held.npz")) == {*partitions.NAMES, "held_out_ids", "held_out_sizes"}
+    found = file.split(train, test, 10, None, clients=100, path=str(tmp_path / "held.npz"))
+    assert found.sha256 == held.sha256 != plain.sha256
+    np.testing.assert_array_equal(found.held_out.ids, held.held_out.ids)
+    assert found.held_out.sizes.tolist() == held.held_out.sizes.tolist()
+    assert Partition.load(tmp_path / "plain.npz").held_out.sizes.tolist() == [0] * 100
+    # Both labels of a client are among them: its examples are mixed first.
+    several = [len(set(train[own])) for own, mask in zip(held.held_out, held.label_mask) if mask.sum() == 2]
+    assert len(several) > 50 and set(several) == {2}
+    summary = held.summary()
+    assert (
+        summary["held_out_used"] == len(held.held_out.ids)
+        and summary["held_out_examples"]["max"] == held.held_out.sizes.max()
+    )
+    assert not {"held_out_used", "held_out_examples"} & set(plain.summary())
+
+
+def test_what_is_held_out_is_not_trained_on():
+    told = "`held_out` must be examples that nobody trains on. Received: 6, which is in `train`"
+    with pytest.raises(BadInput, match=told):
+        Partition(shares([4, 5], [6]), shares([], []), MASK, shares([6], [7]))
+    with pytest.raises(BadInput, match="`held_out` must have one share for each of the 2 clients"):
+        Partition(shares([4, 5], [6]), shares([], []), MASK, shares([7]))
+
+
+def test_a_file_with_held_out_examples_of_other_data_is_refused(tmp_path):
+    train, test = mnist_labels()
+    everything = shares(np.arange(0, 100), np.arange(100, 200))
+    Partition(everything, shares([], []), np.ones((2, 10), bool), shares([59_999], [])).save(tmp_path / "p.npz")
+    with pytest.raises(BadInput, match="held-out example 59999 is asked for. Received: 59999 examples"):
+        file.split(train[:-1], test, 10, None, clients=2, path=tmp_path / "p.npz")
+
+
 def test_a_partition_of_other_data_is_refused(saved):
     _, path, train, test = saved
     with pytest.raises(BadInput, match="`clients` must be that of .*p.npz, 100. Received: clients=99"):

@@ -165,9 +165,9 @@ def test_a_round_from_which_everybody_dropped_out_changes_nothing():
 def test_levels_that_last_are_measured_apart():
     fixed = tiny.process(tiny.DENSE, "levels.assignment=fixed", "levels.mix=a1-b1-c2")
     found = fixed.evaluate(fixed.initialize())[0]
-    apart = {name for name in found if name.startswith("local_accuracy_")}
-    assert apart == {f"local_accuracy_{name}" for name in "abc"}
-    assert not any(name.startswith("local_accuracy_") for name in dense().evaluate(dense().initialize())[0])
+    apart = {name for name in found if name.startswith("clients_accuracy_")}
+    assert apart == {f"clients_accuracy_{name}" for name in "abc"}
+    assert not any(name.startswith("clients_accuracy_") for name in dense().evaluate(dense().initialize())[0])
 
 
 def test_weights_from_a_file_are_where_training_starts(tmp_path):

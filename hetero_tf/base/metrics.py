@@ -56,6 +56,27 @@ METRICS = {
     "global_perplexity": Metric(
         meaning="mean over the test batches of exp(loss)", better="lower", inputs=TEXT, selects=True, shown=True
     ),
+    "validation_loss": Metric(
+        meaning="loss of the global model on the examples that clients hold out",
+        better="lower",
+        inputs=BOTH,
+        selects=True,
+        shown=True,
+    ),
+    "validation_accuracy": Metric(
+        meaning="percent of the held-out examples that the global model gets right",
+        better="higher",
+        inputs=IMAGES,
+        selects=True,
+        shown=True,
+    ),
+    "validation_perplexity": Metric(
+        meaning="mean over the batches of held-out rows of exp(loss)",
+        better="lower",
+        inputs=TEXT,
+        selects=True,
+        shown=True,
+    ),
     "local_loss": Metric(
         meaning="loss on the test examples of all clients, each with the labels that its client has",
         better="lower",
@@ -82,10 +103,42 @@ METRICS = {
     ),
     "local_std": Metric(meaning="standard deviation of the accuracy over clients", better="lower", inputs=IMAGES),
     "local_std_noise": Metric(meaning="what `local_std` would be if all clients were equally good", inputs=IMAGES),
-    "local_accuracy_LEVEL": Metric(
-        meaning="mean accuracy of the clients that have a level for the whole run", better="higher", inputs=IMAGES
+    "clients_accuracy_LEVEL": Metric(
+        meaning="`local_mean` of those clients alone that have the level for the whole run; says how well they are "
+        "served, not how good the level's own model is",
+        better="higher",
+        inputs=IMAGES,
+    ),
+    "level_loss_LEVEL": Metric(
+        meaning="loss on the test set of the level's own model, cut from the global one", better="lower", inputs=BOTH
+    ),
+    "level_accuracy_LEVEL": Metric(
+        meaning="percent of the test set that the level's own model, cut from the global one, gets right",
+        better="higher",
+        inputs=IMAGES,
+        shown=True,
+    ),
+    "level_perplexity_LEVEL": Metric(
+        meaning="`global_perplexity` of the level's own model, cut from the global one",
+        better="lower",
+        inputs=TEXT,
+        shown=True,
     ),
 }
+# Names, or how they begin, of the metrics of earlier versions -> what they are called now.
+FORMER = {"flops": "train_flops", "lost": "non_finite", "local_accuracy_": "clients_accuracy_"}
+
+
+def renamed(row: dict) -> dict:
+    """A row of any version with the present names."""
+    return {_present(name): value for name, value in row.items()}
+
+
+def _present(name):
+    for former, now in FORMER.items():
+        if name == former or former.endswith("_") and name.startswith(former):
+            return now + name.removeprefix(former)
+    return name
 
 
 def find(name: str) -> Metric | None:
@@ -100,6 +153,16 @@ def selecting(kind: str | None = None) -> tuple[str, ...]:
     """Names of the metrics that may choose the best round: with one kind of input, or with any."""
     found = (name for name, metric in METRICS.items() if metric.selects and kind in (None, *metric.inputs))
     return tuple(sorted(found))
+
+
+def chooses(kind: str, validated: bool) -> str:
+    """The metric that chooses the best round where a recipe names none: that of held-out examples where there are any.
+
+    Args:
+        kind: Of the data, "images" or "text".
+        validated: Whether clients hold examples out.
+    """
+    return f"{'validation' if validated else 'global'}_{'perplexity' if kind == 'text' else 'accuracy'}"
 
 
 def is_better(name: str, value: float | None, best: float | None) -> bool:

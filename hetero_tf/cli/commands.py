@@ -252,7 +252,7 @@ def _evaluate(recipe, flags, console):
 
     process, found = _opened(recipe, flags, console)
     state = found.state
-    measured, _ = process.evaluate(state)
+    measured, _ = process.evaluate(state, flags.levels)
     console.say(f"{flags.state}: round {state.round}  {figures(metrics.shown(measured))}")
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
@@ -268,19 +268,27 @@ def _evaluate(recipe, flags, console):
 
 def _export(recipe, flags, console):
     from hetero_tf import export
+    from hetero_tf.base.console import figures
     from hetero_tf.store.run_folder import RunFolder
 
     if flags.level is not None and flags.level not in recipe.levels.widths:
         raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
+    level = export.check_level(recipe.levels, flags.level)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     if printable(str(folder)) != str(folder):
         raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
     export.prepare(folder, flags.overwrite)
     process, found = _opened(recipe, flags, console)
     state, statistics = found.state, found.statistics
-    if flags.level is not None or not statistics:
-        statistics = process.statistics(state, flags.level)
-    info = {name: found.sealed.info[name] for name in ("last", "best")}
-    where = export.export(process, state, statistics, folder, info, level=flags.level, overwrite=flags.overwrite)
-    console.say(f"exported round {state.round} to {where}")
-    return {"export": str(where), "round": state.round}
+    if level != recipe.levels.global_level or not statistics:
+        statistics = process.statistics(state, level)
+    measured = process.evaluator.measure_level(state, level, statistics)
+    info = {"measured": {"model": f"level {level}", "on": "the whole test set", "round": state.round, **measured}}
+    # What the run has measured besides is of the global model alone.
+    if level == recipe.levels.global_level:
+        info |= {name: found.sealed.info[name] for name in ("last", "best")}
+    where = export.export(process, state, statistics, folder, info, level=level, overwrite=flags.overwrite)
+    console.say(
+        f"exported round {state.round} to {where}: the model of level {level}, {figures(measured)} on the test set"
+    )
+    return {"export": str(where), "round": state.round, "level": level, **measured}

@@ -18,6 +18,7 @@ COMMANDS_OF = {
     "engine": ("train", "describe"),
     "state": ("evaluate", "export"),
     "level": ("export",),
+    "levels": ("evaluate",),
     "out": ("export",),
     "draw": ("describe",),
     "overwrite": ("export",),
@@ -46,6 +47,9 @@ def definitions() -> "flags.FlagValues":
         "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
     )
     flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
+    flags.DEFINE_enum(
+        "levels", None, ["global", "all"], "whose models to measure; default evaluate.levels of the recipe", values
+    )
     flags.DEFINE_string("level", None, "level to export; default the global model", values)
     flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)

@@ -116,7 +116,7 @@ def _notes(description):
 
 def _split(summary):
     rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
-    for name in ("train_examples", "test_examples", "labels"):
+    for name in filter(summary.__contains__, ("train_examples", "held_out_examples", "test_examples", "labels")):
         spread = summary[name]
         rows.append(
             (

@@ -8,18 +8,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import registry, seeds
+from hetero_tf.base import registry
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
+from hetero_tf.evaluation.ensemble import best_first
 from hetero_tf.evaluation.fairness import ClientTests, client_tests
-from hetero_tf.evaluation.global_metrics import build_image_logits, build_text_metrics, global_metrics, local_metrics
-from hetero_tf.models.family import ModelFamily, predicted
-from hetero_tf.models.variables import carried, is_seed, values
+from hetero_tf.evaluation.global_metrics import build_image_logits, image_metrics, local_metrics, named
+from hetero_tf.evaluation.predictor import Predictor, noise_seed
+from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.variables import values
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import levels
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.entry_mask import build_entry_mask, masked_values
 from hetero_tf.rounds.parts import Examples
 from hetero_tf.rounds.state import State
 
@@ -44,13 +44,17 @@ class Evaluator:
     examples: Examples
     parallel: int
 
-    @functools.cached_property
+    @property
     def global_model(self) -> keras.Model:
         """The Keras model by which the global level predicts, with the initial values where it is one network."""
-        return self.family.predictor(self.recipe.levels.global_level)
+        return self._global.model
 
-    def evaluate(self, state: State) -> tuple[dict[str, float], dict[str, tf.Tensor]]:
+    def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, tf.Tensor]]:
         """Measures the global model; where units stay with the clients, Local measures every client's own model.
+
+        Args:
+            state: The state of a run.
+            levels: "all" measures the model of every level of the mix too, "global" does not; None: as the recipe says.
 
         Returns:
             Metrics by name, and the statistics of static batch normalisation by variable path (empty without it).
@@ -59,28 +63,29 @@ class Evaluator:
         metrics = self.measure_global(*self.global_values(state, statistics))
         if state.clients.get("personal") and self.dataset.test.y is not None and self.tests.clients.size:
             metrics |= self.measure_clients(*self.client_values(state))
+        if "validation" in self._splits:
+            metrics |= named(self._global.measure("validation", state, statistics), "validation")
+        if (self.recipe.evaluate.levels if levels is None else levels) == "all":
+            of_global = {name.removeprefix("global_"): metrics[name] for name in metrics if name.startswith("global_")}
+            metrics |= self._of_levels(state, of_global)
         return {name: float(value) for name, value in metrics.items()}, statistics
+
+    def measure_level(self, state: State, level: str | None = None, statistics: dict | None = None) -> dict[str, float]:
+        """Measures the model of a level on the test set under all labels: "loss", and "accuracy" or "perplexity".
+
+        Arguments as those of `model`.
+        """
+        predictor = self._predictor(level)
+        return self._measured(predictor, self._predicting(state, predictor.level), statistics)
 
     def statistics(self, state: State, level: str | None = None) -> dict[str, tf.Tensor]:
         """The statistics query of static batch normalisation: `{path: value}`.
 
         A narrower level's activations have other moments than the first channels of the global model's, so its
-        statistics are queried with its own sub-model.
+        statistics are queried with its own sub-model. Examples that are held out take no part.
         """
-        top = self.recipe.levels.global_level
-        level = top if level is None else level
-        model = self.global_model if level == top else self.family.predictor(level)
-        paths = calibration.statistics_paths(model)
-        if not paths:
-            return {}
-        settings, seed = self.recipe.evaluate, self.recipe.seed
-        pooled = settings.statistics == "pooled"
-        rows = [np.arange(len(self.dataset.train.x), dtype=np.int32)] if pooled else self.partition.train
-        rng = seeds.rng(seed, "statistics", state.round)
-        full, short = calibration.statistics_batches(rows, settings.statistics_batch, rng)
-        calibrate = self._calibrate if level == top else self._build_calibrate(model, level)
-        averages = calibrate(self._values(state, model, level), full, short, self._noise_seed(state))
-        return dict(zip(paths, averages))
+        predictor = self._predictor(level)
+        return predictor.statistics(self._predicting(state, predictor.level), self._statistics_rows)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """The trained Keras model at any level, with all classes and the first channels of the global weights.
@@ -90,10 +95,11 @@ class Evaluator:
             level: Name of a level of the recipe; None for the global model.
             statistics: As `statistics` gives them for this level; None queries them.
         """
-        level = self.recipe.levels.global_level if level is None else level
-        statistics = self.statistics(state, level) if statistics is None else statistics
-        model = self.family.predictor(level)
-        for variable, value in zip(values(model), self._values(state, model, level), strict=True):
+        predictor = self._predictor(level)
+        state = self._predicting(state, predictor.level)
+        statistics = predictor.statistics(state, self._statistics_rows) if statistics is None else statistics
+        model = self.family.predictor(predictor.level)
+        for variable, value in zip(values(model), predictor.values(state), strict=True):
             variable.assign(value)
         for variable in model.non_trainable_variables:
             if variable.path in statistics:
@@ -102,60 +108,98 @@ class Evaluator:
 
     def global_values(self, state: State, statistics: dict) -> tuple[list, list]:
         """The values of the global model's trainable and of its other variables, in its order."""
-        model, others = self.global_model, []
-        for variable in model.non_trainable_variables:
-            if is_seed(variable):
-                others.append(tf.convert_to_tensor(variable))
-            else:
-                queried = statistics.get(variable.path)
-                others.append(_value(state, variable) if queried is None else queried)
-        return self._trainable(state, model, self.recipe.levels.global_level), others
+        return self._global.trainable(state), self._global.others(state, statistics)
 
     def client_values(self, state: State) -> tuple[dict, dict, tf.Tensor]:
         """What `client_logits` takes of a state: global values, what stays with the clients, and a seed."""
         personal = {path: tf.convert_to_tensor(table) for path, table in state.clients["personal"].items()}
         weights = {path: tf.convert_to_tensor(value) for path, value in state.weights.items()}
-        return weights, personal, tf.constant(self._noise_seed(state))
+        return weights, personal, tf.constant(noise_seed(self.recipe, state))
 
-    def _trainable(self, state, model, level):
-        """The trainable values by which a level predicts; 0 outside its mask, which the global level has not."""
-        weights = [_value(state, variable) for variable in model.trainable_variables]
-        if self.recipe.round.mask is None or level == self.recipe.levels.global_level:
-            return weights
-        mask = build_entry_mask(self.recipe, level, model.trainable_variables)
-        # A level predicts for no client.
-        return masked_values(mask, weights, tf.constant([seeds.seed32(self.recipe.seed, "round"), state.round, -1]))
+    def _predicting(self, state, level):
+        """The state by whose first networks a level predicts: where the recipe says so, they are its best ones."""
+        levels = self.recipe.levels
+        if self.recipe.evaluate.members == "first" or levels.members.get(level) == levels.ensemble:
+            return state
 
-    def _values(self, state, model, level):
-        """What a level predicts by, in the order of `variables.values`."""
-        return [*self._trainable(state, model, level), *(_value(state, variable) for variable in carried(model))]
+        def accuracy(alone):
+            one = self._one_member
+            return float(one.measure("validation", alone, one.statistics(alone, self._statistics_rows))["accuracy"])
 
-    def _noise_seed(self, state):
-        return seeds.seed32(self.recipe.seed, "statistics noise", state.round)
+        return best_first(state, levels.ensemble, accuracy)
 
-    def _build_calibrate(self, model, level):
-        train, batch_size = self.examples, self.recipe.evaluate.statistics_batch
-        grouped = self.family.predictor(level)
-        return calibration.build_calibrate(model, grouped, train.input, train.x, train.y, batch_size, self.parallel)
+    def _measured(self, predictor, state, statistics=None):
+        """What the first networks of a state say of the test set."""
+        statistics = predictor.statistics(state, self._statistics_rows) if statistics is None else statistics
+        return {name: float(value) for name, value in predictor.measure("test", state, statistics).items()}
+
+    def _of_levels(self, state, of_global):
+        """The metrics of every level of the mix; levels that are one model share one measurement."""
+        names, key_of = self.recipe.levels.names, self.family.prediction_of
+        found, measured = {}, {key_of(self._global.level): of_global}
+        # An ensemble is sorted once for all levels: where the one with the fewest networks needs it.
+        state = self._predicting(state, min(names, key=lambda name: self.recipe.levels.members.get(name, 0)))
+        for level in names:
+            if key_of(level) not in measured:
+                measured[key_of(level)] = self._measured(self._predictor(level), state)
+            found |= named(measured[key_of(level)], "level", level)
+        return found
 
     @functools.cached_property
-    def _calibrate(self):
-        return self._build_calibrate(self.global_model, self.recipe.levels.global_level)
+    def _statistics_rows(self):
+        """The training examples of the statistics query: int32 arrays, see `calibration.statistics_batches`."""
+        if self.recipe.evaluate.statistics == "clients":
+            return self.partition.train
+        everything = np.arange(len(self.dataset.train.x), dtype=np.int32)
+        return [np.setdiff1d(everything, self.partition.held_out.ids)]
+
+    @functools.cached_property
+    def _splits(self):
+        """`{name: (x, y)}` of the test split, and of the clients' held-out examples where there are any."""
+        train, ids = self.dataset.train, self.partition.held_out.ids
+        splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
+        if ids.size:
+            splits["validation"] = (train.x[ids], None if train.y is None else train.y[ids])
+        return {name: (tf.constant(x), None if y is None else tf.constant(y)) for name, (x, y) in splits.items()}
+
+    @functools.cached_property
+    def _predictors(self):
+        return {}
+
+    def _predictor(self, level=None):
+        """The `Predictor` of a level, built once; None: of the global level."""
+        level = self.recipe.levels.global_level if level is None else level
+        if level not in self._predictors:
+            self._predictors[level] = self._build_predictor(level)
+        return self._predictors[level]
+
+    def _build_predictor(self, level, members=None):
+        return Predictor(self.recipe, self.family, self.examples, self._splits, self.parallel, level, members)
+
+    @property
+    def _global(self):
+        return self._predictor()
+
+    @functools.cached_property
+    def _one_member(self):
+        """The `Predictor` of the first network of an ensemble."""
+        return self._build_predictor(self.recipe.levels.global_level, members=1)
 
     @functools.cached_property
     def global_logits(self) -> Callable:
         """`(trainable, others) -> logits` of the test images, for the graph, see `build_image_logits`."""
         size = self.recipe.evaluate.batch_size
-        return build_image_logits(self.global_model, self.examples.input, self.dataset.test.x, size, self.parallel)
+        x, _ = self._splits["test"]
+        return build_image_logits(self.global_model, self.examples.input, x, size, self.parallel)
 
     @functools.cached_property
     def client_logits(self) -> Callable:
         """`(weights, personal, seed) -> logits` of the clients' own models, see `build_client_logits`."""
-        recipe, train, test = self.recipe, self.examples, self.dataset.test
+        recipe, train = self.recipe, self.examples
         batches = Batches(
             train.input,
             (train.x, train.y),
-            (tf.constant(test.x), tf.constant(test.y)),
+            self._splits["test"],
             recipe.evaluate.batch_size,
             recipe.evaluate.statistics_batch,
         )
@@ -174,20 +218,17 @@ class Evaluator:
     @functools.cached_property
     def measure_global(self) -> Callable:
         """`(trainable, others) -> metrics` of the global model, compiled."""
-        recipe, test = self.recipe, self.dataset.test
-        if test.y is None:
-            size, classes = recipe.evaluate.batch_size, self.dataset.classes
-            model, source = self.global_model, self.examples.input
-            of_text = build_text_metrics(model, source, test.x, classes, size, recipe.seed, self.parallel)
-            return tf.function(of_text, autograph=False)
+        if self.dataset.test.y is None:
+            of_text = self._global.compiled("test")
+            return lambda trainable, others: named(of_text(trainable, others), "global")
 
         # Models and data must be built outside of the graph.
-        logits_of, targets = self.global_logits, tf.constant(test.y)
+        logits_of, (_, targets) = self.global_logits, self._splits["test"]
 
         @tf.function(autograph=False)
         def metrics(trainable, others):
             logits = logits_of(trainable, others)
-            found = global_metrics(logits, targets)
+            found = named(image_metrics(logits, targets), "global")
             # Of no examples there is neither loss nor accuracy.
             return found | self._local(tf.gather(logits, self.tests.examples)) if self.tests.clients.size else found
 
@@ -218,13 +259,3 @@ class Evaluator:
         if mix.assignment == "dynamic":
             return None
         return levels.assign(mix, clients, self.recipe.seed, 0, np.arange(clients))
-
-
-def _value(state, variable):
-    """A predictor's value: the first channels of the global one; the clients' mean of what they keep."""
-
-    def value(path):
-        personal = state.clients.get("personal", {}).get(path)
-        return state.weights[path] if personal is None else tf.reduce_mean(personal, 0)
-
-    return predicted(variable, value)

@@ -74,7 +74,7 @@ def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
         Scalars, NaN where nobody is tested: "local_mean", over clients (`local_accuracy` pools their examples);
         "local_worst_decile", mean of the worst tenth, rounded up to whole clients; "local_std", standard deviation over
         clients; "local_std_noise", what that would be on average if every client's examples were hit with the same
-        chance; "local_accuracy_LEVEL", mean over the clients of a level. With few test examples of each client, a
+        chance; "clients_accuracy_LEVEL", mean over the clients of a level. With few test examples of each client, a
         spread near the noise floor says nothing.
 
     Reference: q-FFL (Li et al., ICLR 2020, arXiv 1905.10497) for worst decile and spread; a client's n hits are
@@ -90,7 +90,7 @@ def fairness(hits: tf.Tensor, tests: ClientTests) -> dict[str, tf.Tensor]:
         "local_std": tf.math.reduce_std(accuracy),
         "local_std_noise": 100 * tf.sqrt(chance * (1 - chance) * tf.reduce_mean(1 / counts)),
         **{
-            f"local_accuracy_{name}": tf.reduce_mean(tf.gather(accuracy, members))
+            f"clients_accuracy_{name}": tf.reduce_mean(tf.gather(accuracy, members))
             for name, members in tests.levels.items()
         },
     }

@@ -1,4 +1,4 @@
-"""Measures the global model on the test set: Global metrics, and Local ones under each client's labels."""
+"""Measures a model on a split under all labels, and the global model on each client's tests under its own labels."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,54 @@ from hetero_tf.methods.losses.masked_cross_entropy import masked
 LOGITS = 2**19
 
 
-def build_image_logits(model: keras.Model, source: Input, x: np.ndarray, batch_size: int, parallel: int) -> Callable:
-    """Returns `(weights, state) -> logits` [test examples, classes] of the global model, for the graph.
+def build_metrics(
+    model: keras.Model,
+    source: Input,
+    x: np.ndarray | tf.Tensor,
+    y: np.ndarray | tf.Tensor | None,
+    classes: int,
+    batch_size: int,
+    seed: int,
+    parallel: int,
+) -> Callable:
+    """Compiles `(weights, state) -> {"loss", "accuracy"}` of images, or `{"loss", "perplexity"}` of text.
 
     Args:
-        model: Keras model at the global level; weights and state are its trainable and other values, in its order.
+        model: Keras model; weights and state are its trainable and other values, in its order.
         source: How examples become batches.
-        x: The stored images of the test split.
+        x, y: What is stored of the split; y is None for text.
+        classes: Length of the global label axis.
+        batch_size: Examples of a batch.
+        seed: Of the run, for the masks of text.
+        parallel: Batches in flight at once.
+    """
+    if y is None:
+        of_text = build_text_metrics(model, source, x, classes, batch_size, seed, parallel)
+        return tf.function(of_text, autograph=False)
+    # Models and data must be built outside of the graph.
+    logits_of, targets = build_image_logits(model, source, x, batch_size, parallel), tf.constant(y)
+
+    @tf.function(autograph=False)
+    def metrics(weights, state):
+        return image_metrics(logits_of(weights, state), targets)
+
+    return metrics
+
+
+def named(metrics: dict, prefix: str, suffix: str = "") -> dict:
+    """The same metrics under other names: `loss` as `prefix_loss`, or as `prefix_loss_suffix`."""
+    return {f"{prefix}_{name}{suffix and '_'}{suffix}": value for name, value in metrics.items()}
+
+
+def build_image_logits(
+    model: keras.Model, source: Input, x: np.ndarray | tf.Tensor, batch_size: int, parallel: int
+) -> Callable:
+    """Returns `(weights, state) -> logits` [examples, classes] of a model, for the graph.
+
+    Args:
+        model: Keras model; weights and state are its trainable and other values, in its order.
+        source: How examples become batches.
+        x: The stored images of the split.
         batch_size: Images of a batch.
         parallel: Batches in flight at once.
     """
@@ -44,12 +85,9 @@ def build_image_logits(model: keras.Model, source: Input, x: np.ndarray, batch_s
     return logits
 
 
-def global_metrics(logits: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What the logits [test examples, classes] of all test images say."""
-    return {
-        "global_loss": _cross_entropy(logits, targets),
-        "global_accuracy": 100 * tf.reduce_mean(_hits(logits, targets)),
-    }
+def image_metrics(logits: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What the logits [examples, classes] of images say: "loss", and "accuracy" in percent."""
+    return {"loss": _cross_entropy(logits, targets), "accuracy": 100 * tf.reduce_mean(_hits(logits, targets))}
 
 
 def local_metrics(
@@ -81,9 +119,15 @@ def _hits(logits, targets):
 
 
 def build_text_metrics(
-    model: keras.Model, source: Input, x: np.ndarray, classes: int, batch_size: int, seed: int, parallel: int
+    model: keras.Model,
+    source: Input,
+    x: np.ndarray | tf.Tensor,
+    classes: int,
+    batch_size: int,
+    seed: int,
+    parallel: int,
 ) -> Callable:
-    """Returns `(weights, state) -> {"global_loss", "global_perplexity"}` of masked text, for the graph.
+    """Returns `(weights, state) -> {"loss", "perplexity"}` of masked text, for the graph.
 
     Perplexity is the mean over batches, weighted by rows, of exp(mean cross-entropy over all positions); masks are the
     same at every call. Arguments as those of `build_image_logits`.
@@ -109,7 +153,7 @@ def build_text_metrics(
         record = tf.TensorArray(weights[0].dtype, size=len(firsts))
         _, record = tf.while_loop(lambda index, _: index < len(firsts), body, (0, record), parallel_iterations=parallel)
         loss, perplexity, count = tf.unstack(tf.reduce_sum(record.stack(), 0))
-        return {"global_loss": loss / count, "global_perplexity": perplexity / count}
+        return {"loss": loss / count, "perplexity": perplexity / count}
 
     return metrics
 

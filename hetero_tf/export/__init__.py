@@ -24,6 +24,7 @@ from hetero_tf.evaluation import calibration
 from hetero_tf.export import images, text
 from hetero_tf.export.limits import request_limits
 from hetero_tf.process import LearningProcess
+from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds.state import State
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import EXPORTED, is_export
@@ -59,7 +60,7 @@ def export(
         DiskProblem: The operating system refused; an earlier export is untouched.
     """
     folder = Path(folder)
-    level = _check_level(process.recipe.levels, level)
+    level = check_level(process.recipe.levels, level)
     _check_statistics(process, level, statistics)
     prepare(folder, overwrite)
     model = process.model(state, level, statistics)
@@ -80,7 +81,12 @@ def export(
     return folder
 
 
-def _check_level(levels, level):
+def check_level(levels: Levels, level: str | None) -> str:
+    """Returns the name of the level to export; None stands for the global model's.
+
+    Raises:
+        BadInput: There is no such level, or it is wider than the global model.
+    """
     level = levels.global_level if level is None else level
     if level not in levels.widths:
         raise BadInput(

@@ -91,10 +91,20 @@ class ModelFamily:
         # A level wider than the global model is outside the mix: it is described, never trained.
         return self._build(route, min(route.width / top, 1.0), classes, self.recipe.precision, clients)
 
-    def members(self, level: str) -> list[keras.Model]:
-        """Builds the models by which a level predicts: all classes, Scalers inert; one, or those of its ensemble."""
+    def prediction_of(self, level: str) -> tuple:
+        """Returns all that tells the prediction of a level from that of others: equal ones are one model."""
         levels = self.recipe.levels
-        count = levels.members.get(level)
+        return self.route(level), levels.members.get(level), levels.entries.get(level, 1.0)
+
+    def members(self, level: str, count: int | None = None) -> list[keras.Model]:
+        """Builds the models by which a level predicts: all classes, Scalers inert; one, or those of its ensemble.
+
+        Args:
+            level: Name of the level.
+            count: So many of its ensemble; None: as many as the level has.
+        """
+        levels = self.recipe.levels
+        count = levels.members.get(level) if count is None else count
         models = [
             self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, member=member)
             for member in (range(count) if count else (None,))
@@ -108,9 +118,14 @@ class ModelFamily:
         seed = seeds.seed32(self.recipe.seed, "peer", number)
         return self._build(self.route(level), 1.0, self.classes, self.recipe.float_type, seed=seed)
 
-    def predictor(self, level: str) -> keras.Model:
-        """Builds the model by which a level predicts, with one output: the mean over its members and their exits."""
-        models = self.members(level)
+    def predictor(self, level: str, members: int | None = None) -> keras.Model:
+        """Builds the model by which a level predicts, with one output: the mean over its members and their exits.
+
+        Args:
+            level: Name of the level.
+            members: So many of its ensemble; None: as many as the level has.
+        """
+        models = self.members(level, members)
         if len(models) == len(models[0].outputs) == 1:
             return models[0]
         inputs, averaged = models[0].inputs[0], []

@@ -38,7 +38,7 @@ def split(
         per_client: how many labels are dealt to each client
         sizes: how a label is cut among its clients; equal, or dirichlet (all divisions are equally likely)
         least: fewest training examples of a share of a label
-        held_out: share of each client's training examples that nobody trains on
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
         test: a client's test examples; own (the same deal of labels), new (another deal), equal or contiguous
         test_least: fewest test examples of a share of a label, for own and new
 
@@ -63,13 +63,13 @@ def split(
     hands = _hands(deck, clients, per_client, rng)
     dealt = dealing.shuffle(_deal(train_labels, hands, sizes, "least", least, rng), rng)
     dealing.check_all_served(dealt, f"use fewer clients or a larger least. Received: clients={clients}, least={least}")
-    train = dealing.hold_out(dealt, held_out, first=True)
+    train, validation = dealing.hold_out(dealt, held_out, first=True)
     if test in ("equal", "contiguous"):
         tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
     else:
         hands = hands if test == "own" else _hands(deck, clients, per_client, rng)
         tests = dealing.shuffle(_deal(test_labels, hands, sizes, "test_least", test_least, rng), rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes))
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
 def _hands(deck, clients, per_client, rng):

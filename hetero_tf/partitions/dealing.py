@@ -63,8 +63,8 @@ def shuffle(shares: Shares, rng: np.random.Generator) -> Shares:
     return group(mixed, owners[mixed], len(shares))
 
 
-def hold_out(shares: Shares, share: float, first: bool = False) -> Shares:
-    """Takes int(share * size) examples away from every client.
+def hold_out(shares: Shares, share: float, first: bool = False) -> tuple[Shares, Shares]:
+    """Divides every client's examples into those that it trains on and int(share * size) that nobody trains on.
 
     Args:
         shares: `Shares`, in random order where the choice shall be random.
@@ -72,13 +72,21 @@ def hold_out(shares: Shares, share: float, first: bool = False) -> Shares:
         first: Whether they are the client's first examples instead of its last ones.
 
     Returns:
-        `Shares` of what stays.
+        (train, held_out): two `Shares`.
+
+    Raises:
+        BadInput: The share is above 0, but no client has enough examples to hold one out.
     """
     sizes, owners = shares.sizes, shares.owners
     withheld = (share * sizes).astype(np.int64)
+    if share and not withheld.any():
+        raise BadInput(
+            f"`held_out` must be 0, or large enough that a client holds an example out: the largest has {sizes.max()}. "
+            f"Received: held_out={share:g}"
+        )
     position = np.arange(len(owners)) - shares.starts[owners]
     stays = position >= withheld[owners] if first else position < (sizes - withheld)[owners]
-    return Shares.from_sizes(shares.ids[stays], sizes - withheld)
+    return Shares.from_sizes(shares.ids[stays], sizes - withheld), Shares.from_sizes(shares.ids[~stays], withheld)
 
 
 def ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def split(
         clients: number of clients
         alpha: concentration of the Dirichlet distribution; the smaller, the fewer labels a client has
         least: fewest training examples of a client; draws with a smaller client are repeated
-        held_out: share of each client's training examples that nobody trains on
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
         test: a client's test examples; own (labels as in its training examples), equal or contiguous
 
     Returns:
@@ -53,9 +53,9 @@ def split(
     check_clients(clients, len(train_labels))
     dealing.check_least("least", least, len(train_labels), clients, "training examples")
     dealt = dealing.shuffle(_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
-    train = dealing.hold_out(dealt, held_out)
+    train, validation = dealing.hold_out(dealt, held_out)
     tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes))
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
 def _enough(labels, classes, clients, alpha, least, rng):

@@ -37,7 +37,7 @@ def split(
         rng: NumPy generator.
         clients: number of clients
         alpha: concentration of the Dirichlet distribution; the smaller, the fewer labels a client has
-        held_out: share of each client's training examples that nobody trains on
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
         test: a client's test examples; own (labels as in its training examples), equal or contiguous
 
     Returns:
@@ -51,9 +51,9 @@ def split(
     dealing.check_images("dirichlet_equal", train_labels)
     check_clients(clients, len(train_labels))
     dealt = dealing.shuffle(_deal(train_labels, classes, clients, alpha, rng), rng)
-    train = dealing.hold_out(dealt, held_out)
+    train, validation = dealing.hold_out(dealt, held_out)
     tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes))
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
 def _deal(labels, classes, clients, alpha, rng):

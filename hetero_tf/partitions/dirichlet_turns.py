@@ -38,7 +38,7 @@ def split(
         clients: number of clients
         alpha: concentration of the Dirichlet distribution; the smaller, the fewer labels a client has
         sigma: standard deviation of the logarithm of a client's size; 0: equal sizes
-        held_out: share of each client's training examples that nobody trains on
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
         test: a client's test examples; own (labels as in its training examples), equal or contiguous
 
     Returns:
@@ -53,9 +53,9 @@ def split(
     check_clients(clients, len(train_labels))
     dealt = _deal(train_labels, classes, clients, alpha, sigma, rng)
     dealing.check_all_served(dealt, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}")
-    train = dealing.hold_out(dealt, held_out)
+    train, validation = dealing.hold_out(dealt, held_out)
     tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes))
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
 def _deal(labels, classes, clients, alpha, sigma, rng):

@@ -40,7 +40,11 @@ def split(
         raise BadInput(
             f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. Received: {classes} labels"
         )
-    for name, shares, labels in (("train", partition.train, train_labels), ("test", partition.test, test_labels)):
+    for name, shares, labels in (
+        ("train", partition.train, train_labels),
+        ("held-out", partition.held_out, train_labels),
+        ("test", partition.test, test_labels),
+    ):
         highest = int(np.max(shares.ids, initial=-1))
         if highest >= len(labels):
             raise BadInput(

@@ -2,13 +2,20 @@
 
 import numpy as np
 
-from hetero_tf.base.constraints import Count
+from hetero_tf.base.constraints import Count, Share
+from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.partitions.shares import Shares
 
 
 def split(
-    train_labels: np.ndarray, test_labels: np.ndarray, classes: int, rng: np.random.Generator, *, clients: Count
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    rng: np.random.Generator,
+    *,
+    clients: Count,
+    held_out: Share = 0.0,
 ) -> Partition:
     """Gives every client floor(n / clients) examples, drawn without replacement; the rest is not used.
 
@@ -20,17 +27,18 @@ def split(
         classes: Number of labels.
         rng: NumPy generator.
         clients: number of clients
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
 
     Returns:
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: More clients than examples.
+        BadInput: More clients than examples, or a share that holds none out.
     """
     check_clients(clients, len(train_labels))
-    train = _deal(len(train_labels), clients, rng)
+    train, validation = dealing.hold_out(_deal(len(train_labels), clients, rng), held_out)
     test = _deal(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
-    return Partition(train, test, label_mask(train_labels, train, classes))
+    return Partition(train, test, label_mask(train_labels, train, classes), validation)
 
 
 def _deal(examples, clients, rng):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.base.constraints import Count
+from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import BadInput
 from hetero_tf.partitions import dealing
 from hetero_tf.partitions.partition import Partition, check_clients
@@ -18,6 +18,7 @@ def split(
     clients: Count,
     per_client: Count = 2,
     keep_duplicates: bool = False,
+    held_out: Share = 0.0,
 ) -> Partition:
     """Gives every client up to `per_client` labels and one shard of the examples of each.
 
@@ -34,6 +35,7 @@ def split(
         per_client: most labels that a client has
         keep_duplicates: whether a client that was dealt a label twice gets two shards of it (as LG-FedAvg, arXiv
             2001.01523); false: one (as HeteroFL), so it has fewer examples, and some shards are used by nobody
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
 
     Returns:
         `Partition`; `label_mask` holds the dealt labels.
@@ -52,7 +54,9 @@ def split(
     if not keep_duplicates:
         client, label = np.nonzero(mask)
     train, test = (_deal(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels))
-    return Partition(train, test, mask)
+    # A client's examples stand label by label. They are mixed after all other draws, which are those of the authors.
+    train, validation = dealing.hold_out(dealing.shuffle(train, rng) if held_out else train, held_out)
+    return Partition(train, test, mask, validation)
 
 
 def _shards(labels, classes, clients, per_client):

@@ -32,7 +32,7 @@ def split(
         rng: NumPy generator.
         clients: number of clients, at most that of the owners
         least: fewest training examples of an owner who becomes a client
-        held_out: share of each client's training examples that nobody trains on
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
         test: a client's test examples; own (those of its owner), equal or contiguous
         train_owners: The owner of each training example, int32 `[n]`, supplied with the data; None: not known.
         test_owners: The same for the test split.
@@ -53,7 +53,7 @@ def split(
         )
     chosen = _choose(train_owners, clients, max(least, 1), rng)
     dealt = dealing.shuffle(_of(train_owners, chosen), rng)
-    train = dealing.hold_out(dealt, held_out)
+    train, validation = dealing.hold_out(dealt, held_out)
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
             raise BadInput(
@@ -62,7 +62,7 @@ def split(
         tests = _of(test_owners, chosen)
     else:
         tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes))
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
 def _choose(owners, clients, least, rng):

@@ -10,11 +10,13 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import replacing
-from hetero_tf.base.npz import read_arrays
+from hetero_tf.base.npz import array_names, read_arrays
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_distances
 
 NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
+# Only in files of partitions that hold examples out; earlier versions did not keep these.
+HELD_OUT = ("held_out_ids", "held_out_sizes")
 # Labels that `label_mask` looks at at once.
 BLOCK = 2**22
 
@@ -27,20 +29,25 @@ class Partition:
         train: `Shares`, each client's training example ids.
         test: The same for test examples; all empty for text.
         label_mask: bool `[clients, classes]`, true where the client has the label (or word).
+        held_out: `Shares` of the training split that nobody trains on, for validation; None: all empty.
 
     Raises:
-        BadInput: The mask has a wrong dtype or shape, or the three differ in their number of clients.
+        BadInput: The mask has a wrong dtype or shape, the parts differ in their number of clients, or a held-out
+            example is trained on.
     """
 
     train: Shares
     test: Shares
     label_mask: np.ndarray
+    held_out: Shares = None  # type: ignore[assignment]
 
     def __post_init__(self):
         mask = self.label_mask
         if mask.dtype != bool or mask.ndim != 2:
             raise BadInput(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
-        for name, shares in (("train", self.train), ("test", self.test)):
+        if self.held_out is None:
+            object.__setattr__(self, "held_out", Shares.empty(len(mask)))
+        for name, shares in (("train", self.train), ("test", self.test), ("held_out", self.held_out)):
             if not isinstance(shares, Shares):
                 raise BadInput(
                     f"`{name}` must be `Shares`; `Shares.from_lists` makes them of arrays. "
@@ -51,6 +58,11 @@ class Partition:
                     f"`{name}` must have one share for each of the {len(mask)} clients of `label_mask`. "
                     f"Received: {len(shares)}"
                 )
+        both = np.intersect1d(self.train.ids, self.held_out.ids) if self.held_out.ids.size else ()
+        if len(both):
+            raise BadInput(
+                f"`held_out` must be examples that nobody trains on. Received: {both[0]}, which is in `train`"
+            )
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -69,9 +81,12 @@ class Partition:
         Returns:
             {"clients", "train_examples", "test_examples", "labels" of a client, "one_label_clients", "train_used",
             "test_used", "label_distance"}; examples, labels and distance (`statistics.label_distances`) as
-            {"min", "mean", "std", "max"} over clients.
+            {"min", "mean", "std", "max"} over clients. Where examples are held out, also "held_out_examples" and
+            "held_out_used".
         """
-        labels, distance = self.label_mask.sum(axis=1), {}
+        labels, distance, held_out = self.label_mask.sum(axis=1), {}, {}
+        if self.held_out.ids.size:
+            held_out = {"held_out_examples": _spread(self.held_out.sizes), "held_out_used": len(self.held_out.ids)}
         if train_labels is not None:
             distance["label_distance"] = _spread(label_distances(train_labels, self.train, self.label_mask.shape[1]))
         return {
@@ -82,6 +97,7 @@ class Partition:
             "one_label_clients": int((labels == 1).sum()),
             "train_used": len(self.train.ids),
             "test_used": len(self.test.ids),
+            **held_out,
             **distance,
         }
 
@@ -101,15 +117,17 @@ class Partition:
         Raises:
             BadInput: The file is missing, damaged, changed, or something else.
         """
-        data = read_arrays(path, NAMES)
-        expected = dict.fromkeys(NAMES[:4], (1, np.int32)) | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
+        names = NAMES + (HELD_OUT if set(HELD_OUT) <= set(array_names(path)) else ())
+        data = read_arrays(path, names)
+        expected = dict.fromkeys(names, (1, np.int32)) | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
         for name, (axes, dtype) in expected.items():
             if data[name].ndim != axes or data[name].dtype != dtype:
                 raise BadInput(
                     f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
                     f"Received: {data[name].dtype} {data[name].shape}"
                 )
-        partition = cls(_shares(path, data, "train"), _shares(path, data, "test"), data["label_mask"])
+        held_out = _shares(path, data, "held_out") if names != NAMES else Shares.empty(len(data["label_mask"]))
+        partition = cls(_shares(path, data, "train"), _shares(path, data, "test"), data["label_mask"], held_out)
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
             raise BadInput(
                 f"{path}: the content differs from its sha256, so the file was changed or damaged; "
@@ -149,8 +167,11 @@ def check_clients(clients: int, examples: int) -> None:
 
 def _flat(partition):
     """The arrays of the file: the clients' ids one after the other, with their numbers."""
-    flat = {}
-    for name, shares in (("train", partition.train), ("test", partition.test)):
+    flat, parts = {}, {"train": partition.train, "test": partition.test}
+    # Without them file and digest are those of earlier versions.
+    if partition.held_out.ids.size:
+        parts["held_out"] = partition.held_out
+    for name, shares in parts.items():
         flat[f"{name}_ids"], flat[f"{name}_sizes"] = shares.ids, shares.sizes.astype(np.int32)
     return flat | {"label_mask": partition.label_mask}
 

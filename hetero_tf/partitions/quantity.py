@@ -37,7 +37,7 @@ def split(
             logarithm of a size for lognormal, where larger is less equal
         least: fewest training examples of a client; the distribution divides the rest
         shuffled: whether examples are dealt at random; false: in the order of the data
-        held_out: share of each client's training examples that nobody trains on
+        held_out: share of each client's training examples that nobody trains on, for validation metrics
         test: a client's test examples; own (as many, in proportion), new (sizes drawn anew), equal or contiguous
 
     Returns:
@@ -53,7 +53,7 @@ def split(
     parts = _parts(sizes, spread, clients, rng)
     dealt = _deal(len(train_labels), clients, least, parts, shuffled, rng)
     dealing.check_all_served(dealt, f"use a larger least or fewer clients. Received: clients={clients}, least={least}")
-    train = dealing.hold_out(dealt, held_out)
+    train, validation = dealing.hold_out(dealt, held_out)
     if test_labels.ndim != 1:
         tests = Shares.empty(clients)
     elif test in ("own", "new"):
@@ -63,7 +63,7 @@ def split(
         tests = _deal(len(test_labels), clients, floor, parts, shuffled, rng)
     else:
         tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
-    return Partition(train, tests, label_mask(train_labels, train, classes))
+    return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
 def _parts(sizes, spread, clients, rng):

@@ -107,9 +107,14 @@ def _schedule(schedule):
 
 def _metric(recipe):
     measured = metrics.selecting(recipe.input.name)
-    if measured and recipe.evaluate.best not in measured:
+    if measured and recipe.evaluate.best not in (None, *measured):
         raise Wrong(
             ("evaluate", "best"),
             f"is not measured with the input {recipe.input.name}; must be one of "
             f"{', '.join(measured)}. Received: {recipe.evaluate.best}",
+        )
+    if recipe.evaluate.members == "best" and measured and "validation_accuracy" not in measured:
+        raise Wrong(
+            ("evaluate", "members"),
+            f"must be first with the input {recipe.input.name}, of which no accuracy is measured. Received: best",
         )

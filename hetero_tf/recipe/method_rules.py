@@ -24,6 +24,7 @@ def check_methods(recipe: Recipe) -> None:
     _idle(recipe)
     _depths(recipe)
     _members(recipe.levels)
+    _best_members(recipe)
     _availability(recipe)
     _returns(recipe)
     _reinitialize(recipe.model)
@@ -118,6 +119,15 @@ def _members(levels):
                 "all levels of the mix must have one width where levels.members is given: that of the "
                 f"ensemble's networks. Received: {show(levels.widths)}",
             )
+
+
+def _best_members(recipe):
+    if recipe.evaluate.members == "best" and recipe.round.personal:
+        raise Wrong(
+            ("evaluate", "members"),
+            "must be first where round.personal is given: clients keep units of the networks that they began with. "
+            "Received: best",
+        )
 
 
 def _availability(recipe):

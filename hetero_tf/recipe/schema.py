@@ -208,7 +208,7 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """When and how the global model is measured."""
+    """When and how models are measured."""
 
     every: int = key("rounds between two evaluations; the last round is always evaluated", 1, low=1)
     batch_size: int = key("examples of a test batch (rows of tokens for text)", 50, low=1, high=1_000_000)
@@ -224,7 +224,23 @@ class Evaluate:
         "last",
         choices=("last", "mean"),
     )
-    best: str = key("metric that chooses the best round", "global_accuracy", choices=metrics.selecting())
+    levels: str = key(
+        "whose models are measured on the test set: global, the global one alone; all, that of every level of the mix, "
+        "as it would be exported",
+        "global",
+        choices=("global", "all"),
+    )
+    members: str = key(
+        "with which networks of an ensemble a level predicts that has not all of them: first, the first ones; best, "
+        "those with the highest accuracy on the held-out examples",
+        "first",
+        choices=("first", "best"),
+    )
+    best: str | None = key(
+        "metric that chooses the best round; null: validation_accuracy where clients hold examples out "
+        "(partition.held_out), else global_accuracy; of text the perplexity",
+        choices=metrics.selecting(),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +268,7 @@ class Recipe:
     optimizer: Optimizer = key("the local steps", required=True)
     schedule: Plugin = key("factor of the learning rate over the rounds", Plugin("constant"), kind="schedules")
     rounds: int = key("rounds of the run", required=True, low=1)
-    evaluate: Evaluate = key("when and how the global model is measured", Evaluate())
+    evaluate: Evaluate = key("when and how models are measured", Evaluate())
     checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
     engine: str = key(
         "how clients are computed: sequential, one by one; stacked, several of a level at once; auto, what "

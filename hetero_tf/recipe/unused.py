@@ -77,6 +77,10 @@ def _of_the_rest(recipe: Recipe) -> Iterator[Found]:
         )
     if availability.late != "drop" and availability.deadline is None:
         yield ("availability", "late"), availability.late, "nobody is late", "give availability.deadline"
+    members = recipe.levels.members
+    if recipe.evaluate.members == "best" and len({members.get(name) for name in recipe.levels.names}) == 1:
+        reason = "every level predicts with all networks" if members else "the model is no ensemble"
+        yield ("evaluate", "members"), "best", reason, "give levels.members, fewer for some level,"
     if model.reinitialize and model.initial_weights is None:
         reason = "all layers draw their initial values"
         yield ("model", "reinitialize"), model.reinitialize, reason, "give model.initial_weights"

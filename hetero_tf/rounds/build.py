@@ -84,7 +84,7 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
-    """Refuses a recipe in which nobody could return in time, or whose best round would be chosen by nothing.
+    """Refuses a recipe in which nobody could return in time, or which chooses by examples that nobody has.
 
     Args:
         recipe: The recipe.
@@ -97,12 +97,23 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
     sizes = partition.train.sizes
     batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
     check_somebody_returns(recipe, recipe.client.epochs * batches * len(starts))
-    if recipe.evaluate.best.startswith("local_") and not partition.test.sizes.any():
+    best = recipe.evaluate.best or ""
+    if best.startswith("local_") and not partition.test.sizes.any():
         raise Wrong(
             ("evaluate", "best"),
             "no client has test examples, so it cannot be measured; take one of the global metrics, or more test "
-            f"examples. Received: {recipe.evaluate.best}",
+            f"examples. Received: {best}",
         )
+    for name, value, asks in (
+        ("best", best, best.startswith("validation_")),
+        ("members", recipe.evaluate.members, recipe.evaluate.members == "best"),
+    ):
+        if asks and not partition.held_out.sizes.any():
+            raise Wrong(
+                ("evaluate", name),
+                "no client holds examples out, so there is nothing to choose by; give partition.held_out, such as 0.1, "
+                f"or another value. Received: {value}",
+            )
 
 
 def _facts(dataset, source):

@@ -56,6 +56,7 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
         process = learning_process(recipe, *loaded, parallel=settings.threads)
+        resume.check_best(run, process, before)
         _announce(process, console)
         conditions = _conditions(process, settings)
         resume.check_environment(run, before, conditions, settings.allow_other_machine, console.say)
@@ -90,11 +91,16 @@ def _announce(process, console):
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
     else:
         console.say(f"data: {dataset.source}")
-    sizes = partition.summary()["train_examples"]
+    sizes, unit = partition.summary()["train_examples"], "rows of text" if dataset.train.y is None else "examples"
     console.say(
         f"clients: {len(partition.train)}, {process.recipe.round.clients} active a round, "
-        f"{sizes['min']} to {sizes['max']} {'rows of text' if dataset.train.y is None else 'examples'} each"
+        f"{sizes['min']} to {sizes['max']} {unit} each"
     )
+    if partition.held_out.ids.size:
+        console.say(
+            f"validation: {len(partition.held_out.ids):,} {unit} that nobody trains on are held out; "
+            f"{process.chosen_by} chooses the best round"
+        )
     if dataset.test.y is not None and not partition.test.sizes.any():
         console.say("note: no client has test examples, so Local metrics are left out")
     costs = Costs(process.family, process.example_shape, dataset.classes)

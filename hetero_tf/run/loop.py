@@ -68,7 +68,7 @@ def train_rounds(
                 state, rows, examples = advance(process, progress.state, planned)
             except NotFinite:
                 if progress.state.round > first:
-                    _seal(run, recipe, progress, {}, conditions, always=True)
+                    _seal(run, process, progress, {}, conditions, always=True)
                 raise
             seconds = max(clock() - started, 1e-6)
             if len(rows) < len(planned):
@@ -111,7 +111,7 @@ def _measure_and_seal(run, process, progress, state, rows, conditions, say):
     mend_metrics(run, progress.rows, say)
     written = b"".join([metrics.append(run.metrics, row) for row in rows])
     progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"], rows=progress.rows + written)
-    return _seal(run, recipe, progress, statistics, conditions)
+    return _seal(run, process, progress, statistics, conditions)
 
 
 def plan_call(process: LearningProcess, first: int) -> list[Plan]:
@@ -163,10 +163,10 @@ def _too_many_diverged(process, row):
     return row["non_finite"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
 
 
-def _seal(run, recipe, progress, statistics, conditions, always=False):
+def _seal(run, process, progress, statistics, conditions, always=False):
     """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
-    metric = recipe.evaluate.best
+    recipe, metric = process.recipe, process.chosen_by
     improved = last.get("round") == state.round and is_better(metric, last[metric], progress.best.get(metric))
     due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
     if not (improved or due):

@@ -12,7 +12,8 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.recipe import Recipe, difference
+from hetero_tf.process import LearningProcess
+from hetero_tf.recipe import Recipe, difference, loads
 from hetero_tf.run import facts
 from hetero_tf.store import environment, metrics, sealed
 from hetero_tf.store.run_folder import RunFolder
@@ -38,9 +39,11 @@ def locked(run: RunFolder) -> Iterator[None]:
 def changed_keys(old: str, new: str) -> list[str]:
     """Lists the keys in which two resolved recipes differ, without those that a run may change.
 
-    The number of rounds: a run may be extended. The engine: the environment says which one was chosen.
+    The number of rounds: a run may be extended. The engine: the environment says which one was chosen. Which levels are
+    measured: no weight depends on it. A metric that one of them leaves open: `check_best` compares what it comes to.
     """
-    return [line for line in difference(old, new) if not line.startswith(("rounds:", "engine:"))]
+    lines = [line for line in difference(old, new) if not line.startswith(("rounds:", "engine:", "evaluate.levels:"))]
+    return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
 
 
 def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
@@ -61,6 +64,24 @@ def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
         raise BadInput(
             f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
             "--run_dir, or give the recipe that the run began with"
+        )
+
+
+def check_best(run: RunFolder, process: LearningProcess, before: dict | None) -> None:
+    """Refuses to go on choosing the best state by another metric than the run began with.
+
+    Args:
+        run: The folder of the run.
+        process: That of the recipe to continue with, on the data and the partition of the run.
+        before: As `facts.newest` returns it.
+    """
+    if before is None:
+        return
+    chosen_by = loads(before["recipe"]).evaluate.best or process.chosen_by_default
+    if chosen_by != process.chosen_by:
+        raise BadInput(
+            f"{run.path}: holds a run whose best round is chosen by {chosen_by}; set evaluate.best to it, or choose "
+            f"another folder by --run_dir. Received: {process.chosen_by}"
         )
 
 

@@ -86,11 +86,20 @@ def test_every_value_of_a_choice_gives_another_split(way):
 def test_held_out_examples_are_nobodys(way):
     if "held_out" not in registry.options("partitions", way.name):
         return
-    whole = way(np.random.default_rng(1), held_out=0.0).train
-    found = way(np.random.default_rng(1), held_out=0.3).train
-    assert found.sizes.tolist() == [size - int(0.3 * size) for size in whole.sizes]
-    for own, all_ in zip(found, whole):
-        assert set(own) <= set(all_)
+    whole = way(np.random.default_rng(1), held_out=0.0)
+    found = way(np.random.default_rng(1), held_out=0.3)
+    assert found.held_out.sizes.tolist() == [int(0.3 * size) for size in whole.train.sizes]
+    assert found.train.sizes.tolist() == [size - int(0.3 * size) for size in whole.train.sizes]
+    for trained, held, own in zip(found.train, found.held_out, whole.train):
+        assert sorted([*trained, *held]) == sorted(own)
+    # Nothing is held out unless it is asked for, and then no other example changes hands.
+    assert whole.sha256 == way(np.random.default_rng(1)).sha256 and not whole.held_out.ids.size
+    if found.train.ids.size and way.name in ("iid", "labels", "quantity"):
+        assert found.test.ids.tolist() == whole.test.ids.tolist()
+
+
+def test_every_way_that_draws_can_hold_examples_out(way):
+    assert way.name == "file" or "held_out" in registry.options("partitions", way.name)
 
 
 def test_more_clients_than_examples_are_refused(way):

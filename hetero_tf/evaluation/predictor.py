@@ -1,0 +1,131 @@
+"""The model by which a level predicts: its values in any state, its statistics, and how good it is on a split."""
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import seeds
+from hetero_tf.evaluation import calibration
+from hetero_tf.evaluation.global_metrics import build_metrics
+from hetero_tf.models.family import ModelFamily, predicted
+from hetero_tf.models.variables import carried, is_seed
+from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds.entry_mask import build_entry_mask, masked_values
+from hetero_tf.rounds.parts import Examples
+from hetero_tf.rounds.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """One level's model; what it compiles is compiled once, when it is first asked for.
+
+    Attributes:
+        recipe: How to measure.
+        family: The models of all levels.
+        examples: The training split as the round has it.
+        splits: `{name: (x, y)}` of what can be measured on; y is None for text.
+        parallel: Batches in flight at once.
+        level: Name of the level.
+        members: So many of its networks predict, the first ones; None: as many as the level has.
+    """
+
+    recipe: Recipe
+    family: ModelFamily
+    examples: Examples
+    splits: dict
+    parallel: int
+    level: str
+    members: int | None = None
+
+    @functools.cached_property
+    def model(self) -> keras.Model:
+        """The Keras model, which holds initial values: those of a state are handed to what is compiled."""
+        return self._build()
+
+    def trainable(self, state: State) -> list[tf.Tensor]:
+        """The values of the trainable variables, in order; 0 outside the level's mask, which the global level lacks."""
+        variables = self.model.trainable_variables
+        weights = [value_of(state, variable) for variable in variables]
+        whole = self.level == self.recipe.levels.global_level
+        mask = None if whole else build_entry_mask(self.recipe, self.level, variables)
+        if mask is None:
+            return weights
+        # A level predicts for no client.
+        return masked_values(mask, weights, tf.constant([seeds.seed32(self.recipe.seed, "round"), state.round, -1]))
+
+    def values(self, state: State) -> list[tf.Tensor]:
+        """What the level predicts by, in the order of `variables.values`."""
+        return [*self.trainable(state), *(value_of(state, variable) for variable in carried(self.model))]
+
+    def others(self, state: State, statistics: dict) -> list[tf.Tensor]:
+        """The values of the variables that are not trainable, in order; `statistics`: those of this level."""
+        found = []
+        for variable in self.model.non_trainable_variables:
+            if is_seed(variable):
+                found.append(tf.convert_to_tensor(variable))
+            else:
+                queried = statistics.get(variable.path)
+                found.append(value_of(state, variable) if queried is None else queried)
+        return found
+
+    def statistics(self, state: State, rows: Iterable[np.ndarray]) -> dict[str, tf.Tensor]:
+        """The statistics query of static batch normalisation with this level's own activations: `{path: value}`.
+
+        Args:
+            state: The state of a run.
+            rows: int32 arrays of training examples, as `calibration.statistics_batches` takes them.
+        """
+        paths = calibration.statistics_paths(self.model)
+        if not paths:
+            return {}
+        rng = seeds.rng(self.recipe.seed, "statistics", state.round)
+        full, short = calibration.statistics_batches(rows, self.recipe.evaluate.statistics_batch, rng)
+        averages = self.calibrate(self.values(state), full, short, noise_seed(self.recipe, state))
+        return dict(zip(paths, averages))
+
+    def measure(self, split: str, state: State, statistics: dict) -> dict[str, tf.Tensor]:
+        """Loss, and accuracy or perplexity, on a split under all labels, see `global_metrics.build_metrics`."""
+        return self.compiled(split)(self.trainable(state), self.others(state, statistics))
+
+    def compiled(self, split: str) -> Callable:
+        """`(trainable, others) -> metrics` on a split, which is compiled once."""
+        if split not in self._compiled:
+            (x, y), source, settings = self.splits[split], self.examples.input, self.recipe.evaluate
+            self._compiled[split] = build_metrics(
+                self.model, source, x, y, self.family.classes, settings.batch_size, self.recipe.seed, self.parallel
+            )
+        return self._compiled[split]
+
+    @functools.cached_property
+    def calibrate(self) -> Callable:
+        """The compiled query, see `calibration.build_calibrate`."""
+        train, size = self.examples, self.recipe.evaluate.statistics_batch
+        return calibration.build_calibrate(
+            self.model, self._build(), train.input, train.x, train.y, size, self.parallel
+        )
+
+    @functools.cached_property
+    def _compiled(self):
+        return {}
+
+    def _build(self):
+        return self.family.predictor(self.level, self.members)
+
+
+def noise_seed(recipe: Recipe, state: State) -> int:
+    """The seed of the random numbers of the statistics query, such as masked words."""
+    return seeds.seed32(recipe.seed, "statistics noise", state.round)
+
+
+def value_of(state: State, variable: keras.Variable) -> tf.Tensor:
+    """A predictor's value: the first channels of the global one; the clients' mean of what they keep."""
+
+    def value(path):
+        personal = state.clients.get("personal", {}).get(path)
+        return state.weights[path] if personal is None else tf.reduce_mean(personal, 0)
+
+    return predicted(variable, value)

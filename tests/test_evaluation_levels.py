@@ -1,0 +1,148 @@
+"""The accuracy of every level's own model, against the Keras model that is exported of it."""
+
+import functools
+
+import methods
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from refusals import refusal
+from test_evaluation_validation import held_out, inputs
+
+from hetero_tf import recipe
+from hetero_tf.evaluation.ensemble import best_first, chosen
+from hetero_tf.rounds.state import State
+
+ENSEMBLE = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
+METHODS = {
+    "heterofl": (tiny.IMAGES, ("levels.mix=a-b-c",)),
+    "fiarse": (
+        tiny.DENSE,
+        ("levels.widths={a: 1, b: 1, c: 1}", "round.mask=fiarse", "levels.entries={b: 1/2, c: 1/8}"),
+    ),
+    "splitmix": (tiny.DENSE, ENSEMBLE),
+    "exits": (methods.DEEP, methods.DEPTHS),
+    "mean of exits": (methods.DEEP, (*methods.DEPTHS, "evaluate.exits=mean")),
+}
+
+
+def plain(process, state, level, x, y):
+    """Loss and accuracy of the model that `process.model` gives, by Keras alone."""
+    logits = process.model(state, level).predict(inputs(process, x), verbose=0)
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return {"loss": -np.log(chances[range(len(y)), y]).mean(), "accuracy": 100 * np.mean(logits.argmax(1) == y)}
+
+
+@functools.cache
+def trained(base, *overrides):
+    process = tiny.process(base, "precision=float64", *overrides, data=held_out(tiny.images(test=40)))
+    state, _ = process.run(process.initialize(), tiny.plans(process, 2))
+    return process, state
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_level_is_measured_as_it_would_be_exported(method):
+    base, overrides = METHODS[method]
+    process, state = trained(base, *overrides)
+    metrics, _ = process.evaluate(state, "all")
+    test, losses = process.dataset.test, set()
+    for level in "abc":
+        expected = plain(process, state, level, test.x, test.y)
+        for name, value in expected.items():
+            assert metrics[f"level_{name}_{level}"] == pytest.approx(value, rel=1e-6), (name, level)
+        losses.add(round(expected["loss"], 6))
+    assert len(losses) == 3, "the levels must differ"
+    assert metrics["level_loss_a"] == metrics["global_loss"]
+    assert metrics["level_accuracy_a"] == metrics["global_accuracy"]
+
+
+def test_the_recipe_or_the_caller_says_whose_models_are_measured():
+    base, overrides = METHODS["heterofl"]
+    process, state = trained(base, *overrides)
+    assert process.recipe.evaluate.levels == "global"
+    usual, everything = process.evaluate(state)[0], process.evaluate(state, "all")[0]
+    added = {f"level_{name}_{level}" for name in ("loss", "accuracy") for level in "abc"}
+    assert set(everything) == set(usual) | added and {name: everything[name] for name in usual} == usual
+    asked = tiny.process(tiny.DENSE, "evaluate.levels=all")
+    assert added <= set(asked.evaluate(asked.initialize())[0])
+    assert not added & set(asked.evaluate(asked.initialize(), "global")[0])
+
+
+def test_levels_that_are_one_model_are_measured_once():
+    process = tiny.process(tiny.DENSE, "levels.widths={a: 1, b: 0.5, c: 0.5}", "evaluate.levels=all")
+    metrics, _ = process.evaluate(process.initialize())
+    assert metrics["level_loss_b"] == metrics["level_loss_c"] != metrics["level_loss_a"]
+    assert set(process.evaluator._predictors) == {"a", "b"}
+
+
+def test_text_has_a_perplexity_for_each_level():
+    process = tiny.process(tiny.TEXT, "evaluate.levels=all")
+    metrics, _ = process.evaluate(process.initialize())
+    assert {name for name in metrics if name.startswith("level_")} == {
+        f"level_{name}_{level}" for name in ("loss", "perplexity") for level in "ac"
+    }
+    narrow = tiny.process(tiny.TEXT, "levels.mix=c")
+    weights = process.initialize().weights
+    cut = {
+        path: tf.slice(weights[path], [0] * len(value.shape), value.shape)
+        for path, value in narrow.initialize().weights.items()
+    }
+    expected, _ = narrow.evaluate(State(0, cut))
+    assert metrics["level_perplexity_c"] == pytest.approx(expected["global_perplexity"], rel=1e-5)
+
+
+def test_an_ensemble_predicts_with_its_best_networks_where_the_recipe_says_so():
+    process, state = trained(tiny.DENSE, *ENSEMBLE, "evaluate.members=best")
+    first, same = trained(tiny.DENSE, *ENSEMBLE)
+    assert tiny.same(tiny.arrays(state), tiny.arrays(same)), "training knows nothing of it"
+    rows = process.partition.held_out.ids
+    x, y = process.dataset.train.x[rows], process.dataset.train.y[rows]
+    # A level with one network, the first of a state: each network in turn.
+    found = [plain(first, chosen(state, [member, 0, 0, 0]), "c", x, y)["accuracy"] for member in range(4)]
+    order = np.argsort(found, kind="stable")[::-1]
+    assert order[0] != 0 and max(found) > found[0], "the first network must not be the best one"
+    metrics, usual = process.evaluate(state, "all")[0], first.evaluate(state, "all")[0]
+    assert metrics["level_loss_a"] == usual["level_loss_a"]  # all networks
+    test = process.dataset.test
+    for level in "bc":
+        expected = plain(first, chosen(state, order), level, test.x, test.y)
+        assert metrics[f"level_loss_{level}"] == pytest.approx(expected["loss"], rel=1e-6)
+        assert metrics[f"level_loss_{level}"] != usual[f"level_loss_{level}"]
+        assert plain(process, state, level, test.x, test.y) == pytest.approx(expected)
+
+
+def test_networks_are_sorted_as_the_authors_sort_them():
+    """They reverse an ascending order, so of equal ones the last comes first."""
+    state = State(0, {"kernel": tf.constant([[0.25], [0.75], [0.5], [0.75]])})
+    found = best_first(state, 4, lambda alone: float(alone.weights["kernel"][0, 0]))
+    assert found.weights["kernel"].numpy().ravel().tolist() == [0.75, 0.75, 0.5, 0.25]
+    tied = State(0, {"kernel": tf.constant([1.0, 2.0, 3.0])})
+    assert best_first(tied, 3, lambda alone: 1.0).weights["kernel"].numpy().tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            (),
+            "has no effect, since the model is no ensemble; give levels.members, fewer for some level, or leave it out",
+        ),
+        (
+            ("levels.widths={a: 1, b: 1, c: 1}", "levels.members={a: 2, b: 2, c: 2}"),
+            "has no effect, since every level predicts with all networks; give levels.members, fewer for some level,",
+        ),
+        (
+            (*ENSEMBLE, 'round.personal=["0"]'),
+            "must be first where round.personal is given: clients keep units of the networks that they began with",
+        ),
+    ],
+)
+def test_choosing_networks_is_refused_where_there_is_nothing_to_choose(overrides, told):
+    assert told in refusal(recipe.loads, tiny.DENSE, "tiny", [*overrides, "evaluate.members=best"])
+
+
+def test_networks_of_text_have_no_accuracy_to_be_chosen_by():
+    more = ("levels.mix=a-b", "levels.widths={a: 1, b: 1}", "levels.members={a: 2, b: 1}", "evaluate.members=best")
+    told = refusal(recipe.loads, tiny.TEXT, "tiny", more)
+    assert "evaluate.members: must be first with the input masked_text, of which no accuracy is measured" in told
