@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from hetero_tf.accounting.levels import Costs
-from hetero_tf.describe.costs import LevelCost
+from hetero_tf.describe.costs import LevelCost, widths_of
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.unit_costs import TABLE_BATCH
 
@@ -102,7 +102,7 @@ def is_divided(family: ModelFamily) -> bool:
     """Whether the levels of a recipe differ in more than their widths, so that there is something to tell."""
     levels = family.recipe.levels
     return bool(levels.budgets or levels.depths or levels.members) or (
-        not family.drawn and any(len(stages) > 1 for stages in family.stages.values())
+        not family.drawn and any(len(stages) > 1 or len(widths_of(stages)) > 1 for stages in family.stages.values())
     )
 
 
@@ -151,6 +151,8 @@ def _trains(costs, level):
     copies = 1 + max(route.copy for route in stages[0].routes)
     if copies > 1:
         return f"{copies} models"
+    if len(widths_of(stages)) > 1 and not family.drawn:
+        return f"{len(widths_of(stages))} widths"
     if levels.depths:
         return f"{levels.depths.get(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == levels.widths[levels.global_level] else f"width {levels.widths[level]:g}"
@@ -175,11 +177,16 @@ def _parts(costs, level, examples):
     if len(stages) == 1 or family.drawn:
         return (max((_whole(costs, level, stage) for stage in stages), key=lambda part: part.held),)
     found = costs.units(level, family.recipe.levels.widths[level])
-    bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in stage.trained) for stage in stages]
+    bodies = [tuple(unit for unit in model.trunk[1:-1] if unit in _passed(stage)) for stage in stages]
     return tuple(
         Part(body, _held(costs, found, body), examples * _buffered(family, stage))
         for body, stage in zip(bodies, stages)
     )
+
+
+def _passed(stage):
+    """The units of a stage that its gradient goes through."""
+    return {unit for route in stage.routes for unit in route.units[route.frozen :]}
 
 
 def _buffered(family, stage):

@@ -16,18 +16,22 @@ def divide(
     *,
     shares,
     exit: Literal["link", "branch"] = "link",
+    stem: Literal["first", "every"] = "first",
     tolerance: Share = 0.05,
     peers: bool = False,
     buffered: bool = False,
 ) -> tuple[Stage, ...]:
     """Packs the units between stem and head into stages under the level's budget.
 
-    The stem is trained in the first stage, the head in every one. Units before a stage are run and stay as they are.
+    The head is trained in every stage, the stem in the first one or in every one. Units before a stage are run and stay
+    as they are.
     Leading units that the budget cannot hold are left out: the client trains the others only.
 
     Args:
         exit: how a stage before the last ends: link, which brings its output to the head's size without parameters, or
             branch, the `Exit` behind its last unit
+        stem: whether the stem is trained in the first stage alone or in every stage; then the gradient passes through
+            the units before the stage, whose outputs a client must hold as well
         tolerance: share by which a stage may exceed the budget
         peers: whether clients with a budget of 2 or more train as many networks side by side, of which they return
             one; the coupling says what these learn from each other
@@ -35,7 +39,8 @@ def divide(
             runs them once instead of in every epoch; refused where that would change the result: batch norms and
             dropout in these units, random augmentation
 
-    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4.
+    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), sections 3 and 4; `stem: every` as its code has it for a
+    ViT.
     """
     route, units = whole(outline, level)
     if level.budget is None or level.budget >= 1:
@@ -46,14 +51,21 @@ def divide(
                 frozenset(outline.trunk),
             ),
         )
-    stem, *body, head = outline.trunk
+    _, *body, head = outline.trunk
     limit = budgets.cap(level.budget, sum(shares.values()), tolerance)
     try:
         packing = budgets.pack([shares[unit] for unit in body], limit, body)
     except BadInput as problem:
         raise BadInput(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
     found = tuple(
-        _stage(outline, level, exit, body[len(packing.skipped) :], [body[place] for place in stage], place == 0)
+        _stage(
+            outline,
+            level,
+            exit,
+            body[len(packing.skipped) :],
+            [body[place] for place in stage],
+            place == 0 or stem == "every",
+        )
         for place, stage in enumerate(packing.stages)
     )
     return tuple(_with_buffer(stage) for stage in found) if buffered else found
@@ -65,12 +77,12 @@ def _with_buffer(stage):
     return dataclasses.replace(stage, routes=routes)
 
 
-def _stage(outline, level, exit, body, own, first):
-    """The stage that trains the units `own` of the body, behind those before them."""
+def _stage(outline, level, exit, body, own, with_stem):
+    """The stage that trains the units `own` of the body, behind those before them, and perhaps the stem."""
     stem, *_, head = outline.trunk
     before, after = body.index(own[0]), body.index(own[-1]) + 1
-    trained, run = frozenset(own) | (frozenset([stem]) if first else frozenset()), (stem, *body[:after])
-    frozen = 0 if first else 1 + before
+    trained, run = frozenset(own) | (frozenset([stem]) if with_stem else frozenset()), (stem, *body[:after])
+    frozen = 0 if with_stem else 1 + before
     if after == len(body) or exit == "link":
         return Stage((Route((*run, head), (outline.last,), level.width, after < len(body), frozen),), trained | {head})
     number, unit = _branch(outline, own[-1])
