@@ -117,7 +117,9 @@ def test_logits_are_those_of_a_plain_vit(command, tmp_path, gelu, activation):
     arrays = checkpoint()
     code, said, _ = command(arrays)
     assert (code, said.splitlines()[1].split()[-1]) == (0, f"model.reinitialize=[{HEAD}]")
-    model, (kernel, bias) = model_of(tmp_path / "vit.npz", f"model.layers[1].Repeat.layer.TransformerBlock.gelu={gelu}")
+    model, (kernel, bias) = model_of(
+        tmp_path / "vit.npz", f"model.layers[1].Repeat.layer.TransformerBlock.gelu_form={gelu}"
+    )
     images = np.random.default_rng(6).normal(size=(2, SIDE * PATCH, SIDE * PATCH, 3))
     expected = [encoded(arrays, image, activation) @ kernel + bias for image in images]
     np.testing.assert_allclose(model(images, training=False), expected, atol=1e-8)

@@ -26,7 +26,7 @@ class TransformerBlock(keras.layers.Layer):
         dropout: Share of activations set to zero while training.
         norm_first: Whether the norms stand before attention and network instead of behind the sums.
         epsilon: Positive float, added to the variance by the norms.
-        gelu: Form of GELU: exact, as in PyTorch's ViTs; tanh, as in Google's.
+        gelu_form: Form of GELU: exact, as in PyTorch's ViTs; tanh, as in Google's.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
@@ -46,7 +46,7 @@ class TransformerBlock(keras.layers.Layer):
         dropout: Share = 0.0,
         norm_first: bool = False,
         epsilon: Epsilon = 1e-5,
-        gelu: Form = "exact",
+        gelu_form: Form = "exact",
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,
@@ -58,7 +58,7 @@ class TransformerBlock(keras.layers.Layer):
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
-        self.gelu = gelu
+        self.gelu_form = gelu_form
         self.scale = scale
         self.clients = clients
         self.attention = SelfAttention(heads, head_width, scale, clients, name="attention", dtype=self.dtype_policy)
@@ -66,7 +66,7 @@ class TransformerBlock(keras.layers.Layer):
         norm = keras_layer("LayerNormalization", clients)
         self.norm1 = norm(epsilon=epsilon, name="norm1", **policy)
         self.norm2 = norm(epsilon=epsilon, name="norm2", **policy)
-        self.activation = GELU(gelu, name="gelu", **policy)
+        self.gelu = GELU(gelu_form, name="gelu", **policy)
         self.scaling = Scaler(scale, name="scaler", **policy)
         self.drops = [Dropout(dropout, clients, name=f"dropout{index}", **policy) for index in range(3)]
 
@@ -95,7 +95,7 @@ class TransformerBlock(keras.layers.Layer):
             return self.drops[0](self.attention(value, **mode), **mode)
 
         def processed(value):
-            hidden = self.drops[1](self.activation(self.scaling(self.expand(value), **mode)), **mode)
+            hidden = self.drops[1](self.gelu(self.scaling(self.expand(value), **mode)), **mode)
             return self.drops[2](self.scaling(self.contract(hidden), **mode), **mode)
 
         for norm, part in ((self.norm1, attended), (self.norm2, processed)):
