@@ -63,6 +63,11 @@ def taught(level, stage):
     return nested(level, stage)[0] + [Way(level, ("0", "1"), (1,))], None
 
 
+def slim(level, stage):
+    """All widths up to the level's own, the narrowest first."""
+    return [Way(width, ("0", "1"), (1,)) for width in "cba" if width >= level], None
+
+
 def blocks(level, stage):
     """Budgets 1, 0.4 and 0.2 of `DEEP`: all at once; 1 and then 3, 5; without unit 1, 3 and then 5."""
     return {
@@ -72,6 +77,12 @@ def blocks(level, stage):
         ("c", 0): ([Way("c", ("0", "3", "6"), (3,), linked=True)], {"0", "3", "6"}),
         ("c", 1): ([Way("c", ("0", "3", "5", "6"), (3,), frozen=2)], {"5", "6"}),
     }[level, stage]
+
+
+def stems(level, stage):
+    """The same with the stem trained in every stage, so that no unit stops the gradient."""
+    ways, units = blocks(level, stage)
+    return [way._replace(frozen=0) for way in ways], units | {"0"}
 
 
 def branches(level, stage):
@@ -135,6 +146,7 @@ METHODS = {
     "fjord_taught": Method(
         DENSE, ("client.stages={name: nested, distill: true}", "client.coupling=self_distillation", *PLAIN), taught
     ),
+    "slimmable": Method(DENSE, ("client.stages=slimmable", "round.weighting=samples", *PLAIN), slim),
     "splitmix": Method(DENSE, (ENDS, *MEMBERS, "round.weighting=samples"), joint),
     "splitmix_kept": Method(DENSE, ("levels.mix=a1", *TWO, *PLAIN, 'round.personal=["0"]', *DYNAMIC), joint),
     "depthfl": Method(
@@ -146,6 +158,7 @@ METHODS = {
     "inclusive": Method(DEEP, (ENDS, *DEPTHS, "client.coupling=last", "round.weighting=samples"), by_depth),
     "scalefl": Method(DEEP, (PAIR, DEPTHS[1], "client.coupling={name: weighted, gamma: 0.4, from_round: 1}"), by_depth),
     "fedepth_link": Method(TRACKED, (*blockwise(), "round.weighting=samples", *PLAIN), blocks),
+    "fedepth_stem": Method(DEEP, (ENDS, *blockwise("stem: every"), *PLAIN), stems),
     "fedepth_branch": Method(DEEP, ("levels.mix=b-c", *blockwise("exit: branch"), "round.untrained=counted"), branches),
     "fedepth_buffered": Method(BARE, (*blockwise("buffered: true"), "client.epochs=2"), blocks),
     "fedepth_peers": Method(

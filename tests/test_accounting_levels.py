@@ -14,6 +14,7 @@ from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
+from hetero_tf.models.counting import forward
 from hetero_tf.models.family import build_family
 
 IMAGES = tiny.IMAGES.replace("mix: a-c", "mix: a-b-c")
@@ -118,6 +119,22 @@ def test_nested_widths_cost_what_each_width_costs():
     assert found.train_flops("a") == (each[0.25], each[0.5], each[1])
     assert found.train_flops("c") == (each[0.25],)
     assert each[0.25] < each[0.5] < each[1]
+
+
+def test_slimmable_training_costs_what_all_its_widths_cost():
+    process = tiny.process(IMAGES, "client.stages=slimmable")
+    found, loads = accounting.describe(process).levels, accounting.describe(process).loads
+    count = levels.Costs(process.family, (5, 5, 2), 9)
+    each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
+    flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
+    assert count.train_flops("a") == (sum(flops.values()),) and count.train_flops("c") == (flops[0.25],)
+    assert [load.trains for load in loads.levels] == ["3 widths", "2 widths", "width 0.25"]
+    held = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
+    assert [load.estimate for load in loads.levels] == [sum(held.values()), held[0.5] + held[0.25], held[0.25]]
+    joint = accounting.describe(tiny.process(IMAGES)).levels
+    extra = {name: found[name].training_bytes - joint[name].training_bytes for name in "abc"}
+    activations = {name: forward(process.family.fresh(name, 9), (5, 5, 2)).activations for name in "bc"}
+    assert extra == {"a": 3 * 4 * sum(activations.values()), "b": 3 * 4 * activations["c"], "c": 0}
 
 
 def test_works_are_those_of_the_description_and_the_models_can_still_be_trained(eager):

@@ -172,13 +172,13 @@ def test_networks_of_an_ensemble_that_nobody_trains_keep_every_bit():
     assert changed.any(0).tolist() == [False, True, False, True]
 
 
-def stage_plan(process, stages):
-    """A client of level c whose steps go through these stages."""
+def stage_plan(process, stages, level=2):
+    """A client of a level, by its position in the mix, whose steps go through these stages."""
     plan, many = process.plan(0, [0]), len(stages)
     assert plan.rows.shape[1] >= many
     return dataclasses.replace(
         plan,
-        levels=np.full(1, 2, np.int32),
+        levels=np.full(1, level, np.int32),
         steps=np.full(1, many, np.int32),
         rows=plan.rows[:, :many],
         starts=plan.starts[:, :many],
@@ -203,6 +203,16 @@ def test_frozen_units_stand_still_under_momentum_and_weight_decay():
     state, rows = run(process, process.initialize(), again)
     wanted, metrics = oracle_methods.play(process, methods.blocks, oracle_methods.start(process), [again])
     expect(state, rows, wanted, metrics, 1e-10)
+
+
+def test_a_stem_that_is_trained_in_every_stage_moves_in_the_second_one_too():
+    process = methods.built("fedepth_stem")
+    shorter, longer = (
+        run(process, process.initialize(), stage_plan(process, stages, level=1))[0] for stages in ([0], [0, 1])
+    )
+    changed = moved(tables(shorter), tables(longer))
+    for path in shorter.weights:
+        assert changed["weights", path].any() == (path.split("_")[0] in ("0", "5", "6")), path
 
 
 @pytest.mark.parametrize("name", ["lg", "standalone", pytest.param("depthfl", marks=pytest.mark.long)])

@@ -49,6 +49,11 @@ def moved(after, before):
     return bool((np.asarray(after) != np.asarray(before)).any())
 
 
+def test_scalefl_distils_after_a_quarter_of_the_rounds():
+    given = recipe.load("methods/scalefl")
+    assert given.client.coupling.options["from_round"] == given.rounds // 4 + 1
+
+
 def test_the_methods_differ_in_nothing_but_the_method():
     same = {}
     for name in METHODS:

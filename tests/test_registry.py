@@ -78,7 +78,7 @@ def test_arguments_of_layers_leave_out_what_the_level_supplies():
     assert list(registry.options("layers", "Scaler")) == ["enabled"]
     assert registry.level_arguments("Scaler") == {"scale"}
     assert registry.level_arguments("Dense") == set()
-    assert list(registry.options("layers", "GELU")) == []
+    assert list(registry.options("layers", "ClassTokenReadout")) == []
 
 
 def test_layer_gives_classes_of_keras_and_refuses_others():

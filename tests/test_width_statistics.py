@@ -55,6 +55,6 @@ def test_widths_that_the_first_level_never_runs_at_are_refused():
     with pytest.raises(
         BadInput,
         match="level b: 0_2_norm/wbn/moving_mean_4 belongs to its width alone, and level a "
-        "never runs at that width; norms of kind wbn need client.stages: nested",
+        "never runs at that width; norms of kind wbn need client.stages: nested or slimmable",
     ):
         tiny.process(WIDTHS, "levels.mix=a-b")

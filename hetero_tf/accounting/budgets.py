@@ -57,12 +57,12 @@ def held(costs: Costs, level: str) -> tuple[Held, ...]:
         return tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))
 
     def block(stage):
-        """The units of one block; networks that are trained whole stand beside it with all of theirs."""
+        """The units that the gradients of a stage go through; networks that are trained whole hold all of theirs."""
         blocks = [
             model.trunk
-            if units.issuperset(model.trunk)
-            else tuple(unit for unit in model.trunk if unit in units - ends)
-            for units in stage.trained_by_network
+            if stage.trained_by_network[route.network].issuperset(model.trunk)
+            else tuple(unit for unit in route.units[route.frozen :] if unit not in ends)
+            for route in stage.routes
         ]
         return Held(blocks[-1], sum(amount(units, levels.widths[level]) for units in blocks))
 

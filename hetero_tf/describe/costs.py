@@ -11,6 +11,7 @@ import numpy as np
 
 from hetero_tf.accounting.levels import Costs, travelling
 from hetero_tf.base import registry
+from hetero_tf.methods.stages import Stage
 from hetero_tf.models.counting import forward
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
@@ -33,7 +34,7 @@ class LevelCost:
             clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
             only. What stays with the clients does not travel.
         training_bytes: Estimate of what local training of the whole sub-model (one network of an ensemble) holds:
-            weights, gradient, what the optimizer keeps and activations.
+            weights, gradient, what the optimizer keeps and activations, those of all widths that a step trains.
         shapes: `{variable path: shape}` of one network, with all labels.
     """
 
@@ -68,8 +69,18 @@ def level_costs(family: ModelFamily, example: tuple, labels: np.ndarray, batch: 
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)
         fixed = {variable.path for variable in constants(model)}
         moved = travelling(costs, name, shapes, fixed, label_axes, classes, labels)
-        described[name] = _cost(recipe, name, learned, shapes, forward(model, example), moved, batch)
+        found = forward(model, example)
+        beside = () if family.drawn else widths_of(costs.stages(name)) - {recipe.levels.widths[name]}
+        held = found.activations + sum(
+            forward(family.fresh(name, classes, width), example).activations for width in beside
+        )
+        described[name] = _cost(recipe, name, learned, shapes, found, held, moved, batch)
     return described
+
+
+def widths_of(stages: tuple[Stage, ...]) -> frozenset[float]:
+    """Returns the widths at which a client's steps run its sub-model."""
+    return frozenset(route.width for stage in stages for route in stage.routes)
 
 
 def _shapes(model):
@@ -84,12 +95,18 @@ def _tracked(family, level):
     return {path: shape[axes:] for path, shape in layout.shapes(family, level, family.classes).items()}
 
 
-def _cost(recipe, level, parameters, shapes, found, moved, batch):
-    """The `LevelCost` of one network's values, its `counting.Forward`, and the values that go down and up."""
+def _cost(recipe, level, parameters, shapes, found, held, moved, batch):
+    """The `LevelCost` of one network's values.
+
+    Args:
+        found: Its `counting.Forward`.
+        held: Activations of one example that a step holds: those of all widths that it trains.
+        moved: Values that go down and up.
+    """
     size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
     down, up = (round(members * count * size) for count in moved)
     copies = 2 + len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
-    training = (copies * parameters + batch * found.activations) * size
+    training = (copies * parameters + batch * held) * size
     return LevelCost(
         recipe.levels.widths[level],
         members * parameters,

@@ -8,7 +8,7 @@ import numpy as np
 
 from hetero_tf.accounting.budgets import held
 from hetero_tf.accounting.levels import Costs
-from hetero_tf.describe.costs import LevelCost
+from hetero_tf.describe.costs import LevelCost, widths_of
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.unit_costs import TABLE_BATCH
 
@@ -108,7 +108,7 @@ def is_divided(family: ModelFamily) -> bool:
     """Whether the levels of a recipe differ in more than their widths, so that there is something to tell."""
     levels = family.recipe.levels
     return bool(levels.budgets or levels.depths or levels.members) or (
-        not family.drawn and any(len(stages) > 1 for stages in family.stages.values())
+        not family.drawn and any(len(stages) > 1 or len(widths_of(stages)) > 1 for stages in family.stages.values())
     )
 
 
@@ -154,6 +154,8 @@ def _trains(costs, level):
         return f"{networks} models" + (f", one in {len(stages)} stages" if several else "")
     if several:
         return f"{len(stages)} stages"
+    if len(widths_of(stages)) > 1 and not family.drawn:
+        return f"{len(widths_of(stages))} widths"
     if levels.depths:
         return f"{levels.depths.get(level, exits)} of {exits} exits"
     return "all" if levels.widths[level] == 1 else f"width {as_fraction(levels.widths[level])}"
@@ -176,6 +178,11 @@ def _parts(costs, level, examples):
         Part(one.units, one.amount, 0 if stage is None else examples * _buffered(costs.family, stage))
         for one, stage in zip(held(costs, level), stages, strict=True)
     )
+
+
+def _passed(stage):
+    """The units of a stage that its gradient goes through."""
+    return {unit for route in stage.routes for unit in route.units[route.frozen :]}
 
 
 def _buffered(family, stage):

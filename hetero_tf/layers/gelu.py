@@ -1,7 +1,12 @@
-"""GELU: the exact Gaussian error linear unit."""
+"""GELU: the Gaussian error linear unit, exact or as most Flax models approximate it."""
+
+import math
+from typing import Literal, get_args
 
 import keras
 import tensorflow as tf
+
+Form = Literal["exact", "tanh"]
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -10,11 +15,22 @@ class GELU(keras.layers.Layer):
 
     `tf.nn.gelu` rounds sqrt(2) to float32, which costs half of the digits in float64.
 
+    Args:
+        form: exact; or tanh, the approximation `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+
     Input and output shape: any, the same.
     Reference: Hendrycks and Gimpel 2016 (arXiv 1606.08415).
     """
 
+    def __init__(self, form: Form = "exact", **kwargs):
+        super().__init__(**kwargs)
+        if form not in get_args(Form):
+            raise ValueError(f"`form` must be one of {', '.join(get_args(Form))}. Received: form={form!r}")
+        self.form = form
+
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if self.form == "tanh":
+            return 0.5 * inputs * (1 + tf.tanh(math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)))
         return 0.5 * inputs * (1 + tf.math.erf(inputs * 0.5**0.5))
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import Epsilon, Share, Size
 from hetero_tf.layers.dropout import Dropout
-from hetero_tf.layers.gelu import GELU
+from hetero_tf.layers.gelu import GELU, Form
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.self_attention import SelfAttention
 from hetero_tf.layers.stacked import keras_layer
@@ -26,6 +26,7 @@ class TransformerBlock(keras.layers.Layer):
         dropout: Share of activations set to zero while training.
         norm_first: Whether the norms stand before attention and network instead of behind the sums.
         epsilon: Positive float, added to the variance by the norms.
+        gelu_form: Form of GELU: exact, as in PyTorch's ViTs; tanh, as in Google's.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
@@ -45,6 +46,7 @@ class TransformerBlock(keras.layers.Layer):
         dropout: Share = 0.0,
         norm_first: bool = False,
         epsilon: Epsilon = 1e-5,
+        gelu_form: Form = "exact",
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,
@@ -56,6 +58,7 @@ class TransformerBlock(keras.layers.Layer):
         self.dropout = dropout
         self.norm_first = norm_first
         self.epsilon = epsilon
+        self.gelu_form = gelu_form
         self.scale = scale
         self.clients = clients
         self.attention = SelfAttention(heads, head_width, scale, clients, name="attention", dtype=self.dtype_policy)
@@ -63,7 +66,7 @@ class TransformerBlock(keras.layers.Layer):
         norm = keras_layer("LayerNormalization", clients)
         self.norm1 = norm(epsilon=epsilon, name="norm1", **policy)
         self.norm2 = norm(epsilon=epsilon, name="norm2", **policy)
-        self.gelu = GELU(name="gelu", **policy)
+        self.gelu = GELU(gelu_form, name="gelu", **policy)
         self.scaling = Scaler(scale, name="scaler", **policy)
         self.drops = [Dropout(dropout, clients, name=f"dropout{index}", **policy) for index in range(3)]
 

@@ -34,7 +34,7 @@ def check_methods(recipe: Recipe) -> None:
     _mask(recipe)
     _blockwise(recipe)
     _peers(recipe)
-    _nested(recipe)
+    _several_widths(recipe)
 
 
 def _known(by_level, widths, path):
@@ -271,9 +271,10 @@ def _peers(recipe):
         )
 
 
-def _nested(recipe):
-    """Running statistics of one width do not fit another, and a client of nested widths has them once."""
-    if recipe.client.stages.name != "nested":
+def _several_widths(recipe):
+    """Running statistics of one width do not fit another, and a client of several widths has them once."""
+    stages = recipe.client.stages.name
+    if stages not in ("nested", "slimmable"):
         return
     for spec in recipe.model.layers:
         for name in ("norm", "kind"):
@@ -281,5 +282,5 @@ def _nested(recipe):
                 raise Wrong(
                     (*spec.path, name),
                     "bn keeps one set of running statistics for all widths, so it does not go with "
-                    "client.stages nested; use wbn or sbn. Received: 'bn'",
+                    f"client.stages {stages}; use wbn or sbn. Received: 'bn'",
                 )

@@ -25,7 +25,13 @@ def _of_outputs(recipe: Recipe) -> Iterator[Found]:
     exits = bool(recipe.model.exits) and any(levels.depths.get(name, 2) > 1 for name in levels.names)
     # Budgets decide who has peers, and another scenario of them is no mistake.
     peers = stages.options.get("peers")
-    several = {"joint": exits, "nested": exits or stages.options.get("distill"), "blockwise": peers}
+    widths = len({levels.widths[name] for name in levels.names}) > 1
+    several = {
+        "joint": exits,
+        "nested": exits or stages.options.get("distill"),
+        "slimmable": exits or widths,
+        "blockwise": peers,
+    }
     if coupling.name != "sum" and not several.get(stages.name, True):
         advice = "add an `Exit` to model.layers, set client.stages to {name: nested, distill: true}"
         yield ("client", "coupling"), coupling.name, "a step has one output", advice
@@ -50,7 +56,11 @@ def _of_stages(recipe: Recipe) -> Iterator[Found]:
     for fit, given in (("depths", levels.depths), ("members", levels.members)):
         if levels.fit == fit and not given:
             yield ("levels", "fit"), fit, f"no level has {fit}", f"give levels.{fit}"
-    if recipe.round.untrained == "counted" and (stages.name == "nested" or stages.options.get("exits") == "all"):
+    if stages.options.get("buffered") and stages.options.get("stem") == "every":
+        reason = "with client.stages.stem every no unit stays as it is before a stage"
+        yield ("client", "stages", "buffered"), True, reason, "set client.stages.stem to first"
+    whole = stages.name in ("nested", "slimmable") or stages.options.get("exits") == "all"
+    if recipe.round.untrained == "counted" and whole:
         reason = f"with client.stages {stages.name} a client trains all that it holds"
         yield ("round", "untrained"), "counted", reason, "choose other client.stages"
 

@@ -187,6 +187,21 @@ def test_equal_outputs_have_nothing_to_learn_from_each_other():
     assert (np.abs(extra) < 2.1e-7 * CLASSES).all() and (extra.numpy() > 0).all()
 
 
+def test_exits_follow_the_last_one_from_the_given_round_on_and_not_before():
+    logits, targets = draw(2)
+    options = {"gamma": 0.5, "from_round": 126}
+    without, before, after = (
+        slopes("weighted", logits, targets, **given)
+        for given in ({}, {**options, "round": 125}, {**options, "round": 126})
+    )
+    for one, other in zip(before, without, strict=True):
+        np.testing.assert_array_equal(one, other)
+    # The first exit's gradient grows by share * gamma * T * (its softmax - the last one's), both at temperature T = 3.
+    first, last = (np.apply_along_axis(softmax, -1, one.numpy() / 3) for one in logits)
+    np.testing.assert_allclose(after[0] - without[0], 0.5 * 3 / 3 * (first - last), atol=1e-12)
+    np.testing.assert_array_equal(after[1], without[1])
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [("mutual", {"ramp": None}), ("mutual", {"ramp": None, "floor": 0.01}), ("weighted", {"gamma": 1.0})],

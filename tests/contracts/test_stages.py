@@ -7,7 +7,7 @@ from hetero_tf.methods.stages import Level, Outline, whole
 
 # The options that are tried besides the defaults; a new module is tried with those.
 OPTIONS = {
-    "blockwise": ({"exit": "branch"}, {"peers": True}, {"buffered": True}),
+    "blockwise": ({"exit": "branch"}, {"peers": True}, {"buffered": True}, {"stem": "every"}),
     "joint": ({"exits": "last"},),
     "nested": ({"distill": True},),
 }
@@ -161,6 +161,18 @@ def test_blocks_are_packed_under_the_budget(budget, expected):
         heads = [stage.trained - set("0135") for stage in stages]
         behind = [EXITS[TRUNK.index(units[-1])][1] if exit == "branch" else "7" for units in expected[:-1]]
         assert heads == [frozenset(unit) for unit in [*behind, "7"]]
+
+
+def test_the_stem_is_trained_in_every_stage_where_asked_for_and_nothing_before_it_stops_its_gradient():
+    divide = registry.find("stages", "blockwise").divide
+    for exit in ("link", "branch"):
+        first, every = (
+            divide(outline(), level(1.0, 4, 0.4), shares=COSTS, exit=exit, stem=stem) for stem in ("first", "every")
+        )
+        assert len(every) == len(first) == 3 and every[0] == first[0]
+        assert [stage.trained for stage in every] == [stage.trained | {"0"} for stage in first]
+        assert [stage.routes[0].frozen for stage in every] == [0, 0, 0]
+        assert [stage.routes[0].units for stage in every] == [stage.routes[0].units for stage in first]
 
 
 def test_peers_are_as_many_as_whole_models_fit_the_budget_and_one_in_stages():
