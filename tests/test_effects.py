@@ -54,6 +54,9 @@ ELSEWHERE = {
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
     ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
+    ("layers", "LoraDense", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
+    ("layers", "SelfAttention", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
+    ("layers", "TransformerBlock", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
     ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)

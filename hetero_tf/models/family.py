@@ -88,7 +88,8 @@ class ModelFamily:
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
         # A level wider than the global model is outside the mix: it is described, never trained.
-        return self._build(route, min(route.width / top, 1.0), classes, self.recipe.precision, clients)
+        scale = min(route.width / top, 1.0) if self.recipe.model.cuts_channels else 1.0
+        return self._build(route, scale, classes, self.recipe.precision, clients)
 
     def members(self, level: str) -> list[keras.Model]:
         """Builds the models by which a level predicts: all classes, Scalers inert; one, or those of its ensemble."""

@@ -58,8 +58,8 @@ def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
     ]
 
 
-def all_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields every layer below `model`, those inside composite layers too."""
+def all_layers(model: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+    """Yields every layer below a model or a layer, those inside composite layers too."""
     return model._flatten_layers(include_self=False)
 
 

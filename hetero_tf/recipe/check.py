@@ -9,7 +9,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys, plugin_beside
-from hetero_tf.recipe.layers import build_model, check_mapping
+from hetero_tf.recipe.layers import build_model, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
@@ -186,16 +186,10 @@ def _share(value, path):
     return int(share) if share == int(share) else share
 
 
-def _personal(value, path):
-    """Reads names of units; a number names the unit at that index of the list."""
-    items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
-    return convert(items, Constraint("tuple", item=Constraint("str")), path)
-
-
 _BUDGETS = _by_level("budget", "{a: 1, d: 1/6}, or one of " + ", ".join(SCENARIOS), _fraction(_BUDGET))
 _SPECIAL = {Levels: _levels, Model: build_model}
 _SPECIAL_KEYS = {
-    ("round", "personal"): _personal,
+    ("round", "personal"): unit_names,
     ("levels", "mix"): _mix,
     ("levels", "widths"): _by_level("width", "{a: 1.0, e: 0.0625}", _each(_WIDTH), empty=False),
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _each(_COUNT)),

@@ -14,8 +14,10 @@ _MODEL = (
     "| `model.settings` | a mapping of names to values | {} | what layers refer to by `!setting name` or "
     "`!setting name.0` |\n| `model.initial_weights` | text or null | null | .npz file of arrays named like the "
     "variables, from which training starts |\n| `model.reinitialize` | a list of texts | [] | layers, such as "
-    "`9_0_dense`, that draw new initial values instead of taking them from the file |\n| `model.layers` | a list of "
-    "layers, units and Repeats | required | see below |\n"
+    "`9_0_dense`, that draw new initial values instead of taking them from the file |\n| `model.frozen` | "
+    "a list of texts | [] | units that keep their initial values, numbered from 0 as in model.layers: clients run "
+    "them, and nobody trains, sends or merges them |\n| `model.layers` | a list of layers, units and Repeats | "
+    "required | see below |\n"
 )
 
 
