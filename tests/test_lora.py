@@ -133,6 +133,13 @@ def test_where_only_ranks_are_cut_no_scaler_divides():
         assert np.allclose(trained, tested, atol=1e-12) == same
 
 
+def test_a_frozen_model_is_measured_like_a_trained_one():
+    (found, _), (expected, _) = (
+        process.evaluate(process.initialize()) for process in (built('model.frozen=["0", "3"]'), built(base=ADAPTED))
+    )
+    assert found == pytest.approx(expected, rel=1e-12) and found["global_perplexity"] > 1
+
+
 def test_neither_the_base_nor_frozen_units_travel():
     process = built(*ALL_ROWS)
     for level, cost in zip("ac", process.client_costs):

@@ -54,7 +54,7 @@ class SelfAttention(keras.layers.Layer):
 
     def build(self, input_shape: tuple) -> None:
         width, split = input_shape[-1], (self.heads, self.head_width)
-        self.adapters = {}
+        self.adapters: dict[str, LowRank] = {}
         for name in ("query", "key", "value"):
             self._projection(name, (width,), split)
         self._projection("output", split, (width,))

@@ -66,9 +66,8 @@ class TransformerBlock(keras.layers.Layer):
         self.lora_scale = lora_scale
         self.scale = scale
         self.clients = clients
-        lora = {"lora_rank": lora_rank, "lora_scale": lora_scale}
         self.attention = SelfAttention(
-            heads, head_width, **lora, scale=scale, clients=clients, name="attention", dtype=self.dtype_policy
+            heads, head_width, lora_rank, lora_scale, scale, clients, name="attention", dtype=self.dtype_policy
         )
         policy = {"dtype": self.variable_dtype}
         norm = keras_layer("LayerNormalization", clients)
@@ -95,7 +94,7 @@ class TransformerBlock(keras.layers.Layer):
             layer.build(input_shape)
         for layer in (self.contract, self.drops[1]):
             layer.build(wide)
-        self.adapters = {}
+        self.adapters: dict[str, LowRank] = {}
         if self.lora_rank is not None:
             for layer in (self.norm1, self.norm2, self.expand, self.contract):
                 layer.trainable = False

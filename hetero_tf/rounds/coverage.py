@@ -31,9 +31,9 @@ def coverage(
     Reference for `zeros`: the padding that HetLoRA (Cho et al. 2024, arXiv 2401.06432) and others start from.
     """
     letters, covered = "abcdefgh", []
-    for axes, weights in zip(cut.axes, client_weights):
+    for every_axis, weights in zip(cut.axes, client_weights):
         # What is broadcast is covered by every client that counts; labels and networks are never padded.
-        axes = [None if zeros and axis and not (axis.label or axis.member) else axis for axis in axes]
+        axes = [axis if axis and (axis.label or axis.member or not zeros) else None for axis in every_axis]
         names = [letter for letter, axis in zip(letters, axes) if axis is not None]
         operands = [masks[axis] for axis in axes if axis is not None]
         equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
