@@ -73,7 +73,16 @@ TAKES = {
     "TransformerBlock": VECTORS,
 }
 SIZES = {"rows": 3, "channels": 11, "positions": 7, "classes": 9, "units": 5, "filters": 8, "width": 6, "heads": 2}
-SIZES |= {"head_width": 3, "hidden": 7, "kernel_size": 3, "patch": 3, "pool_size": 4, "activation": "relu", "rate": 0.3}
+SIZES |= {
+    "head_width": 3,
+    "hidden": 7,
+    "lora_rank": 3,
+    "kernel_size": 3,
+    "patch": 3,
+    "pool_size": 4,
+    "activation": "relu",
+    "rate": 0.3,
+}
 
 # Not required, but the defaults suit other images.
 NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling2D": {"pool_size": 4}}
