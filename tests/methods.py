@@ -171,6 +171,7 @@ METHODS = {
         (ENDS, *blockwise("peers: true", budgets="a: 1.4, c: 0.2"), "client.coupling={name: mutual, ramp: null}"),
         teachers,
     ),
+    "zeros": Method(DENSE, (ENDS, "round.uncovered=zeros", "round.weighting=samples", server("momentum")), joint),
     "scaffold": Method(DENSE, (ENDS, PLAIN_SGD, *SCAFFOLD), joint),
     "scaffold_tracked": Method(
         TRACKED, (PAIR, *DEPTHS, *PLAIN, PLAIN_SGD, "client.correction=scaffold", "round.server=scaffold"), by_depth

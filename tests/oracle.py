@@ -45,7 +45,8 @@ def play_round(process, models, weights, plan, number):
                 own = [merged(process, index, client) for index in places[variable.path]]
                 value = variable.numpy()[np.ix_(*[np.isin(i, j) for i, j in zip(places[variable.path], own)])]
                 total[variable.path][np.ix_(*own)] += value
-                count[variable.path][np.ix_(*own)] += 1
+                counted = [counting(process, axis, size) for axis, size in zip(own, weights[variable.path].shape)]
+                count[variable.path][np.ix_(*counted)] += 1
     new = {path: np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), weights[path]) for path in weights}
     return new, metrics
 
@@ -67,6 +68,13 @@ def merged(process, index, client):
     if len(index) - process.dataset.classes not in (0, 1):
         return index
     return np.flatnonzero(process.partition.label_mask[client])
+
+
+def counting(process, own, size):
+    """The part of an axis in whose mean a client counts: what is merged; with zeros all of an axis that is no label's."""
+    if process.recipe.round.uncovered == "left_out" or size - process.dataset.classes in (0, 1):
+        return own
+    return np.arange(size)
 
 
 def train(process, model, plan, slot, number):

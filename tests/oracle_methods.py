@@ -102,7 +102,8 @@ def play_round(process, ways, models, state, plan, number):
                 inside = np.ix_(*[np.isin(i, j) for i, j in zip(index, own)])
                 weight = counts * oracle_seams.merged(process, given[path], trained[path])[inside]
                 total[path][np.ix_(*own)] += weight * sent[path][inside]
-                count[path][np.ix_(*own)] += weight
+                counted = [oracle.counting(process, *axis) for axis in zip(own, total[path].shape)]
+                count[path][np.ix_(*counted)] += counts if rule.uncovered == "zeros" else weight
                 if "moving_" not in path:
                     changes[path][np.ix_(*own)] += change[inside]
     new, server, control_after = {}, {}, dict(state["control"])

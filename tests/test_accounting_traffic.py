@@ -1,5 +1,6 @@
 """Bytes and operations of rounds, by hand."""
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,29 +8,49 @@ import pytest
 
 from hetero_tf.accounting import traffic
 from hetero_tf.methods.stages import Route
+from hetero_tf.models.unit_costs import UnitCost
 
 COSTS = (traffic.ClientCost(400, 360, (6000,)), traffic.ClientCost(40, 36, (600, 100)))
 UNITS = ("stem", "one", "two", "three", "head")
 EXITS = {1: (2, "early")}
 
 
-def products(width):
-    """Multiply-adds of the units, by a square law."""
+def of_units(width, constant=()):
+    """Costs of the units, by a square law; some have constant kernels alone, and "two" adapters of 100 beside one."""
     costs = {"stem": 40, "one": 400, "two": 400, "three": 400, "head": 40, "early": 20}
-    return {unit: round(width**2 * cost) for unit, cost in costs.items()}
+    return {
+        unit: UnitCost(
+            unit,
+            elements=1,
+            parameters=0 if unit in constant and unit != "two" else 9,
+            multiply_adds=round(width**2 * cost),
+            by_constants=(300 if unit == "two" else cost) if unit in constant else 0,
+        )
+        for unit, cost in costs.items()
+    }
 
 
 def route(units=UNITS, exits=(2,), width=1.0, frozen=0, buffered=False):
     return Route(units, exits, width, frozen=frozen, buffered=buffered)
 
 
-def flops(trained, *routes):
-    return traffic.stage_flops(SimpleNamespace(routes=routes, trained=frozenset(trained)), products, EXITS, epochs=4)
+def flops(trained, *routes, constant=()):
+    stage, units = (
+        SimpleNamespace(routes=routes, trained=frozenset(trained)),
+        functools.partial(of_units, constant=constant),
+    )
+    return traffic.stage_flops(stage, units, EXITS, epochs=4)
 
 
 def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
     assert flops(UNITS, route()) == 6 * 1280
     assert flops(UNITS, route(width=0.5)) == 6 * 320
+
+
+def test_constants_cost_no_gradient_and_before_what_is_trained_one_pass():
+    assert flops(UNITS, route(), constant=("stem", "one")) == 2 * (40 + 400) + 6 * 840
+    assert flops(UNITS, route(), constant=("three",)) == 6 * 880 + 4 * 400
+    assert flops(UNITS, route(), constant=("stem", "one", "two")) == 2 * 440 + (4 * 300 + 6 * 100) + 6 * 440
 
 
 def test_a_frozen_part_is_only_run_forward():

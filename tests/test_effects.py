@@ -52,6 +52,9 @@ ELSEWHERE = {
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
     ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
+    ("layers", "LoraDense", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
+    ("layers", "SelfAttention", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
+    ("layers", "TransformerBlock", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
     ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
@@ -68,7 +71,16 @@ TAKES = {
     "TransformerBlock": VECTORS,
 }
 SIZES = {"rows": 3, "channels": 11, "positions": 7, "classes": 9, "units": 5, "filters": 8, "width": 6, "heads": 2}
-SIZES |= {"head_width": 3, "hidden": 7, "kernel_size": 3, "patch": 3, "pool_size": 4, "activation": "relu", "rate": 0.3}
+SIZES |= {
+    "head_width": 3,
+    "hidden": 7,
+    "lora_rank": 3,
+    "kernel_size": 3,
+    "patch": 3,
+    "pool_size": 4,
+    "activation": "relu",
+    "rate": 0.3,
+}
 
 # Not required, but the defaults suit other images.
 NEEDED = {"GroupNormalization": {"groups": 4}, "MaxPooling2D": {"pool_size": 4}}

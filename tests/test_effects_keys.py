@@ -110,6 +110,7 @@ KEYS = {
     "round.mask": (trained, PAIR, FIARSE, "round.mask.surrogate=false"),
     "round.weighting": (trained, PAIR, (), "round.weighting=samples"),
     "round.untrained": (trained, TWICE, DEPTHS, "round.untrained=counted"),
+    "round.uncovered": (trained, PAIR, (), "round.uncovered=zeros"),
     "round.label_rows": (built, PAIR, (), "round.label_rows=all"),
     "round.personal": (built, PAIR, (), 'round.personal=["0"]'),
     "round.server": (trained, PAIR, (), "round.server={name: sgd, learning_rate: 0.5}"),

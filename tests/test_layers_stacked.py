@@ -52,6 +52,9 @@ CASES = [
     ("SelfAttention", {"heads": 2, "head_width": 3, "scale": 0.5}, ROWS, True),
     ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "dropout": 0.3, "scale": 0.5}, ROWS, True),
     ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "norm_first": True, "epsilon": 0.1}, ROWS, True),
+    *[("LoraDense", {"units": 7, "lora_rank": 2, "lora_scale": 3.0}, *form) for form in ANY],
+    ("SelfAttention", {"heads": 2, "head_width": 3, "lora_rank": 2}, ROWS, True),
+    ("TransformerBlock", {"heads": 2, "head_width": 3, "hidden": 7, "dropout": 0.3, "lora_rank": 2}, ROWS, True),
     ("MaskedTokenEmbedding", {"classes": 9, "positions": 7, "width": 6, "dropout": 0.3, "scale": 0.5}, TOKENS, True),
 ]
 
@@ -82,7 +85,10 @@ def assert_as_apart(one, twin, inputs):
     rng = np.random.default_rng(0)
     values = [[rng.normal(size=v.shape) for v in one.trainable_variables] for _ in range(K)]
     states = [
-        [rng.integers(0, 2**31, v.shape) if is_seed(v) else np.zeros(v.shape) for v in one.non_trainable_variables]
+        [
+            rng.integers(0, 2**31, v.shape) if is_seed(v) else rng.normal(size=v.shape)
+            for v in one.non_trainable_variables
+        ]
         for _ in range(K)
     ]
     factors = rng.normal(size=(K, *one.compute_output_shape(inputs[0].shape)))

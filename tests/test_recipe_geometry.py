@@ -24,6 +24,7 @@ CASES = {
     ],
     "Cropping2D": [{"cropping": 2}, {"cropping": (1, 3)}],
     "Dense": [{"units": Classes()}],
+    "LoraDense": [{"units": Classes(), "lora_rank": 2}],
     "DepthwiseConv2D": [{"kernel_size": 3, "strides": 2, "padding": "same"}],
     "Dropout": [{"rate": 0.5}],
     "GroupNormalization": [{"groups": 4}],
@@ -34,10 +35,10 @@ CASES = {
     "PatchEmbedding": [{"patch": 1, "width": Width(6)}],
     "PostActivationBlock": [{"filters": 8}, {"filters": Width(6), "stride": 2}],
     "PreActivationBlock": [{"filters": 8}, {"filters": Width(6), "stride": 2}],
-    "SelfAttention": [{"heads": 2, "head_width": Width(6)}],
+    "SelfAttention": [{"heads": 2, "head_width": Width(6)}, {"heads": 2, "head_width": 3, "lora_rank": Width(4)}],
     "SeparableBlock": [{"filters": 6}],
     "SpatialDropout2D": [{"rate": 0.5}],
-    "TransformerBlock": [{"heads": 2, "head_width": 3, "hidden": 12}],
+    "TransformerBlock": [{"heads": 2, "head_width": 3, "hidden": 12, **more} for more in ({}, {"lora_rank": Width(4)})],
     "UpSampling2D": [{"size": (2, 3)}],
     "ZeroPadding2D": [{}, {"padding": (1, 3)}],
 }
@@ -52,7 +53,8 @@ def test_a_layer_gives_what_keras_says(kind):
         layer = layer_class(kind)(**{name: SIZES.of(value) for name, value in args.items()})
         layer(keras.Input(found.before, dtype="int32" if kind == "MaskedTokenEmbedding" else "float32"))
         assert found.after == tuple(layer.compute_output_shape((None, *found.before)))[1:]
-        weights = [v for v in layer.trainable_variables if not v.name.endswith(("bias", "gamma", "beta", "token"))]
+        others = ("bias", "gamma", "beta", "token", "mean", "variance", "seed_generator_state")
+        weights = [v for v in layer.weights if not v.name.endswith(others)]
         assert found.weights == sum(math.prod(variable.shape) for variable in weights)
 
 

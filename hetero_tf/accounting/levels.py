@@ -50,10 +50,8 @@ class Costs:
         """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
         exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs
 
-        def products(width):
-            return {unit: cost.multiply_adds for unit, cost in self.units(level, width).items()}
-
-        return tuple(stage_flops(stage, products, exits, epochs) for stage in self.stages(level))
+        units = functools.partial(self.units, level)
+        return tuple(stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
 
     @functools.cached_property
     def whole(self) -> float:
@@ -80,8 +78,8 @@ def travelling(
 ) -> tuple[float, float]:
     """How many values of one network a client receives and sends in a round: means over clients (down, up).
 
-    It receives what its stages run and sends what the merge counts, never constants; what stays with the clients does
-    neither.
+    It receives what its stages run and sends what the merge counts. What stays with the clients does neither, and
+    constants do neither: nobody changes them, so a client gets them once, with the program.
 
     Args:
         costs: `Costs`.
@@ -99,10 +97,10 @@ def travelling(
     down = up = 0.0
     for path, shape in shapes.items():
         unit, behind = recipe.model.unit_of(path), label_axes.get(path, {})
-        if unit in recipe.round.personal or "all" in recipe.round.personal:
+        if path in fixed or unit in recipe.round.personal or "all" in recipe.round.personal:
             continue
         down += float(np.mean(_size(shape, behind, received, 1))) * (unit in run)
-        up += float(np.mean(_size(shape, behind, returned, 0))) * (unit in sent and path not in fixed)
+        up += float(np.mean(_size(shape, behind, returned, 0))) * (unit in sent)
     return down, up
 
 

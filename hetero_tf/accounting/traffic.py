@@ -45,27 +45,34 @@ class RoundCost:
         return {name: int(values.sum()) for name, values in vars(self).items()}
 
 
-def stage_flops(stage: Stage, products: Callable, exits: dict[int, tuple[int, str]], epochs: int) -> float:
+def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]], epochs: int) -> float:
     """Operations of training on one example in one stage, two for a multiply-add.
 
     A unit that is trained costs three times its forward pass, one of the frozen first ones once; what stands behind
     these and is not trained passes the gradient on, which makes two. What is buffered is run in one epoch of all.
+    Constants have no gradient: a product with one costs a pass less, and two less before the first trained weight.
 
     Args:
         stage: `stages.Stage`; its routes (peers, teachers) add up.
-        products: `width -> {unit: multiply-adds of one example's forward pass}`, as `unit_costs` counts them.
+        units: `width -> {unit: UnitCost}`, see `models.unit_costs`.
         exits: `{number: (units of the trunk before it, unit of the branch)}`.
         epochs: Passes over a client's examples.
     """
     total = 0
     for route in stage.routes:
-        trained = stage.trained_by_network[route.network]
-        costs = products(route.width)
+        costs, learns, trained = units(route.width), False, stage.trained_by_network[route.network]
         frozen = FROZEN / epochs if route.buffered else FROZEN
         branches = [exits[number][1] for number in route.exits if number in exits]
         for place, unit in enumerate((*route.units, *branches)):
-            times = frozen if place < route.frozen else TRAINED if unit in trained else PASSED
-            total += 2 * times * costs[unit]
+            cost = costs[unit]
+            learns = learns or cost.parameters > 0
+            if place < route.frozen or not learns:
+                products = (frozen if place < route.frozen else FROZEN) * cost.multiply_adds
+            elif unit in trained:
+                products = TRAINED * cost.multiply_adds - cost.by_constants
+            else:
+                products = PASSED * cost.multiply_adds
+            total += 2 * products
     return total
 
 

@@ -169,17 +169,18 @@ def _text_loss(model, classes):
         body = keras.Model(model.inputs, last.input)
         # Each piece reads the whole kernel: a few positions only would spend most of the time on that.
         size = max(size, last.input.shape[-1] // 4)
-    split = len(body.trainable_variables)
+    # What belongs to the last layer stands last; its weights may be constants.
+    split, fixed = len(body.trainable_variables), len(body.non_trainable_variables)
 
     def mean_loss(weights, state, inputs, targets):
-        hidden, _ = body.stateless_call(weights[:split], state, inputs, training=False)
+        hidden, _ = body.stateless_call(weights[:split], state[:fixed], inputs, training=False)
         # [rows, segment, channels] -> [positions, channels]
         hidden, targets = tf.reshape(hidden, [-1, hidden.shape[-1]]), tf.reshape(targets, [-1])
 
         def piece(first, total):
             logits = hidden[first : first + size]
             if body is not model:
-                logits, _ = last.stateless_call(weights[split:], [], logits)
+                logits, _ = last.stateless_call(weights[split:], state[fixed:], logits)
             return first + size, total + tf.reduce_sum(softmax_cross_entropy(logits, targets[first : first + size]))
 
         count = tf.size(targets)

@@ -9,7 +9,7 @@ them in federated training:
   and the server merges them, such as the running averages of `TrackedBatchNormalization`.
 - `QUERIED` names statistics of a batch. A local step throws them away, and they are gathered from the data after
   training, such as the moments of `StaticBatchNormalization`.
-- A variable that neither of them names is a constant. It has the float type of the weights, a client receives it with
-  them, and it keeps its initial value; a model whose training would change it is refused.
+- A variable that neither of them names is a constant, such as the base of an adapter. It has the float type of the
+  weights, a client gets it once, and it keeps its initial value; a model whose training would change it is refused.
 The state of a random generator is none of these: every step gets a new one, see `Dropout`.
 """

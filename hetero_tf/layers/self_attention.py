@@ -1,10 +1,13 @@
 """SelfAttention: multi-head attention whose projections are scaled."""
 
+import math
+
 import keras
 import tensorflow as tf
 
-from hetero_tf.base.constraints import Size
+from hetero_tf.base.constraints import Positive, Size
 from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.stacked.low_rank import LowRank
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -17,6 +20,8 @@ class SelfAttention(keras.layers.Layer):
     Args:
         heads: Number of heads, the same at every level.
         head_width: Size of one head.
+        lora_rank: Rank of an adapter beside each projection, all else is constant then (see `LoraDense`); None: none.
+        lora_scale: What the adapters' outputs are multiplied by, the same at every level.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
@@ -28,27 +33,45 @@ class SelfAttention(keras.layers.Layer):
 
     HAS_PRODUCTS = True
 
-    def __init__(self, heads: Size, head_width: Size, scale: float = 1.0, clients: int = 1, **kwargs):
+    def __init__(
+        self,
+        heads: Size,
+        head_width: Size,
+        lora_rank: Size | None = None,
+        lora_scale: Positive = 1.0,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.heads = heads
         self.head_width = head_width
+        self.lora_rank = lora_rank
+        self.lora_scale = lora_scale
         self.scale = scale
         self.clients = clients
         self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple) -> None:
         width, split = input_shape[-1], (self.heads, self.head_width)
+        self.adapters: dict[str, LowRank] = {}
         for name in ("query", "key", "value"):
-            self._projection(name, (width, *split), split, fan_in=width)
-        self._projection("output", (*split, width), (width,), fan_in=self.heads * self.head_width)
+            self._projection(name, (width,), split)
+        self._projection("output", split, (width,))
 
-    def _projection(self, name, kernel, bias, fan_in):
+    def _projection(self, name, channels, outputs):
+        fan_in = math.prod(channels)
         one, each = ((), ()) if self.clients == 1 else ((self.clients,), (self.clients, 1))
         uniform = keras.initializers.RandomUniform(-(fan_in**-0.5), fan_in**-0.5)
-        kernel = self.add_weight(shape=(*one, *kernel), initializer=uniform, name=f"{name}_kernel")
-        bias = self.add_weight(shape=(*each, *bias), initializer="zeros", name=f"{name}_bias")
+        own = {"trainable": self.lora_rank is None}
+        kernel = self.add_weight(shape=(*one, *channels, *outputs), initializer=uniform, name=f"{name}_kernel", **own)
+        bias = self.add_weight(shape=(*each, *outputs), initializer="zeros", name=f"{name}_bias", **own)
         setattr(self, f"{name}_kernel", kernel)
         setattr(self, f"{name}_bias", bias)
+        if self.lora_rank is not None:
+            adapter = {"name": f"{name}_lora", "dtype": self.dtype_policy}
+            self.adapters[name] = LowRank(channels, outputs, self.lora_rank, self.lora_scale, self.clients, **adapter)
+            self.adapters[name].build((*one, None, fan_in))
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         shape, lead, size = tf.shape(inputs), [] if self.clients == 1 else [self.clients], self.head_width
@@ -74,7 +97,10 @@ class SelfAttention(keras.layers.Layer):
             parts = [tf.convert_to_tensor(getattr(self, f"{name}_{kind}")) for name in names]
             return tf.concat([tf.reshape(part, [*lead, inputs, -1]) for part in parts], -1)
 
-        return self.scaling(tf.matmul(rows, joined("kernel", rows.shape[-1])) + joined("bias", 1), training=training)
+        outputs = tf.matmul(rows, joined("kernel", rows.shape[-1])) + joined("bias", 1)
+        if self.adapters:
+            outputs += tf.concat([self.adapters[name](rows) for name in names], -1)
+        return self.scaling(outputs, training=training)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

@@ -3,12 +3,13 @@
 import keras
 import tensorflow as tf
 
-from hetero_tf.base.constraints import Epsilon, Share, Size
+from hetero_tf.base.constraints import Epsilon, Positive, Share, Size
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.gelu import GELU, Form
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.self_attention import SelfAttention
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.layers.stacked.low_rank import LowRank
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -27,13 +28,16 @@ class TransformerBlock(keras.layers.Layer):
         norm_first: Whether the norms stand before attention and network instead of behind the sums.
         epsilon: Positive float, added to the variance by the norms.
         gelu_form: Form of GELU: exact, as in PyTorch's ViTs; tanh, as in Google's.
+        lora_rank: Rank of an adapter beside each of the six products with a kernel, which alone are trained then (see
+            `LoraDense`); None: the block has none and is trained as a whole.
+        lora_scale: What the adapters' outputs are multiplied by, the same at every level.
         scale: Relative width, supplied by the model builder (see `Scaler`).
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
     Dense kernels start normal with deviation 0.02.
     Input and output shape: `(batch, positions, width)`; several clients lead.
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), as in the HeteroFL authors' code; norms first as in Dosovitskiy
-    et al. 2021 (arXiv 2010.11929).
+    et al. 2021 (arXiv 2010.11929); adapters as in Hu et al. 2021 (arXiv 2106.09685).
     """
 
     HAS_PRODUCTS = True
@@ -47,6 +51,8 @@ class TransformerBlock(keras.layers.Layer):
         norm_first: bool = False,
         epsilon: Epsilon = 1e-5,
         gelu_form: Form = "exact",
+        lora_rank: Size | None = None,
+        lora_scale: Positive = 1.0,
         scale: float = 1.0,
         clients: int = 1,
         **kwargs,
@@ -59,9 +65,13 @@ class TransformerBlock(keras.layers.Layer):
         self.norm_first = norm_first
         self.epsilon = epsilon
         self.gelu_form = gelu_form
+        self.lora_rank = lora_rank
+        self.lora_scale = lora_scale
         self.scale = scale
         self.clients = clients
-        self.attention = SelfAttention(heads, head_width, scale, clients, name="attention", dtype=self.dtype_policy)
+        self.attention = SelfAttention(
+            heads, head_width, lora_rank, lora_scale, scale, clients, name="attention", dtype=self.dtype_policy
+        )
         policy = {"dtype": self.variable_dtype}
         norm = keras_layer("LayerNormalization", clients)
         self.norm1 = norm(epsilon=epsilon, name="norm1", **policy)
@@ -87,6 +97,23 @@ class TransformerBlock(keras.layers.Layer):
             layer.build(input_shape)
         for layer in (self.contract, self.drops[1]):
             layer.build(wide)
+        self.adapters: dict[str, LowRank] = {}
+        if self.lora_rank is not None:
+            for layer in (self.norm1, self.norm2, self.expand, self.contract):
+                layer.trainable = False
+            self._adapter("expand", self.hidden, input_shape)
+            self._adapter("contract", input_shape[-1], wide)
+
+    def _adapter(self, name, units, input_shape):
+        more = {"name": f"{name}_lora", "dtype": self.dtype_policy}
+        channels = input_shape[-1:]
+        self.adapters[name] = LowRank(channels, (units,), self.lora_rank, self.lora_scale, self.clients, **more)
+        self.adapters[name].build(input_shape)
+
+    def _dense(self, name, inputs):
+        """One of the two dense layers, with what its adapter adds."""
+        outputs = getattr(self, name)(inputs)
+        return outputs + tf.cast(self.adapters[name](inputs), outputs.dtype) if self.adapters else outputs
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         mode = {"training": training}
@@ -95,8 +122,8 @@ class TransformerBlock(keras.layers.Layer):
             return self.drops[0](self.attention(value, **mode), **mode)
 
         def processed(value):
-            hidden = self.drops[1](self.gelu(self.scaling(self.expand(value), **mode)), **mode)
-            return self.drops[2](self.scaling(self.contract(hidden), **mode), **mode)
+            hidden = self.drops[1](self.gelu(self.scaling(self._dense("expand", value), **mode)), **mode)
+            return self.drops[2](self.scaling(self._dense("contract", hidden), **mode), **mode)
 
         for norm, part in ((self.norm1, attended), (self.norm2, processed)):
             inputs = inputs + part(norm(inputs)) if self.norm_first else norm(inputs + part(inputs))

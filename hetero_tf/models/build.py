@@ -14,7 +14,7 @@ from hetero_tf.base.errors import BadInput, Refusal, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
-from hetero_tf.models.variables import check_constants
+from hetero_tf.models.variables import all_layers, check_constants
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
 from hetero_tf.recipe.nodes import Wrong
@@ -62,7 +62,7 @@ def build_model(
 
     Raises:
         ValueError: A layer cannot take what the twin's layer before it gives.
-        Wrong: A layer of a model of one client cannot take what the layer before it gives.
+        Wrong: A layer of a model of one client cannot take what the layer before it gives; or a unit cannot be frozen.
         BadInput: A layer has a constant that a client could not keep.
     """
     with _seeded(seed):
@@ -76,16 +76,36 @@ def build_model(
         if route is not None and route.buffered:
             inputs = keras.Input(_output_shape(model, make, inputs.shape, route.before.units)[1:], dtype=weight_dtype)
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
+    _freeze(model, layers)
     if clients == 1 and (route is None or route.exits):
         _check_outputs(model, built, len(shape), classes)
+        if not built.trainable_variables:
+            raise Wrong(("model", "layers"), "nothing is left to train; leave a unit out of model.frozen")
     for spec in model.layers:
         if spec.name in layers and spec.starts_as in layers:
-            originals = layers[spec.starts_as].trainable_variables
-            for variable, original in zip(layers[spec.name].trainable_variables, originals):
+            originals = layers[spec.starts_as].weights
+            for variable, original in zip(layers[spec.name].weights, originals):
                 variable.assign(original)
     if clients == 1:
         check_constants(built, weight_dtype)
     return built
+
+
+def _freeze(model, layers):
+    """Makes constants of the weights of the units that the recipe freezes, as far as their layers are on the route."""
+    for index, unit in enumerate(model.frozen):
+        own = [(spec, layers[spec.name]) for spec in model.layers if spec.unit == unit and spec.name in layers]
+        for spec, layer in own:
+            if any(getattr(part, "TRACKS", ()) for part in (layer, *all_layers(layer))):
+                raise Wrong(
+                    spec.path,
+                    f"{spec.kind} has running averages, which move in every step, so its unit cannot be frozen; "
+                    f"use another norm. Received: model.frozen {', '.join(model.frozen)}",
+                )
+        if own and not any(layer.trainable_variables for _, layer in own):
+            raise Wrong(("model", "frozen", index), f"has no effect, since unit {unit} has no weights to train")
+        for _, layer in own:
+            layer.trainable = False
 
 
 def _check_outputs(model, built, rank, classes):

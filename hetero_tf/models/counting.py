@@ -154,7 +154,7 @@ def paper_flops(layer: keras.layers.Layer, inputs: tuple[int, ...], outputs: tup
         layer: Keras layer; parameters named `...kernel` and `...bias` belong together, norms have `gamma`, `beta`.
         inputs, outputs: Shapes of one call.
     """
-    parameters = {variable.name: tuple(variable.shape) for variable in layer._trainable_variables}
+    parameters = {variable.name: tuple(variable.shape) for variable in own_weights(layer)}
     positions, total = math.prod(outputs[:-1]), 0
     for name, kernel in parameters.items():
         if name.endswith("kernel"):
@@ -164,6 +164,11 @@ def paper_flops(layer: keras.layers.Layer, inputs: tuple[int, ...], outputs: tup
             total += (1 if bias is None else 2) * (math.prod(kernel) + added) * positions
     norms = sum(name in ("gamma", "beta") for name in parameters)
     return total + norms * 2 * math.prod(inputs)
+
+
+def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Returns the weights of a layer without those of the layers inside it; frozen ones too."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
 def multiply_adds(operation: tf.Operation) -> int:

@@ -24,7 +24,8 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
 
     Args:
         path: The file or folder; a relative path starts from the working folder. Arrays of variables that are not
-            asked for are refused, unless `reinitialize` names them.
+            asked for are refused, unless `reinitialize` names them. It may lack adapters of low rank, as that of a base
+            does; they keep their own initial values, which add nothing.
         variables: Keras variables, or whatever has `path`, `shape` and `dtype`.
         reinitialize: Paths, or names that begin them (such as a layer's: `9_0_dense`), of variables that keep their own
             initial values: the head of a model for other labels.
@@ -42,6 +43,7 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
     _check_reinitialize(reinitialize, variables)
     wanted = {variable.path: variable for variable in variables if not _begins(reinitialize, variable.path)}
     where, stored, load = _opened(path)
+    wanted = {name: variable for name, variable in wanted.items() if name in stored or not _is_adapter(name)}
     missing = [name for name in wanted if name not in stored]
     if missing:
         raise BadInput(
@@ -85,6 +87,11 @@ def _check_reinitialize(reinitialize, variables):
 def _begins(names, path):
     """Whether one of the names is the path or a whole part at its beginning: `1_1` does not begin `1_10/kernel`."""
     return any(path == name or path.startswith(f"{name}/") for name in names)
+
+
+def _is_adapter(path):
+    """Whether a variable is one of an adapter (`layers.stacked.low_rank`), such as `1_0_block/expand_lora/a`."""
+    return path.endswith(("lora/a", "lora/b"))
 
 
 def _some(names):

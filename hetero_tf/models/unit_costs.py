@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.build import build_model
-from hetero_tf.models.counting import OuterCall, known_shape, trace
+from hetero_tf.models.counting import OuterCall, known_shape, own_weights, trace
 from hetero_tf.recipe.schema import Recipe
 
 # The paper trains with batches of 128, but its table comes out with this one.
@@ -31,12 +31,14 @@ class UnitCost:
         elements: Values for one example that count, see `counted`.
         parameters: Trainable values.
         multiply_adds: Of one forward pass of one example.
+        by_constants: Those of them by kernels that nobody trains.
     """
 
     unit: str
     elements: int
     parameters: int
     multiply_adds: int
+    by_constants: int = 0
 
     def memory(self, batch: int) -> int:
         """Returns the bytes of training memory with so many examples in a step."""
@@ -103,16 +105,26 @@ def _amounts(recipe, shape, example, classes, width):
 
 def total(costs: Iterable[UnitCost], unit: str = "all") -> UnitCost:
     """Returns the cost of several units together, as one of the name `unit`."""
-    sums = np.sum([(cost.elements, cost.parameters, cost.multiply_adds) for cost in costs], axis=0)
+    sums = np.sum([(cost.elements, cost.parameters, cost.multiply_adds, cost.by_constants) for cost in costs], axis=0)
     return UnitCost(unit, *sums.tolist())
 
 
 def _cost(unit, outer):
-    return UnitCost(unit, counted(outer), _parameters(outer.layer), sum(outer.products))
+    products, constant = sum(outer.products), sum(map(_by_constants, outer.calls))
+    return UnitCost(unit, counted(outer), _parameters(outer.layer), products, min(constant, products))
 
 
 def _parameters(layer):
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
+
+
+def _by_constants(call):
+    """Multiply-adds of a layer's own constant kernels: each meets every position of the output once."""
+    kernels = [v for v in own_weights(call.layer) if v.name.endswith("kernel") and not v.trainable]
+    if not kernels:
+        return 0
+    positions = math.prod(known_shape(call.outputs, call.layer.name)[:-1])
+    return positions * sum(math.prod(kernel.shape) for kernel in kernels)
 
 
 def counted(outer: OuterCall) -> int:

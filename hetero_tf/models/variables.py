@@ -2,7 +2,8 @@
 
 A non-trainable variable is one of four kinds: the state of a random generator; a running statistic, which the layer
 names in `TRACKS` and every step hands on; a statistic of the query, named in `QUERIED`, which a step throws away; or
-else a constant, which a client gets like its weights and nobody ever changes.
+else a constant, which lies beside the client's weights and nobody ever changes. Units that a recipe freezes have
+constants alone.
 """
 
 from collections.abc import Iterator
@@ -79,8 +80,8 @@ def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
     ]
 
 
-def all_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields every layer below `model`, those inside composite layers too."""
+def all_layers(model: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+    """Yields every layer below a model or a layer, those inside composite layers too."""
     return model._flatten_layers(include_self=False)
 
 

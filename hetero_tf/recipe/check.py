@@ -9,7 +9,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys, plugin_beside
-from hetero_tf.recipe.layers import build_model, check_mapping
+from hetero_tf.recipe.layers import build_model, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
@@ -190,12 +190,6 @@ def _share(value, path):
     return int(share) if share == int(share) else share
 
 
-def _personal(value, path):
-    """Reads names of units; a number names the unit at that index of the list."""
-    items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
-    return convert(items, Constraint("tuple", item=Constraint("str")), path)
-
-
 def _budget(value, path):
     """Reads a share, or `20 MB`."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?MB", value) if isinstance(value, str) else None
@@ -207,7 +201,7 @@ def _budget(value, path):
 _BUDGETS = _by_level("budget", "{a: 1, b: 1/6, c: 20 MB}, or one of " + ", ".join(SCENARIOS), _budget)
 _SPECIAL = {Levels: _levels, Model: build_model}
 _SPECIAL_KEYS = {
-    ("round", "personal"): _personal,
+    ("round", "personal"): unit_names,
     ("levels", "mix"): _mix,
     ("levels", "widths"): _by_level("width", "{a: 1, c: 1/3, e: 0.0625}", _fraction(_WIDTH), empty=False),
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _each(_COUNT)),

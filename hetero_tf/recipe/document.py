@@ -15,8 +15,10 @@ _MODEL = (
     "`!setting name.0` |\n| `model.initial_weights` | text or null | null | what training starts from: the folder of "
     "another run (its best state, or the newest where there is no best one), or a .npz file of arrays named like the "
     "variables; a relative path starts from the working folder |\n| `model.reinitialize` | a list of texts | [] | "
-    "layers, such as `9_0_dense`, that draw new initial values instead of taking those |\n| `model.layers` | a list of "
-    "layers, units and Repeats | required | see below |\n"
+    "layers, such as `9_0_dense`, that draw new initial values instead of taking those |\n| `model.frozen` | "
+    "a list of texts | [] | units that keep their initial values, numbered from 0 as in model.layers: clients run "
+    "them, and nobody trains, sends or merges them |\n| `model.layers` | a list of layers, units and Repeats | "
+    "required | see below |\n"
 )
 
 

@@ -173,16 +173,24 @@ def _embedding(spec, before, args):
 def _attention(spec, before, args):
     inner = args["heads"] * args["head_width"]
     # Queries, keys and values, and a score for each pair of positions.
-    return before, 4 * before[-1] * inner, before[0] * (3 * inner + args["heads"] * before[0])
+    weights = 4 * (before[-1] * inner + _adapter(args, before[-1] + inner))
+    return before, weights, before[0] * (3 * inner + args["heads"] * before[0])
 
 
 def _transformer(spec, before, args):
     _, weights, hidden = _attention(spec, before, args)
-    return before, weights + 2 * before[-1] * args["hidden"], hidden + before[0] * (2 * args["hidden"] + before[-1])
+    weights += 2 * (before[-1] * args["hidden"] + _adapter(args, before[-1] + args["hidden"]))
+    return before, weights, hidden + before[0] * (2 * args["hidden"] + before[-1])
 
 
 def _dense(spec, before, args):
-    return (*before[:-1], args["units"]), before[-1] * args["units"], 0
+    units = args["units"]
+    return (*before[:-1], units), before[-1] * units + _adapter(args, before[-1] + units), 0
+
+
+def _adapter(args, sides):
+    """Weights of an adapter of low rank, for the inputs and outputs of its product together; 0 where there is none."""
+    return (args.get("lora_rank") or 0) * sides
 
 
 def _last(spec, before, args):
@@ -209,6 +217,7 @@ _LAYERS: dict[str, Callable[[LayerSpec, Shape, dict], tuple[Shape, int, int]]] =
     "Cropping2D": _cropping,
     "Dense": _dense,
     "Flatten": _flat,
+    "LoraDense": _dense,
     "MaskedTokenEmbedding": _embedding,
     "PatchEmbedding": _patches,
     "SelfAttention": _attention,

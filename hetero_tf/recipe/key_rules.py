@@ -13,6 +13,9 @@ from hetero_tf.recipe.unused import check_unused
 def check_keys(recipe: Recipe) -> None:
     """Raises `Wrong` for the first rule that a recipe breaks."""
     _levels(recipe.levels)
+    _reinitialize(recipe.model)
+    _units(recipe)
+    _frozen(recipe)
     check_methods(recipe)
     check_unused(recipe)
     _clients(recipe)
@@ -39,6 +42,41 @@ def _levels(levels):
                 f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
                 f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
                 "list the widest first",
+            )
+
+
+def _reinitialize(model):
+    layers = [spec.name for spec in model.layers]
+    for index, name in enumerate(model.reinitialize):
+        if name.split("/")[0] not in layers:
+            raise Wrong(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
+
+
+def _units(recipe):
+    units = list(dict.fromkeys(spec.unit for spec in recipe.model.layers))
+    for path, names, known in (
+        (("round", "personal"), recipe.round.personal, ["all", *units]),
+        (("model", "frozen"), recipe.model.frozen, units),
+    ):
+        for index, name in enumerate(names):
+            if name not in known:
+                raise Wrong((*path, index), f"no such unit {name!r}{did_you_mean(name, known)}")
+
+
+def _frozen(recipe):
+    """A stage or an adapter that trains a unit contradicts its being frozen."""
+    frozen, stages = recipe.model.frozen, recipe.client.stages.name
+    if frozen and stages == "blockwise":
+        raise Wrong(
+            ("model", "frozen"),
+            "does not go with client.stages blockwise, each of whose stages trains its units. "
+            f"Received: {show(frozen)}",
+        )
+    for spec in recipe.model.layers:
+        if spec.unit in frozen and spec.args.get("lora_rank") is not None:
+            raise Wrong(
+                ("model", "frozen", frozen.index(spec.unit)),
+                f"an adapter stands still with its unit; leave out the unit or its lora_rank. Received: {spec.unit}",
             )
 
 

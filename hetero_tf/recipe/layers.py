@@ -26,7 +26,7 @@ def build_model(value: dict, path: tuple) -> Model:
     Raises:
         Wrong: A layer, an argument or a setting is not allowed.
     """
-    check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "layers"))
+    check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "frozen", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
     settings = _settings(value.get("settings"), (*path, "settings"))
@@ -38,7 +38,14 @@ def build_model(value: dict, path: tuple) -> Model:
         settings=settings,
         initial_weights=convert(value.get("initial_weights"), _FILE, (*path, "initial_weights")),
         reinitialize=convert(value.get("reinitialize", []), _NAMES, (*path, "reinitialize")),
+        frozen=unit_names(value.get("frozen", []), (*path, "frozen")),
     )
+
+
+def unit_names(value: object, path: tuple) -> tuple[str, ...]:
+    """Reads names of units; a number names the unit at that index of the list."""
+    items = [str(item) if type(item) is int else item for item in value] if isinstance(value, list) else value
+    return convert(items, _NAMES, path)
 
 
 def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:

@@ -27,8 +27,6 @@ def check_methods(recipe: Recipe) -> None:
     _best_members(recipe)
     _availability(recipe)
     _returns(recipe)
-    _reinitialize(recipe.model)
-    _personal(recipe)
     _halves(recipe)
     _scaffold(recipe)
     _mask(recipe)
@@ -158,20 +156,6 @@ def _returns(recipe):
         )
 
 
-def _reinitialize(model):
-    layers = [spec.name for spec in model.layers]
-    for index, name in enumerate(model.reinitialize):
-        if name.split("/")[0] not in layers:
-            raise Wrong(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
-
-
-def _personal(recipe):
-    units = dict.fromkeys(spec.unit for spec in recipe.model.layers)
-    for index, name in enumerate(recipe.round.personal):
-        if name not in units and name != "all":
-            raise Wrong(("round", "personal", index), f"no such unit {name!r}{did_you_mean(name, ['all', *units])}")
-
-
 def _halves(recipe):
     """A server and a correction of one name are one method."""
     server, correction = recipe.round.server, recipe.client.correction
@@ -226,6 +210,10 @@ def _mask(recipe):
             ("levels", "entries", levels.global_level),
             "must be 1 for the first level of the mix, which is the global model's. "
             f"Received: {levels.entries[levels.global_level]:g}",
+        )
+    if recipe.round.uncovered == "zeros":
+        raise Wrong(
+            ("round", "uncovered"), "must be left_out with round.mask, which counts single entries. Received: zeros"
         )
     for path, given in ((("round", "personal"), recipe.round.personal), (("levels", "members"), levels.members)):
         if given:

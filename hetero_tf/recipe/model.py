@@ -46,13 +46,15 @@ class Model:
 
     `settings` are values that layers refer to by `!setting name`. `initial_weights` is a run folder or a file of
     weights by variable path; `reinitialize` names layers that draw new initial values instead. See
-    `models.initial_weights`.
+    `models.initial_weights`. `frozen` names units whose weights are constants: clients run them, and nobody trains,
+    sends or merges them.
     """
 
     layers: tuple[LayerSpec, ...]
     settings: dict = field(default_factory=dict)
     initial_weights: str | None = None
     reinitialize: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
 
     def rounded_down(self) -> "Model":
         """The same model, each `!w n` of which is rounded down."""
@@ -73,6 +75,12 @@ class Model:
     def unit_of(self, path: str) -> str:
         """The unit of a variable's layer."""
         return self.units[path.split("/")[0]]
+
+    @property
+    def cuts_channels(self) -> bool:
+        """Whether `!w` cuts channels at all; where it cuts the ranks of adapters only, every level has all channels."""
+        sizes = (item for spec in self.layers for item in spec.args.items())
+        return any(isinstance(value, Width) for name, value in sizes if name != "lora_rank")
 
     @property
     def trunk(self) -> tuple[str, ...]:

@@ -154,6 +154,12 @@ class Round:
         "left_out",
         choices=("left_out", "counted"),
     )
+    uncovered: str = key(
+        "what a client with a narrower sub-model counts for in the mean of the channels or ranks that it lacks: "
+        "left_out, nothing; zeros, a zero, as where clients pad their adapters",
+        "left_out",
+        choices=("left_out", "zeros"),
+    )
     label_rows: str = key(
         "which rows of label axes a client is merged in: own, those of the labels that it has; all",
         "own",

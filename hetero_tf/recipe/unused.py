@@ -94,6 +94,15 @@ def _of_the_rest(recipe: Recipe) -> Iterator[Found]:
     if model.reinitialize and model.initial_weights is None:
         reason = "all layers draw their initial values"
         yield ("model", "reinitialize"), model.reinitialize, reason, "give model.initial_weights"
+    for index, unit in enumerate(recipe.round.personal):
+        if unit in model.frozen:
+            yield ("round", "personal", index), unit, "model.frozen keeps it alike everywhere", "thaw the unit"
+    for spec in model.layers:
+        if "lora_scale" in spec.args and spec.args.get("lora_rank") is None:
+            yield (*spec.path, "lora_scale"), spec.args["lora_scale"], "there is no adapter", "give lora_rank"
+    widths = {recipe.levels.widths[name] for name in recipe.levels.names}
+    if recipe.round.uncovered == "zeros" and (len(widths) == 1 or recipe.levels.members):
+        yield ("round", "uncovered"), "zeros", "all levels of the mix have one width", "give them several"
     if "all" in recipe.round.personal and server.name != "replace":
         yield ("round", "server"), server.name, "no unit is merged", "shorten round.personal"
     if data.fallback and data.loader.name in ALWAYS_THERE:

@@ -27,6 +27,7 @@ def resolved(recipe: Recipe, model: dict) -> str:
                 "settings": model.get("settings") or {},
                 "initial_weights": recipe.model.initial_weights,
                 "reinitialize": recipe.model.reinitialize,
+                "frozen": recipe.model.frozen,
             }
             lines += ["model:", *(f"  {key}: {_flow(value)}" for key, value in keys_of_model.items()), "  layers:"]
             lines += [f"    - {_flow(item)}" for item in model["layers"]]

@@ -224,6 +224,7 @@ def _placement(recipe: Recipe, family: ModelFamily, label_axis: int) -> Placemen
         trainable=layout.count_trainable(family),
         merged_from=layout.merged_from(family, cut, personal),
         merge_absent_labels=recipe.round.label_rows == "all",
+        zeros_count=recipe.round.uncovered == "zeros",
         personal=personal,
     )
 

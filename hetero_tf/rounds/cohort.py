@@ -68,7 +68,7 @@ def train_cohort(
     masks = {axis: records.pop(f"mask{place}") for place, axis in enumerate(cut.distinct)}
     if "coverage" not in sums:
         weights = _weights_in_merge(parts, records["weight"], tf.repeat(submodels, largest), rows, stages)
-        sums["coverage"] = coverage(cut, masks, weights)
+        sums["coverage"] = coverage(cut, masks, weights, parts.placement.zeros_count)
     return sums["values"], sums["coverage"], sums.get("memory_change"), records
 
 

@@ -15,7 +15,9 @@ def axis_masks(cut: Cut, where: dict[Axis, tf.Tensor], dtype: tf.DType) -> dict[
     return {axis: mask(axis) for axis in cut.distinct}
 
 
-def coverage(cut: Cut, masks: dict[Axis, tf.Tensor], client_weights: list[tf.Tensor]) -> list[tf.Tensor]:
+def coverage(
+    cut: Cut, masks: dict[Axis, tf.Tensor], client_weights: list[tf.Tensor], zeros: bool = False
+) -> list[tf.Tensor]:
     """The sum of client weights that cover each entry, for each variable, broadcastable to its global shape.
 
     An entry is covered where all its axes are, so the sum over clients is a contraction of small masks instead of
@@ -24,9 +26,14 @@ def coverage(cut: Cut, masks: dict[Axis, tf.Tensor], client_weights: list[tf.Ten
     Args:
         masks: `{Axis: [clients, size + extra]}`, stacked `axis_masks`.
         client_weights: For each variable [clients], 0 for clients that do not count for it.
+        zeros: Whether a client counts for the channels or ranks that it lacks too, in which its sum is zero.
+
+    Reference for `zeros`: the padding that HetLoRA (Cho et al. 2024, arXiv 2401.06432) and others start from.
     """
     letters, covered = "abcdefgh", []
-    for axes, weights in zip(cut.axes, client_weights):
+    for every_axis, weights in zip(cut.axes, client_weights):
+        # What is broadcast is covered by every client that counts; labels and networks are never padded.
+        axes = [axis if axis and (axis.label or axis.member or not zeros) else None for axis in every_axis]
         names = [letter for letter, axis in zip(letters, axes) if axis is not None]
         operands = [masks[axis] for axis in axes if axis is not None]
         equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)

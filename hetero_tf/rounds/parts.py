@@ -92,6 +92,7 @@ class Placement:
         trainable: How many of the global values are trainable; running statistics stand behind them.
         merged_from: For each global value and sub-model, after how many stages clients count in its merge; 0: never.
         merge_absent_labels: Whether the rows of labels that a client lacks are merged too.
+        zeros_count: Whether the channels or ranks that a client lacks count as zeros in the merge.
         personal: Positions of the global values that stay with the clients.
     """
 
@@ -100,6 +101,7 @@ class Placement:
     trainable: int
     merged_from: tuple[tuple[int, ...], ...]
     merge_absent_labels: bool
+    zeros_count: bool
     personal: tuple[int, ...]
 
 

@@ -54,7 +54,8 @@ class RoutedModel:
         ]
         carried_at = self._indices(carried(self.model))
         for index, part, shape in zip(carried_at, sub_weights[trainable:], self.shapes[trainable:], strict=True):
-            state[index] = _side_by_side(part, shape, state[index].shape)
+            # Nobody wants the gradient of what is not trained, and its products would be a third of a step.
+            state[index] = _side_by_side(tf.stop_gradient(part), shape, state[index].shape)
         outputs, state = self.model.stateless_call(weights, state, self._arranged(inputs), training=True)
         # Back to clients first: statistics [K, values], logits [K, batch, ...]. Constants stay as they are.
         running = set(self._indices(tracked(self.model)))

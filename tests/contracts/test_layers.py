@@ -23,6 +23,7 @@ PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8
 GIVEN = {
     "Dropout": ({"rate": 0.3}, VECTORS),
     "Link": ({"rows": 2, "channels": 11}, PIXELS),
+    "LoraDense": ({"units": 6, "lora_rank": 2}, VECTORS),
     "MaskedTokenEmbedding": ({"classes": 9, "positions": 7, "width": 8}, WORDS),
     "ClassTokenReadout": ({}, VECTORS),
     "PaddedConv2D": ({"filters": 6, "stride": 2}, PIXELS),

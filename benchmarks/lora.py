@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Fine-tunes one base by adapters of low rank under several rules for clients of unlike ranks, and tabulates them.
+
+    benchmarks/lora.py DIR [--seeds 0 1 2] [--rounds 8] [--variants holders zeros ...] [--data_dir DIR]
+
+The base is the Transformer of recipes/wikitext2.yaml, made small enough for two cores, after some rounds of FedAvg of
+the whole model. Then it stands still, and clients of the ranks 8, 2 and 1, equally many of each, train adapters
+(recipes/wikitext2_lora.yaml). DIR keeps the base's weights (`base.npz`) and a line of JSON for each run, which is
+skipped if it is there.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hetero_tf import recipe  # noqa: E402
+from hetero_tf.process import learning_process  # noqa: E402
+
+SMALL = [
+    "data.rows=240",
+    "partition.clients=60",
+    "round.clients=12",
+    "client.batch_size=4",
+    "model.settings.blocks=2",
+    "model.settings.heads=4",
+]
+WIDTHS = {"width": 64, "head_width": 16, "hidden": 128}
+BASE = ["levels.mix=a", "levels.assignment=fixed", *(f"model.settings.{name}=!w {n}" for name, n in WIDTHS.items())]
+ADAPTED = [f"model.settings.{name}={n}" for name, n in WIDTHS.items()]
+VARIANTS = {
+    "holders": [],
+    "zeros": ["round.uncovered=zeros"],
+    "rank 8 alone": ["levels.idle=[c, e]"],
+    "rank 1 for all": ["levels.mix=e"],
+    "rank 8 for all": ["levels.mix=a"],
+}
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the base and the results are kept")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=8, help="of fine-tuning")
+    parser.add_argument("--base_rounds", type=int, default=10, help="of the base")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--set", action="append", default=[], help="further overrides of all fine-tuning")
+    parser.add_argument("--data_dir", help="folder of the data, see README")
+    return parser.parse_args()
+
+
+def trained(name, overrides, rounds, data_dir):
+    """Runs the rounds of a recipe: the state after them, and what is told of it."""
+    process = learning_process(recipe.load(name, overrides), data_dir=data_dir)
+    state, sent = process.initialize(), 0
+    process.compile()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        state, row = process.next(state)
+        sent += row["bytes_down"] + row["bytes_up"]
+    seconds = time.perf_counter() - start
+    metrics, _ = process.evaluate(state)
+    return state, {
+        "perplexity": metrics["global_perplexity"],
+        "seconds": seconds,
+        "megabytes": sent / 1e6,
+        "levels": row["levels"],
+    }
+
+
+def base(args):
+    """The file of the base's weights, and its perplexity; trained where it is not there."""
+    path, told = args.folder / "base.npz", args.folder / "base.json"
+    if not told.exists():
+        args.folder.mkdir(parents=True, exist_ok=True)
+        state, found = trained("wikitext2", [*SMALL, *BASE], args.base_rounds, args.data_dir)
+        np.savez(path, **{name: np.asarray(value) for name, value in state.weights.items()})
+        told.write_text(json.dumps(found))
+    return path, json.loads(told.read_text())
+
+
+def main():
+    """Runs what is missing and prints the table."""
+    args = parse()
+    path, found = base(args)
+    print(f"base: {found}", file=sys.stderr, flush=True)
+    rows = {}
+    for seed in args.seeds:
+        for variant in args.variants:
+            told = args.folder / f"{variant.replace(' ', '_')}-{seed}.json"
+            if not told.exists():
+                given = [
+                    *SMALL,
+                    *ADAPTED,
+                    f"model.initial_weights={path}",
+                    f"seed={seed}",
+                    *VARIANTS[variant],
+                    *args.set,
+                ]
+                _, result = trained("wikitext2_lora", given, args.rounds, args.data_dir)
+                told.write_text(json.dumps(result))
+            rows.setdefault(variant, []).append(json.loads(told.read_text()))
+            print(f"{variant}, seed {seed}: {rows[variant][-1]}", file=sys.stderr, flush=True)
+    print("| ranks and merge | perplexity | from | to | seconds of a run | MB of a run |\n| --- " + "| --- " * 5 + "|")
+    print(f"| the base | {found['perplexity']:.3f} | | | {found['seconds']:.0f} | {found['megabytes']:.0f} |")
+    for variant, results in rows.items():
+        values = [result["perplexity"] for result in results]
+        spent = [np.mean([result[name] for result in results]) for name in ("seconds", "megabytes")]
+        print(
+            f"| {variant} | {np.mean(values):.3f} | {min(values):.3f} | {max(values):.3f} "
+            f"| {spent[0]:.0f} | {spent[1]:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

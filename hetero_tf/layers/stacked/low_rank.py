@@ -1,0 +1,57 @@
+"""LowRank: what an adapter of low rank adds to the outputs of a product whose kernel stands still."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.layers.stacked.forms import is_leading, to_leading
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class LowRank(keras.layers.Layer):
+    """`scale * (inputs @ a) @ b`, for one client or for each of several.
+
+    One scale serves all ranks: the product is a sum over the columns of `a`, so a client with fewer of them computes
+    the first terms of the global sum. With alpha / rank of each client's own rank these terms would grow instead.
+
+    Args:
+        channels: Shape of one position of the inputs, such as (heads, head_width); both come flat.
+        outputs: The same of the outputs.
+        rank: Columns of `a`, rows of `b`.
+        scale: What the sum is multiplied by.
+        clients: Clients computed at once.
+
+    Variables: a `(*channels, rank)`, uniform in +-1/sqrt(their number); b `(rank, *outputs)`, zeros, so that an adapter
+    adds nothing at first. Several clients lead.
+    Input shape: `(..., channels)`, either form of a stack. Output shape: `(..., outputs)`; several clients lead.
+    Reference: LoRA (Hu et al. 2021, arXiv 2106.09685), section 4.1.
+    """
+
+    def __init__(
+        self, channels: tuple[int, ...], outputs: tuple[int, ...], rank: int, scale: float, clients: int = 1, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.channels = channels
+        self.outputs = outputs
+        self.rank = rank
+        self.scale = scale
+        self.clients = clients
+
+    def build(self, input_shape: tuple) -> None:
+        one = () if self.clients == 1 else (self.clients,)
+        self.in_channels = self.clients > 1 and not is_leading(input_shape, self.clients)
+        bound = math.prod(self.channels) ** -0.5
+        uniform = keras.initializers.RandomUniform(-bound, bound)
+        self.a = self.add_weight(shape=(*one, *self.channels, self.rank), initializer=uniform, name="a")
+        self.b = self.add_weight(shape=(*one, self.rank, *self.outputs), initializer="zeros", name="b")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        inputs = to_leading(inputs, self.clients) if self.in_channels else inputs
+        lead = [] if self.clients == 1 else [self.clients]
+        # Matrices for the rows of all positions, as in `StackedDense`.
+        rows = tf.reshape(inputs, [*lead, -1, inputs.shape[-1]])
+        a = tf.reshape(tf.convert_to_tensor(self.a), [*lead, -1, self.rank])
+        b = tf.reshape(tf.convert_to_tensor(self.b), [*lead, self.rank, math.prod(self.outputs)])
+        outputs = self.scale * tf.matmul(tf.matmul(rows, a), b)
+        return tf.reshape(outputs, tf.concat([tf.shape(inputs)[:-1], [outputs.shape[-1]]], 0))
