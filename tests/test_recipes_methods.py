@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from hetero_tf import learning_process, recipe
+from hetero_tf.accounting import budgets
+from hetero_tf.accounting.levels import Costs
+from hetero_tf.models.family import build_family
 from hetero_tf.recipe.files import shipped
 
 METHODS = sorted(name for name in shipped() if name.startswith("methods/"))
@@ -27,11 +30,12 @@ def test_a_round_of_the_recipe_moves_what_it_trains(name, eager):
     """Step by step: `test_methods` has every method compiled."""
     given = recipe.load(name)
     mix = [] if given.levels.idle else [MIXES[len(given.levels.mix)]]
-    # Without exits, budgets or units by name, three blocks show what nine do.
-    needed = given.levels.budgets or set(given.round.personal) - {"all"} or "blocks" not in given.model.settings
-    fewer = [] if needed else ["model.settings.blocks=1"]
-    ends = {level: given.levels.budgets[level] for level in "ad" if given.levels.budgets}
-    process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer, f"levels.budgets={ends}"]))
+    # Without exits, blocks or units by name, three blocks show what nine do, and their budgets say nothing.
+    divided = given.client.stages.name == "blockwise"
+    needed = divided or set(given.round.personal) - {"all"} or "blocks" not in given.model.settings
+    ends = {level: given.levels.budgets[level] for level in "ad"} if divided else {}
+    fewer = [f"levels.budgets={ends}", "levels.fit=null", *([] if needed else ["model.settings.blocks=1"])]
+    process = learning_process(recipe.load(name, [*SMALL, *mix, *fewer]))
     before = process.initialize()
     state, row = process.next(before)
     metrics, _ = process.evaluate(state)
@@ -63,3 +67,22 @@ def test_the_methods_differ_in_nothing_but_the_method():
         sizes = (given.client.epochs, given.client.batch_size, given.model.settings["channels"])
         same[name] = (*parts, *sizes, given.optimizer.learning_rate)
     assert len({repr(values) for values in same.values()}) == 1
+
+
+# A mask of single entries saves no memory, and DepthFL's exits take more than its weaker clients have.
+OVER = ("methods/fiarse", "methods/depthfl", "methods/inclusivefl")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", ["fair", "lack", "surplus"])
+def test_nobody_is_over_a_budget_but_where_the_header_says_so(scenario):
+    """Widths of 4 channels are the hardest to fit; recipes that hold the same are counted once."""
+    shape, seen = (8, 8, 3), {}
+    for name in METHODS:
+        given = recipe.load(name, [f"levels.budgets={scenario}", "model.settings.channels=[!w 4, !w 8, !w 16]"])
+        key = repr((given.levels, given.client.stages, given.client.coupling, given.model.layers))
+        if key not in seen:
+            fitted = budgets.fitted(given, shape, shape, 10)
+            seen[key] = budgets.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10))
+        assert bool(seen[key]) == (name in OVER), (name, seen[key])
+        assert ("OVER their budgets" in shipped()[name].read_text("utf-8").replace("\n#  ", "")) == bool(seen[key])

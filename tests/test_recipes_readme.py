@@ -104,6 +104,7 @@ def test_every_override_of_a_header_loads_and_changes_the_recipe(name):
 FEDEPTH = {
     "fedavg": ("46.5", "47.7"),
     "heterofl": ("46.1", "56.4"),
+    "slimmable": ("46.1", "56.4"),
     "splitmix": ("31.2", "55.6"),
     "depthfl": ("47.1", "58.5"),
     "fedepth": ("52.6", "60.6"),
@@ -193,7 +194,7 @@ def test_networks_and_values_of_lg_fedavg_are_the_published_ones(name):
     assert (client.epochs, optimizer.clip_norm, got.schedule.name) == (1, None, "constant")
     assert optimizer.method.options == {"momentum": 0.5, "weight_decay": 0.0, "nesterov": False}
     assert (got.round.clients, got.round.weighting, got.round.label_rows) == (10, "uniform", "all")
-    assert got.partition.options == {"clients": 100, "per_client": 2, "keep_duplicates": True}
+    assert got.partition.options == {"clients": 100, "per_client": 2, "keep_duplicates": True, "held_out": 0.0}
 
 
 def test_recipes_are_plain_yaml_one_document():

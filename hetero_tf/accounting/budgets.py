@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hetero_tf.accounting.levels import Costs
+from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.family import build_family
@@ -32,7 +33,8 @@ class Held:
 def held(costs: Costs, level: str) -> tuple[Held, ...]:
     """What the clients of a level hold: in each of their stages, or once where they have one or draw it.
 
-    Several networks of a client, and several widths in a step, add up. Where levels differ in the units that their
+    Several networks of a client add up, and so do several widths in a step whose coupling compares their outputs;
+    others can be gone through one after the other. Where levels differ in the units that their
     clients train at a time (blocks, depths), the first and the last unit stand in no estimate, as in FeDepth's Table 1,
     whose budgets are shares of the whole model with both.
 
@@ -46,12 +48,15 @@ def held(costs: Costs, level: str) -> tuple[Held, ...]:
         return sum(found[unit].by(levels.measure) for unit in units)
 
     def routed(stage):
-        """Everything on the routes of a stage."""
-        total = 0.0
+        """The routes of a stage, one after the other where no loss needs the outputs of two of one network."""
+        compared = registry.find("couplings", family.recipe.client.coupling.name).READS_LOGITS
+        together = sum if compared else max
+        networks: dict[int, list[float]] = {}
         for route in stage.routes:
             units = [*route.units, *(model.exits[number][1] for number in route.exits if number in model.exits)]
-            total += amount([unit for unit in units if unit not in ends or not levels.depths], route.width)
-        return Held(units_of(stage), levels.members.get(level, 1) * total)
+            taken = amount([unit for unit in units if unit not in ends or not levels.depths], route.width)
+            networks.setdefault(route.network, []).append(taken)
+        return Held(units_of(stage), levels.members.get(level, 1) * sum(map(together, networks.values())))
 
     def units_of(stage):
         return tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))
@@ -170,22 +175,28 @@ def _widest(recipe, name, start, limit, changed, holds):
 
     Widths go in steps of the finest `!w` size of the model; `changed(width)`: what `holds` takes for it.
     """
-    if fits(holds(name, **changed(start)), limit):
+    most = holds(name, **changed(start))
+    if fits(most, limit):
         return start
     finest = max(_sizes(recipe), default=1)
-    fitting, too_wide = 0, math.ceil(start * finest - 1e-9)
-    while too_wide - fitting > 1:
-        middle = (fitting + too_wide) // 2
-        if fits(holds(name, **changed(middle / finest)), limit):
-            fitting = middle
-        else:
-            too_wide = middle
-    if fitting == 0:
-        raise BadInput(
-            f"levels.fit: even the narrowest model exceeds the budget of level {name}; raise its budget, or leave its "
-            f"clients out by levels.idle. Received: levels.budgets.{name}={recipe.levels.budgets[name]}"
-        )
-    return fitting / finest
+
+    def fitting(steps):
+        return fits(holds(name, **changed(steps / finest)), limit)
+
+    # Memory grows about as the width does, so the search begins close to its end.
+    steps = max(math.floor(start * finest * limit / most), 1)
+    if fitting(steps):
+        while (steps + 1) / finest < start and fitting(steps + 1):
+            steps += 1
+        return steps / finest
+    while steps > 1:
+        steps -= 1
+        if fitting(steps):
+            return steps / finest
+    raise BadInput(
+        f"levels.fit: even the narrowest model exceeds the budget of level {name}; raise its budget, or leave its "
+        f"clients out by levels.idle. Received: levels.budgets.{name}={recipe.levels.budgets[name]}"
+    )
 
 
 def _sizes(recipe):

@@ -10,9 +10,9 @@ DRAWN = False
 def divide(outline: Outline, level: Level, *, shares) -> tuple[Stage, ...]:
     """One stage with a route for each width of the mix that the level can hold, the level's own last.
 
-    All of them read the same batch, and one step follows their coupled losses; the coupling sum adds them up. What they
-    hand on is held until that step, so memory and operations are those of all widths together. The public code takes
-    the gradients one width after the other, which gives the same step.
+    All of them read the same batch, and one step follows their coupled losses; the coupling sum adds them up. The
+    public code takes the gradients one width after the other, which gives the same step, so the widest counts against a
+    budget; operations are those of all widths together.
 
     References: SplitMix (Hong et al. 2022, arXiv 2203.09747), its baseline S-HeteroFL; slimmable networks, Yu et al.
     2019 (arXiv 1812.08928).
