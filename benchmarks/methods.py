@@ -1,59 +1,123 @@
 #!/usr/bin/env python3
 """Runs several methods on the same data, clients and budgets with several seeds, and tabulates them.
 
-    benchmarks/methods.py DIR --data mnist [--methods heterofl fedepth ...] [--seeds 0 1 2] [--jobs 2]
+    benchmarks/methods.py DIR --data mnist [--mode controlled] [--methods heterofl my.yaml] [--seeds 0 1] [--jobs 2]
 
-The methods are the recipes of recipes/methods, made small enough for two cores in minutes: a PreResNet-20 of 4, 8 and
-16 channels whose stem halves the image, short runs. Each run has a folder below DIR and is resumed or skipped if it is
-there; at the end `benchmarks/compare.py` prints the table. `--set` changes all runs alike. LG-FedAvg starts from the
-best state of the run of FedAvg with the same seed, as its protocol has it, so that run comes first.
+Every method is a recipe of recipes/methods, or a recipe file of one's own (`--plugin` names its modules), made small: a
+PreResNet-20 of 6, 12 and 24 channels whose stem halves the image, and few rounds (`--rounds`).
+
+published: each recipe as it is. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
+budgets "Fair", which levels keep by being narrower, shallower or fewer; a tenth of the clients' examples held out, on
+which each method's learning rate is chosen of RATES (in runs of a third of the rounds with a seed of their own) and its
+best round. What a method cannot share with the others stands in OWN and in the table.
+
+Each run has a folder below DIR; the same command goes on where it was stopped. Below the table stand the noise floor,
+which is the same method once more under other seeds and another name, and rank correlations with FeDepth's tables.
 """
 
 import argparse
+import json
+import re
+import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+import compare
 from checkout import ROOT
 
 from hetero_tf.base import hardware
+from hetero_tf.base.registry import register_plugin
+from hetero_tf.store.run_folder import RunFolder
 
-SMALL = [
-    "model.settings.channels=[!w 4, !w 8, !w 16]",
+SMALL = (
+    "model.settings.channels=[!w 6, !w 12, !w 24]",
     "model.settings.stem_stride=2",
     "client.epochs=2",
     "client.batch_size=50",
     "evaluate.statistics_batch=50",
     "evaluate.batch_size=500",
-    "evaluate.every=10",
-    "rounds=30",
-    "schedule.rounds=30",
-]
-# What a method starts from.
-STARTS = {"lg_fedavg": "fedavg"}
+)
 DATA = {
     # Two labels for each client, as HeteroFL's non-IID split.
-    "mnist": [
+    "mnist": (
         "data.dataset=mnist",
         "input={name: images, mean: [0.1307], std: [0.3081]}",
         "partition={name: labels, clients: 100, per_client: 2}",
-    ],
-    "cifar10": ["partition={name: dirichlet, clients: 100, alpha: 0.3}"],
+    ),
+    # FeDepth's Table 2 and Table 3: clients of equal and of unequal size.
+    "cifar10": ("partition={name: dirichlet_equal, clients: 100, alpha: 0.3}",),
+    "cifar10_unequal": ("partition={name: dirichlet, clients: 100, alpha: 0.3, least: 2}",),
 }
+CONTROLLED = (
+    "client.loss=cross_entropy",
+    "round.weighting=samples",
+    "round.label_rows=all",
+    "optimizer.momentum=0.9",
+    "optimizer.weight_decay=5.0e-4",
+    "optimizer.clip_norm=null",
+    "partition.held_out=0.1",
+)
+# What a method cannot share with the others, `{rounds}` of the run filled in.
+OWN = {
+    "scaffold": ("optimizer.momentum=0.0", "round.weighting=uniform"),
+    "depthfl": ("round.weighting=uniform", "client.coupling.ramp={ramp}"),
+    "scalefl": ("client.coupling.from_round={quarter}",),
+    "fedepth_mkd": ("levels.budgets=surplus",),
+}
+RATES = (0.03, 0.1, 0.3)
+# Of the runs that choose a rate, and of those that show the noise.
+PILOT_SEED, NOISE_SEED = 1000, 2000
+# What a method starts from: the run of another one with the same seed.
+STARTS = {"lg_fedavg": "fedavg"}
+# FeDepth (Zhang et al. 2023, arXiv 2303.04887): CIFAR-10, Dirichlet(0.3), "Fair", clients of equal and of unequal size.
+TABLES = {
+    "Table 2": {
+        "fedavg": 47.7,
+        "slimmable": 56.4,
+        "splitmix": 55.6,
+        "depthfl": 58.5,
+        "fedepth": 60.6,
+        "fedepth_branches": 60.0,
+    },
+    "Table 3": {
+        "fedavg": 46.5,
+        "slimmable": 46.1,
+        "splitmix": 31.2,
+        "depthfl": 47.1,
+        "fedepth": 52.6,
+        "fedepth_branches": 51.6,
+    },
+}
+METRICS = ("global_accuracy last", "global_accuracy best", "local_accuracy last", "local_worst_decile last")
 
 
-def parse():
+@dataclass(frozen=True)
+class Run:
+    """One run: its folder, the recipe it is made of, and what is changed in that."""
+
+    folder: Path
+    recipe: str
+    overrides: tuple
+
+
+def parse(arguments=None):
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the runs are kept")
     parser.add_argument("--data", choices=sorted(DATA), default="mnist")
-    parser.add_argument("--methods", nargs="+", default=methods(), help="recipes of recipes/methods")
+    parser.add_argument("--mode", choices=("published", "controlled"), default="controlled")
+    parser.add_argument("--methods", nargs="+", default=methods(), help="recipes of recipes/methods, or files")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=30, help="of each run")
+    parser.add_argument("--noise", help="method that is run once more under other seeds, such as fedavg")
     parser.add_argument("--set", action="append", default=[], help="further overrides of all recipes")
+    parser.add_argument("--plugin", action="append", default=[], help="own Python module that a recipe needs")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once; they share the cores")
     parser.add_argument("--data_dir", help="folder of the data, see README")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def methods():
@@ -61,58 +125,166 @@ def methods():
     return sorted(path.stem for path in (ROOT / "recipes/methods").glob("*.yaml"))
 
 
-def command(args, method, seed, folder):
-    """The command line of one run."""
-    overrides = [*SMALL, *DATA[args.data], f"name={method}", f"seed={seed}", *args.set]
-    if method in STARTS:
-        overrides.append(f"model.initial_weights={folder.with_name(f'{STARTS[method]}-{seed}')}")
-    given = [f"--set={override}" for override in overrides] + ([f"--data_dir={args.data_dir}"] if args.data_dir else [])
-    return [
-        sys.executable,
-        "-m",
-        "hetero_tf",
-        f"--recipe={ROOT}/recipes/methods/{method}.yaml",
-        f"--run_dir={folder}",
-        f"--threads={max(hardware.cores() // args.jobs, 1)}",
-        *given,
-    ]
+def own_settings(method, rounds):
+    """What a method does not share with the others in the controlled mode."""
+    return tuple(text.format(ramp=max(rounds * 3 // 5, 1), quarter=rounds // 4 + 1) for text in OWN.get(method, ()))
 
 
-def run(args, method, seed):
-    """Does one run, or what is missing of it; its folder, None if it failed."""
-    folder = args.folder / args.data / f"{method}-{seed}"
-    print(f"{method}, seed {seed}", file=sys.stderr, flush=True)
-    done = subprocess.run(command(args, method, seed, folder), cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        print(f"failed: {method}, seed {seed}", file=sys.stderr, flush=True)
-    return None if done.returncode else str(folder)
+def planned(args, method, seed, rates, rounds=None, name=None):
+    """The `Run` of a method with a seed; `rates`: `{method: learning rate}`, that of its recipe without one."""
+    rounds, short, rate = rounds or args.rounds, Path(method).stem, rates.get(method)
+    name = name or short
+    label = name if rate is None else f"{name}-rate{rate:g}"
+    folder = args.folder / args.data / args.mode / f"{label}-{seed}"
+    overrides = [*SMALL, *DATA[args.data], f"rounds={rounds}", f"schedule.rounds={rounds}"]
+    overrides += [f"evaluate.every={max(rounds // 6, 1)}", f"name={name}", f"seed={seed}"]
+    if args.mode == "controlled":
+        overrides += [*CONTROLLED, *own_settings(short, rounds)]
+    if rate is not None:
+        overrides.append(f"optimizer.learning_rate={rate}")
+    if short in STARTS:
+        overrides.append(f"model.initial_weights={planned(args, STARTS[short], seed, rates, rounds).folder}")
+    recipe = method if method.endswith(".yaml") else f"methods/{method}"
+    return Run(folder, recipe, (*overrides, *args.set))
 
 
-def run_all(args, chosen):
-    """Does the runs of the chosen methods with all seeds; their folders, as `run` gives them."""
+def command(args, run):
+    """The command line of a run."""
+    given = [f"--set={override}" for override in run.overrides] + [f"--plugin={name}" for name in args.plugin]
+    given += [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    given.append(f"--threads={max(hardware.cores() // args.jobs, 1)}")
+    return [str(ROOT / "bin/hetero_tf"), f"--recipe={run.recipe}", f"--run_dir={run.folder}", *given]
+
+
+def do(args, runs):
+    """Does runs, or what is missing of them, `--jobs` at once; those that ended well."""
+
+    def one(run):
+        print(run.folder, file=sys.stderr, flush=True)
+        done = subprocess.run(command(args, run), stdout=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            print(f"failed: {run.folder}", file=sys.stderr, flush=True)
+        return done.returncode == 0
+
     with ThreadPoolExecutor(args.jobs) as pool:
-        waiting = [pool.submit(run, args, method, seed) for seed in args.seeds for method in chosen]
-        return [done.result() for done in waiting]
+        return [run for run, good in zip(runs, pool.map(one, runs)) if good]
 
 
-def main():
-    """Runs what is missing and prints the table; the exit code."""
-    args = parse()
-    first = dict.fromkeys(STARTS.get(method, method) for method in args.methods)
-    folders = run_all(args, first) + run_all(args, [method for method in args.methods if method in STARTS])
-    compared = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "benchmarks/compare.py"),
-            *filter(None, folders),
-            "--metric",
-            "global_accuracy",
-            "local_accuracy",
-            "local_worst_decile",
-        ],
-        check=False,
+def chosen_rates(args):
+    """`{method: learning rate}` with the highest accuracy on held-out examples, in runs of a third of the rounds."""
+    rounds, best = max(args.rounds // 3, 1), {}
+    for method in ordered(args):
+        runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, rounds) for rate in RATES}
+        done = do(args, list(runs.values()))
+        found = [
+            (compare.summary(compare.read(run.folder), "validation_accuracy")["last"], rate)
+            for rate, run in runs.items()
+            if run in done
+        ]
+        if found:
+            best[method] = max(found)[1]
+    return best
+
+
+def ordered(args):
+    """The methods, those that others start from first."""
+    needed = dict.fromkeys(STARTS[method] for method in args.methods if method in STARTS)
+    return list(dict.fromkeys([*needed, *args.methods]))
+
+
+def tabulated(args, rates):
+    """The rows of the table: what each method reached, as `compare.spread` gives it over the seeds."""
+    rows = {}
+    for method in ordered(args):
+        runs = [planned(args, method, seed, rates) for seed in args.seeds]
+        rows[Path(method).stem] = row_of(args, do(args, runs), rates.get(method))
+    if args.noise:
+        runs = [planned(args, args.noise, NOISE_SEED + seed, rates, name="again") for seed in args.seeds]
+        rows[f"{args.noise} again"] = row_of(args, do(args, runs), rates.get(args.noise))
+    return {name: row for name, row in rows.items() if row}
+
+
+def row_of(args, runs, rate):
+    """One row: means and spreads of all columns; None without runs."""
+    if not runs:
+        return None
+    read = [compare.read(run.folder) for run in runs]
+    values = {}
+    for column in METRICS:
+        metric, what = column.split()
+        values[column] = compare.spread([compare.summary(run, metric)[what] for run in read])
+    for level in read[0].recipe.levels.names:
+        name = f"level_accuracy_{level}"
+        values[name] = compare.spread([run.rows[-1].get(name) for run in read])
+    costs = [compare.cost(run) for run in read]
+    values |= {key: compare.spread([cost[key] for cost in costs]) for key in ("bytes", "train_flops")}
+    over = re.findall(r"level (\w+) is OVER .* hold ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8"))
+    rate = read[0].recipe.optimizer.learning_rate if rate is None else rate
+    return {"rate": rate, "seeds": len(read), "over": dict(over), "values": values}
+
+
+def table(args, rows):
+    """The rows as Markdown, the best Global first."""
+    heads = ["method", "rate", "Global", "Global, best round", "Local", "its worst decile", "a", "b", "c", "d"]
+    heads += ["of budget", "MB", "TFLOP", "own settings"]
+    lines = [heads, ["---"] * len(heads)]
+    for name, row in sorted(rows.items(), key=lambda pair: -pair[1]["values"][METRICS[0]]["mean"]):
+        values = row["values"]
+        cells = [_cell(values[column]) for column in METRICS]
+        cells += [_cell(values.get(f"level_accuracy_{level}")) for level in "abcd"]
+        over = ", ".join(f"{level} {float(share):.0f} %" for level, share in row["over"].items())
+        cells += [over or "within", _cell(values["bytes"], 1e6), _cell(values["train_flops"], 1e12)]
+        own = own_settings(name, args.rounds) if args.mode == "controlled" else ()
+        lines.append([name, f"{row['rate']:g}", *cells, ", ".join(own) or "-"])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value, unit=1):
+    if value is None or value["mean"] is None:
+        return "-"
+    spread = "" if value["spread"] is None or unit != 1 else f" ± {value['spread']:.1f}"
+    return f"{value['mean'] / unit:,.4g}{spread}" if unit != 1 else f"{value['mean']:.1f}{spread}"
+
+
+def notes(args, rows):
+    """What the table is worth: the noise floor and rank correlations with published tables."""
+    found = []
+    if args.noise and f"{args.noise} again" in rows:
+        one, other = (rows[name]["values"][METRICS[0]] for name in (args.noise, f"{args.noise} again"))
+        found.append(
+            f"noise floor: {args.noise} twice, under other seeds, differs by {abs(one['mean'] - other['mean']):.1f} "
+            f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
+        )
+    for title, published in TABLES.items():
+        shared = [name for name in published if name in rows]
+        if len(shared) > 2:
+            ours = [rows[name]["values"][METRICS[0]]["mean"] for name in shared]
+            rank = correlation(ours, [published[name] for name in shared])
+            found.append(f"rank correlation with FeDepth's {title} over {len(shared)} methods: {rank:.2f}")
+    return "\n".join(found)
+
+
+def correlation(one, other):
+    """Spearman's rank correlation of two lists without ties."""
+    return statistics.correlation(
+        *([float(sorted(values).index(value)) for value in values] for values in (one, other))
     )
-    return compared.returncode or int(None in folders)
+
+
+def main(arguments=None):
+    """Does what is missing and prints the table; the exit code."""
+    args = parse(arguments)
+    args.folder = args.folder.resolve()
+    for module in args.plugin:
+        sys.path.append(str(Path.cwd()))
+        register_plugin(module)
+    rates = chosen_rates(args) if args.mode == "controlled" else {}
+    rows = tabulated(args, rates)
+    wanted = len(ordered(args)) + bool(args.noise)
+    if rows:
+        print(table(args, rows) + "\n\n" + notes(args, rows))
+        (args.folder / args.data / args.mode / "table.json").write_text(json.dumps(rows, indent=1))
+    return int(len(rows) < wanted or any(row["seeds"] < len(args.seeds) for row in rows.values()))
 
 
 if __name__ == "__main__":

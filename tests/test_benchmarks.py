@@ -1,10 +1,8 @@
 """The benchmark scripts run and print what BUILD.md says they print; nothing here is timed."""
 
-import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import programs
 import pytest
@@ -56,19 +54,76 @@ def test_scaling_benchmark_prints_a_row_for_each_possible_combination():
     assert row["plan_ms"] > 0 and row["set_up_s"] > 0 and row["rss_mb"] > 100
 
 
-def test_the_comparison_of_methods_asks_for_recipes_that_load():
+def compared(*words):
+    """The comparison of methods, and its arguments."""
     benchmark = programs.script("benchmarks/methods.py")
-    assert len(benchmark.methods()) >= 17
-    for data in benchmark.DATA:
-        args = argparse.Namespace(data=data, set=["rounds=7"], data_dir="somewhere", jobs=2)
-        for method in benchmark.methods():
-            line = benchmark.command(args, method, 3, Path("folder"))
-            overrides = [part.removeprefix("--set=") for part in line if part.startswith("--set=")]
-            (file,) = (part.removeprefix("--recipe=") for part in line if part.startswith("--recipe="))
-            loaded = recipe.load(file, overrides)
-            assert (loaded.name, loaded.seed, loaded.rounds) == (method, 3, 7)
-            assert loaded.model.initial_weights == ("fedavg-3" if method == "lg_fedavg" else None)
-            assert {"--run_dir=folder", "--data_dir=somewhere"} <= set(line)
+    return benchmark, benchmark.parse(["folder", *words])
+
+
+def settings_of(line):
+    """The recipe that a command line asks for, as it would be loaded, and the other words."""
+    overrides = [part.removeprefix("--set=") for part in line if part.startswith("--set=")]
+    (name,) = (part.removeprefix("--recipe=") for part in line if part.startswith("--recipe="))
+    return recipe.load(name, overrides), {part for part in line if not part.startswith(("--set=", "--recipe="))}
+
+
+@pytest.mark.parametrize("mode", ["published", "controlled"])
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar10_unequal"])
+def test_the_comparison_of_methods_asks_for_recipes_that_load(mode, data):
+    benchmark, args = compared(
+        "--data", data, "--mode", mode, "--rounds", "8", "--data_dir", "somewhere", "--jobs", "2"
+    )
+    assert len(benchmark.methods()) >= 20
+    shared = set()
+    for method in benchmark.methods():
+        run = benchmark.planned(args, method, 3, {method: 0.3})
+        loaded, words = settings_of(benchmark.command(args, run))
+        assert (loaded.name, loaded.seed, loaded.rounds, loaded.optimizer.learning_rate) == (method, 3, 8, 0.3)
+        assert {f"--run_dir=folder/{data}/{mode}/{method}-rate0.3-3", "--data_dir=somewhere"} <= words
+        shared.add((loaded.client.loss.name, loaded.round.label_rows, loaded.partition.options.get("held_out")))
+    assert (len(shared) == 1) == (mode == "controlled")
+    assert mode == "published" or shared == {("cross_entropy", "all", 0.1)}
+
+
+def test_what_methods_do_not_share_is_said_and_follows_the_number_of_rounds():
+    benchmark, args = compared("--rounds", "40")
+    loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "scalefl", 0, {})))
+    assert loaded.client.coupling.options["from_round"] == 11
+    loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "depthfl", 0, {}, rounds=10)))
+    assert (loaded.client.coupling.options["ramp"], loaded.rounds, loaded.schedule.options["rounds"]) == (6, 10, 10)
+    assert benchmark.own_settings("fedepth_mkd", 40) == ("levels.budgets=surplus",)
+
+
+def test_lg_fedavg_starts_from_the_run_of_fedavg_with_the_same_seed():
+    benchmark, args = compared("--methods", "heterofl", "lg_fedavg")
+    assert benchmark.ordered(args) == ["fedavg", "heterofl", "lg_fedavg"]
+    rates = {"fedavg": 0.1, "lg_fedavg": 0.03}
+    loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "lg_fedavg", 2, rates)))
+    assert loaded.model.initial_weights == str(benchmark.planned(args, "fedavg", 2, rates).folder)
+
+
+def test_rank_correlations_and_the_noise_floor_are_told():
+    benchmark, args = compared("--noise", "fedavg", "--mode", "published")
+    assert benchmark.correlation([1, 5, 9], [2, 3, 4]) == pytest.approx(1)
+    assert benchmark.correlation([1, 5, 9], [4, 3, 2]) == pytest.approx(-1)
+
+    def row(mean):
+        values = dict.fromkeys((*benchmark.METRICS, "bytes", "train_flops"), {"mean": mean, "spread": 0.5, "of": 3})
+        return {"rate": 0.1, "seeds": 3, "over": {"d": "243.3"}, "values": values}
+
+    rows = {"fedavg": row(40.0), "fedavg again": row(43.0), "fedepth": row(50.0), "splitmix": row(45.0)}
+    told = benchmark.notes(args, rows).splitlines()
+    assert told[0].startswith(
+        "noise floor: fedavg twice, under other seeds, differs by 3.0 in Global; means of 3 seeds"
+    )
+    # FeDepth's Table 3 has SplitMix last, behind FedAvg.
+    assert told[1:] == [
+        "rank correlation with FeDepth's Table 2 over 3 methods: 1.00",
+        "rank correlation with FeDepth's Table 3 over 3 methods: 0.50",
+    ]
+    lines = benchmark.table(args, rows).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| fedepth", "| splitmix", "| fedavg again", "| fedavg"]
+    assert "| 50.0 ± 0.5 |" in lines[2] and "| d 243 % |" in lines[2]
 
 
 TORCH_LOOP = ROOT / "benchmarks" / "torch_loop.py"
