@@ -105,13 +105,7 @@ def train_stack(
         )
 
     tables, memory = state["tables"], None
-
-    def networks_of(client):
-        returned = own_values(state["weights"], tables["personal"], client)
-        peers = range(stack.networks - 1)
-        return [returned, *([table[client, peer] for table in tables["peers"].values()] for peer in peers)]
-
-    start = rows_of(networks_of)
+    start = rows_of(functools.partial(_networks, state, stack))
     slots = tuple(rows_of(lambda _, slot=state["slots"][index]: [slot]) for index in parts.algorithm.read_slots)
     if parts.algorithm.remember is not None:
         memory = rows_of(lambda client: [[table[client] for table in tables["memory"].values()]])
@@ -124,6 +118,13 @@ def train_stack(
     merged_labels = tf.ones_like(present) if parts.placement.merge_absent_labels else present
     merged = [merged_coordinates(cut, place, merged_labels[slot]) for slot, place in enumerate(where)]
     return StackUpdate(LocalResult(*local), where, merged, **after)
+
+
+def _networks(state, stack, client):
+    """The values of a client's networks before a round: of the one that it returns, and of its peers."""
+    tables, peers = state["tables"], range(stack.networks - 1)
+    returned = own_values(state["weights"], tables["personal"], client)
+    return [returned, *([table[client, peer] for table in tables["peers"].values()] for peer in peers)]
 
 
 def _train_rows(parts, submodel, label_axis, start, memory, slots, present, round, key, learning_rate, *steps):
