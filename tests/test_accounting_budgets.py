@@ -127,3 +127,15 @@ def test_a_process_is_built_at_the_widths_that_were_found():
     )
     state, _ = process.next(process.initialize())
     assert state.round == 1
+
+
+def test_what_was_found_is_told():
+    given = fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
+    width = budgets.as_fraction(given.levels.widths["a"])
+    assert budgets.told(given.levels) == (
+        f"widths a {width}, b {width}, c {width}; members a {given.levels.members['a']}, "
+        f"b {given.levels.members['b']}, c 1"
+    )
+    assert budgets.told(recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels) == (
+        "widths a 1, b 1/3"
+    )

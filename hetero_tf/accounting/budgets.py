@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import registry
@@ -12,9 +13,11 @@ from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.family import build_family
 from hetero_tf.models.unit_costs import whole_model
 from hetero_tf.recipe.model import Width
-from hetero_tf.recipe.schema import Megabytes, Recipe
+from hetero_tf.recipe.schema import Levels, Megabytes, Recipe
 
 MEGABYTE = 2**20
+# The recipe allows fractions of so large numbers.
+DENOMINATORS = 9999
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,22 @@ def fitted(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ..
     limits = {name: cap(share, whole, levels.tolerance) for name, share in budgets.items() if name not in levels.idle}
     changes = _FITS[levels.fit](recipe, limits, holds)
     return dataclasses.replace(recipe, levels=dataclasses.replace(levels, **changes))
+
+
+def as_fraction(share: float) -> Fraction:
+    """Returns a share as the fraction that a recipe would write for it."""
+    return Fraction(share).limit_denominator(DENOMINATORS)
+
+
+def told(levels: Levels) -> str:
+    """What levels have, for a person: "widths a 1, b 1/2; members a 6, b 3"."""
+    widths = {name: as_fraction(width) for name, width in levels.widths.items() if name in levels.names}
+    parts = {"widths": widths, "depths": levels.depths, "members": levels.members}
+    return "; ".join(
+        f"{what} " + ", ".join(f"{name} {value}" for name, value in given.items())
+        for what, given in parts.items()
+        if given
+    )
 
 
 def _share(budget: float | Megabytes, whole: float) -> float:

@@ -6,14 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from hetero_tf.accounting.budgets import held
+from hetero_tf.accounting.budgets import as_fraction, held
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.describe.costs import LevelCost, widths_of
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.unit_costs import TABLE_BATCH
-
-# The recipe allows fractions of so large numbers.
-DENOMINATORS = 9999
 
 
 @dataclass(frozen=True)
@@ -88,11 +85,6 @@ class Loads:
         """Whether the estimate exceeds the budget by more than the tolerance."""
         share = self.of_budget(load)
         return share is not None and share > (1 + self.tolerance) * (1 + 1e-9)
-
-
-def as_fraction(share: float) -> Fraction:
-    """Returns a share as the fraction that a recipe would write for it."""
-    return Fraction(share).limit_denominator(DENOMINATORS)
 
 
 def round_totals(loads: Loads) -> dict[str, float]:

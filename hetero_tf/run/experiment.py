@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.accounting.budgets import exceeded
+from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.console import Console, engine_lines, figures
@@ -104,6 +104,8 @@ def _announce(process, console):
     if dataset.test.y is not None and not partition.test.sizes.any():
         console.say("note: no client has test examples, so Local metrics are left out")
     costs = Costs(process.family, process.example_shape, dataset.classes)
+    if process.recipe.levels.fit is not None:
+        console.say(f"fit: {told(process.recipe.levels)}")
     for level, share in exceeded(costs).items():
         console.say(f"note: level {level} is OVER its budget: its clients hold {100 * share:.1f} % of it")
     console.say(engine_lines(process.engine_report()))
