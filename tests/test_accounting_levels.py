@@ -128,9 +128,9 @@ def test_slimmable_training_costs_what_all_its_widths_cost():
     each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
     flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
     assert count.train_flops("a") == (sum(flops.values()),) and count.train_flops("c") == (flops[0.25],)
-    assert [load.trains for load in loads.levels] == ["3 widths", "2 widths", "width 0.25"]
+    assert [load.trains for load in loads.levels] == ["3 widths", "2 widths", "width 1/4"]
     held = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
-    assert [load.estimate for load in loads.levels] == [sum(held.values()), held[0.5] + held[0.25], held[0.25]]
+    assert [load.estimate for load in loads.levels] == [held[1], held[0.5], held[0.25]]
     joint = accounting.describe(tiny.process(IMAGES)).levels
     extra = {name: found[name].training_bytes - joint[name].training_bytes for name in "abc"}
     activations = {name: forward(process.family.fresh(name, 9), (5, 5, 2)).activations for name in "bc"}

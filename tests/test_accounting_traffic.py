@@ -1,13 +1,13 @@
 """Bytes and operations of rounds, by hand."""
 
+import dataclasses
 import functools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hetero_tf.accounting import traffic
-from hetero_tf.methods.stages import Route
+from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.unit_costs import UnitCost
 
 COSTS = (traffic.ClientCost(400, 360, (6000,)), traffic.ClientCost(40, 36, (600, 100)))
@@ -35,11 +35,8 @@ def route(units=UNITS, exits=(2,), width=1.0, frozen=0, buffered=False):
 
 
 def flops(trained, *routes, constant=()):
-    stage, units = (
-        SimpleNamespace(routes=routes, trained=frozenset(trained)),
-        functools.partial(of_units, constant=constant),
-    )
-    return traffic.stage_flops(stage, units, EXITS, epochs=4)
+    units = functools.partial(of_units, constant=constant)
+    return traffic.stage_flops(Stage(routes, frozenset(trained)), units, EXITS, epochs=4)
 
 
 def test_joint_training_is_three_forward_passes_of_two_operations_a_product():
@@ -70,6 +67,12 @@ def test_a_buffered_part_is_run_in_one_of_four_epochs():
 
 def test_what_is_not_trained_behind_what_is_passes_the_gradient_on():
     assert flops(("stem", "one"), route()) == 6 * 440 + 4 * 840
+
+
+def test_a_peer_costs_what_its_own_stages_train():
+    peer = dataclasses.replace(route(("stem", "one", "two", "head"), frozen=2), network=1)
+    stage = Stage((route(), peer), frozenset(UNITS), (frozenset(("two", "head")),))
+    assert traffic.stage_flops(stage, of_units, EXITS, epochs=4) == 6 * 1280 + 2 * (40 + 400) + 6 * (400 + 40)
 
 
 def test_exits_and_further_routes_add_up():

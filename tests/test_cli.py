@@ -31,7 +31,7 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, help, json, "
-        "level, out, overwrite, plugin, recipe, run_dir, set, state, threads, version",
+        "level, levels, out, overwrite, plugin, recipe, run_dir, set, state, threads, version",
     ),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
