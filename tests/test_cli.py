@@ -13,7 +13,7 @@ from refusals import refusal
 
 from hetero_tf import __version__
 from hetero_tf.base import hardware
-from hetero_tf.cli import commands, flags, interrupts
+from hetero_tf.cli import actions, commands, flags, interrupts
 from hetero_tf.store import sealed
 
 R = "--recipe=small.yaml"
@@ -252,7 +252,7 @@ def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, c
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(commands, "_train", fail)
+    monkeypatch.setattr(actions, "train", fail)
     assert commands.main(["hetero_tf", R]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
@@ -464,7 +464,7 @@ def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tm
 def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
     """It comes last, so that it holds whatever --set says."""
     found = []
-    monkeypatch.setattr(commands, "_describe", lambda recipe, flags, console: found.append(recipe.engine))
+    monkeypatch.setattr(actions, "describe", lambda recipe, flags, console: found.append(recipe.engine))
     for words in (
         [],
         ["--engine=sequential"],
@@ -476,7 +476,7 @@ def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
 
 
 def test_old_spellings_are_said_before_anything_begins(place, monkeypatch, capfd):
-    monkeypatch.setattr(commands, "_describe", lambda recipe, flags, console: console.say(recipe.engine))
+    monkeypatch.setattr(actions, "describe", lambda recipe, flags, console: console.say(recipe.engine))
     assert commands.main(["hetero_tf", "describe", R, "--set=engine=cohort"]) == 0
     assert capfd.readouterr().out == "note: --set engine=cohort: engine: cohort is now called stacked\nstacked\n"
 

@@ -54,12 +54,12 @@ def held(costs: Costs, level: str) -> tuple[Held, ...]:
         """The routes of a stage, one after the other where no loss needs the outputs of two of one network."""
         compared = registry.find("couplings", family.recipe.client.coupling.name).READS_LOGITS
         together = sum if compared else max
-        networks: dict[int, list[float]] = {}
+        taken = [[] for _ in stage.trained_by_network]
         for route in stage.routes:
             units = [*route.units, *(model.exits[number][1] for number in route.exits if number in model.exits)]
-            taken = amount([unit for unit in units if unit not in ends or not levels.depths], route.width)
-            networks.setdefault(route.network, []).append(taken)
-        return Held(units_of(stage), levels.members.get(level, 1) * sum(map(together, networks.values())))
+            counted = [unit for unit in units if unit not in ends or not levels.depths]
+            taken[route.network].append(amount(counted, route.width))
+        return Held(units_of(stage), levels.members.get(level, 1) * sum(map(together, taken)))
 
     def units_of(stage):
         return tuple(dict.fromkeys(unit for route in stage.routes for unit in route.units))

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware
@@ -113,3 +114,14 @@ def _plainly(error):
     text = re.sub(r"Exceeds the limit .* for integer string conversion: .*", "is too large", text)
     text = re.sub(r"invalid literal for int\(\) with base 10: .*", "must be a whole number", text)
     return re.sub(r"\('Non-boolean argument to boolean flag', .*\)", "must be true or false", text)
+
+
+def program() -> str:
+    """How the user called the program, for "what to type next"."""
+    return os.environ.get("HETERO_TF_PROGRAM", "hetero_tf")
+
+
+def again(values: "flags.FlagValues") -> str:
+    """The flags that other commands about the same run need too."""
+    given = [f" --plugin {shlex.quote(name)}" for name in values.plugin]
+    return "".join(given) + (f" --data_dir {shlex.quote(values.data_dir)}" if values.data_dir else "")

@@ -1,0 +1,142 @@
+"""What the commands do: each takes the recipe, the flags and a console, and returns its result, ready for JSON."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hetero_tf.base import hardware
+from hetero_tf.base.console import Console, duration, printable
+from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.cli.flags import again, program
+
+if TYPE_CHECKING:
+    from absl.flags import FlagValues
+
+    from hetero_tf.recipe.schema import Recipe
+
+# Not there where hetero_tf is installed without its checkout.
+COMPARE = Path(__file__).parents[2] / "benchmarks" / "compare.py"
+
+
+def _settings(recipe, flags):
+    from hetero_tf.run.experiment import Settings
+
+    hardware.prepare(flags.threads)
+    run_dir = Path(flags.run_dir or Path("runs") / recipe.name)
+    return Settings(run_dir, Path(flags.data_dir) if flags.data_dir else None, flags.threads, flags.allow_other_machine)
+
+
+def train(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Trains a recipe in its run folder, or goes on with it, and says what to type next."""
+    from hetero_tf.run import experiment
+
+    began = console.clock()
+    settings = _settings(recipe, flags)
+    summary = experiment.train(recipe, settings, console)
+    summary["seconds"] = round(console.clock() - began, 1)
+    where = settings.run_dir
+    console.say(
+        f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt"
+    )
+    run = f"--run_dir {shlex.quote(str(where))}{again(flags)}"
+    console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}")
+    if COMPARE.exists():
+        own = "".join(f" --plugin {shlex.quote(name)}" for name in flags.plugin)
+        script = min(str(COMPARE), os.path.relpath(COMPARE), key=len)
+        console.say(f"      {shlex.quote(script)} {shlex.quote(str(where))}{own}   (and other runs)")
+    return summary
+
+
+def describe(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Prints what a recipe costs and how its data are split; draws the split into --draw."""
+    from hetero_tf import describe as report
+    from hetero_tf.partitions import picture
+    from hetero_tf.run import experiment
+
+    process = experiment.build_process(recipe, _settings(recipe, flags))
+    description = report.describe(process)
+    if not flags.json:
+        console.say(report.to_text(description))
+    if flags.draw:
+        picture.draw(process.partition, process.dataset.train.labels, Path(flags.draw))
+        console.say(
+            f"drew the split into {flags.draw}: clients from left to right, their examples above, their labels below"
+        )
+    return report.to_json(description)
+
+
+def _opened(recipe, flags, console):
+    """The process of a run folder and the state that --state names: (process, `checkpoint.Opened`)."""
+    from hetero_tf.run import best, experiment, facts, resume
+    from hetero_tf.run.checkpoint import open_newest
+    from hetero_tf.store.run_folder import RunFolder
+
+    run = RunFolder(flags.run_dir)
+    # Read before the state, as a training that goes on seals the best state first.
+    newest = facts.newest(run)
+    folder = run.best if flags.state == "best" else run.checkpoints
+    process = experiment.build_process(recipe, _settings(recipe, flags), run)
+    found = open_newest(folder, process)
+    if found is None:
+        also = " or choose --state last" if flags.state == "best" and run.checkpoints.exists() else ""
+        raise BadInput(f"{folder}: holds no finished round yet; train first{also}")
+    about = facts.of(found.sealed, folder)
+    resume.check_stored_recipe(run, newest or about)
+    if flags.state == "best":
+        best.require(run, about, newest)
+        if newest is not None and newest["best_seal"] is None:
+            console.say("note: an earlier version sealed this run; its best state is known by its round and metrics")
+    for sentence in found.skipped:
+        console.say(f"skipped: {sentence}")
+    return process, found
+
+
+def evaluate(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Measures a state of a run again, with the model of every level under --levels all."""
+    from hetero_tf.base import metrics
+    from hetero_tf.base.console import figures
+
+    process, found = _opened(recipe, flags, console)
+    state = found.state
+    measured, _ = process.evaluate(state, flags.levels)
+    console.say(f"{flags.state}: round {state.round}  {figures(metrics.shown(measured))}")
+    if process.dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
+    return {
+        "run_dir": flags.run_dir,
+        "state": flags.state,
+        "round": state.round,
+        **measured,
+        "data": process.dataset.source,
+        "stand_in_for": process.dataset.stand_in_for,
+    }
+
+
+def export(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Writes a state of a run as a SavedModel that needs no hetero_tf."""
+    from hetero_tf import export as saved_model
+    from hetero_tf.base.console import figures
+    from hetero_tf.store.run_folder import RunFolder
+
+    if flags.level is not None and flags.level not in recipe.levels.widths:
+        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
+    level = saved_model.check_level(recipe.levels, flags.level)
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    if printable(str(folder)) != str(folder):
+        raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
+    saved_model.prepare(folder, flags.overwrite)
+    process, found = _opened(recipe, flags, console)
+    state, statistics = found.state, found.statistics
+    if level != recipe.levels.global_level or not statistics:
+        statistics = process.statistics(state, level)
+    measured = process.evaluator.measure_level(state, level, statistics)
+    info = {"measured": {"model": f"level {level}", "on": "the whole test set", "round": state.round, **measured}}
+    # What the run has measured besides is of the global model alone.
+    if level == recipe.levels.global_level:
+        info |= {name: found.sealed.info[name] for name in ("last", "best")}
+    where = saved_model.export(process, state, statistics, folder, info, level=level, overwrite=flags.overwrite)
+    console.say(
+        f"exported round {state.round} to {where}: the model of level {level}, {figures(measured)} on the test set"
+    )
+    return {"export": str(where), "round": state.round, "level": level, **measured}
