@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fine-tunes one base by adapters of low rank under several rules for clients of unlike ranks, and tabulates them.
 
-    benchmarks/lora.py DIR [--seeds 0 1 2] [--rounds 8] [--variants holders zeros ...] [--data_dir DIR]
+    benchmarks/lora.py DIR [--seeds 0 1 2] [--rounds 6] [--variants holders zeros ...] [--data_dir DIR]
 
 The base is the Transformer of recipes/wikitext2.yaml, made small enough for two cores, after some rounds of FedAvg of
 the whole model. Then it stands still, and clients of the ranks 8, 2 and 1, equally many of each, train adapters
@@ -24,9 +24,9 @@ from hetero_tf import recipe  # noqa: E402
 from hetero_tf.process import learning_process  # noqa: E402
 
 SMALL = [
-    "data.rows=240",
-    "partition.clients=60",
-    "round.clients=12",
+    "data.rows=480",
+    "partition.clients=120",
+    "round.clients=6",
     "client.batch_size=4",
     "model.settings.blocks=2",
     "model.settings.heads=4",
@@ -48,8 +48,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the base and the results are kept")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=8, help="of fine-tuning")
-    parser.add_argument("--base_rounds", type=int, default=10, help="of the base")
+    parser.add_argument("--rounds", type=int, default=6, help="of fine-tuning")
+    parser.add_argument("--base_rounds", type=int, default=8, help="of the base")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--set", action="append", default=[], help="further overrides of all fine-tuning")
     parser.add_argument("--data_dir", help="folder of the data, see README")
@@ -62,9 +62,14 @@ def trained(name, overrides, rounds, data_dir):
     state, sent = process.initialize(), 0
     process.compile()
     start = time.perf_counter()
-    for _ in range(rounds):
+    for number in range(rounds):
         state, row = process.next(state)
         sent += row["bytes_down"] + row["bytes_up"]
+        print(
+            f"round {number + 1}: loss {row['loss']:.3f}, {time.perf_counter() - start:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
     seconds = time.perf_counter() - start
     metrics, _ = process.evaluate(state)
     return state, {
