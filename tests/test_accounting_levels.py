@@ -14,6 +14,7 @@ from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
+from hetero_tf.describe.loads import level_loads
 from hetero_tf.models.counting import forward
 from hetero_tf.models.family import build_family
 
@@ -111,6 +112,22 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
         6 * sum(units[unit] for unit in stages[-1].trained)
         + 2 * sum(units[unit] for unit in stages[-1].routes[0].units if unit not in stages[-1].trained)
     )
+
+
+def test_a_level_of_other_epochs_costs_as_often_and_spreads_its_buffer_over_its_own():
+    each = "client.epochs={a: 3, b: 5, c: 1}"
+    once, often = (
+        level_loads(costs(EQUAL, more), described(EQUAL, more).levels, 10.0).levels
+        for more in ("client.epochs=1", each)
+    )
+    assert [more.train_flops / one.train_flops for one, more in zip(once, often)] == pytest.approx([3, 5, 1])
+    assert [more.bytes_up for more in often] == [one.bytes_up for one in once]
+    buffered = ("client.stages={name: blockwise, buffered: true}",)
+    flops = {
+        name: costs(*BUDGETS, *more, f"client.epochs={epochs}").train_flops("b")[1]
+        for name, epochs, more in (("own", "{a: 3, b: 5, c: 1}", buffered), ("all", 5, buffered), ("none", 5, ()))
+    }
+    assert flops["own"] == flops["all"] < flops["none"]
 
 
 def test_nested_widths_cost_what_each_width_costs():
