@@ -71,7 +71,7 @@ def test_an_ensemble_costs_as_often_as_it_has_networks():
         for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
             assert getattr(found[name], key) == many * getattr(one, key)
         # They are trained one after the other.
-        assert found[name].training_bytes == one.training_bytes
+        assert found[name].memory.total == one.memory.total
 
 
 def test_what_stays_with_the_clients_does_not_travel():
@@ -149,7 +149,7 @@ def test_slimmable_training_costs_what_all_its_widths_cost():
     held = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
     assert [load.estimate for load in loads.levels] == [sum(held.values()), held[0.5] + held[0.25], held[0.25]]
     joint = accounting.describe(tiny.process(IMAGES)).levels
-    extra = {name: found[name].training_bytes - joint[name].training_bytes for name in "abc"}
+    extra = {name: found[name].memory.total - joint[name].memory.total for name in "abc"}
     activations = {name: forward(process.family.fresh(name, 9), (5, 5, 2)).activations for name in "bc"}
     assert extra == {"a": 3 * 4 * sum(activations.values()), "b": 3 * 4 * activations["c"], "c": 0}
 
