@@ -14,6 +14,7 @@ from hetero_tf import describe as accounting
 from hetero_tf import recipe
 from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
+from hetero_tf.describe.loads import level_loads
 from hetero_tf.models.counting import forward
 from hetero_tf.models.family import build_family
 
@@ -70,7 +71,7 @@ def test_an_ensemble_costs_as_often_as_it_has_networks():
         for key in ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up", "megabytes"):
             assert getattr(found[name], key) == many * getattr(one, key)
         # They are trained one after the other.
-        assert found[name].training_bytes == one.training_bytes
+        assert found[name].memory.total == one.memory.total
 
 
 def test_what_stays_with_the_clients_does_not_travel():
@@ -113,6 +114,22 @@ def test_operations_of_each_stage_follow_what_is_run_and_trained():
     )
 
 
+def test_a_level_of_other_epochs_costs_as_often_and_spreads_its_buffer_over_its_own():
+    each = "client.epochs={a: 3, b: 5, c: 1}"
+    once, often = (
+        level_loads(costs(EQUAL, more), described(EQUAL, more).levels, 10.0).levels
+        for more in ("client.epochs=1", each)
+    )
+    assert [more.train_flops / one.train_flops for one, more in zip(once, often)] == pytest.approx([3, 5, 1])
+    assert [more.bytes_up for more in often] == [one.bytes_up for one in once]
+    buffered = ("client.stages={name: blockwise, buffered: true}",)
+    flops = {
+        name: costs(*BUDGETS, *more, f"client.epochs={epochs}").train_flops("b")[1]
+        for name, epochs, more in (("own", "{a: 3, b: 5, c: 1}", buffered), ("all", 5, buffered), ("none", 5, ()))
+    }
+    assert flops["own"] == flops["all"] < flops["none"]
+
+
 def test_nested_widths_cost_what_each_width_costs():
     found = costs("client.stages=nested", base=IMAGES)
     each = {width: 6 * sum(cost.multiply_adds for cost in found.units("a", width).values()) for width in (1, 0.5, 0.25)}
@@ -132,7 +149,7 @@ def test_slimmable_training_costs_what_all_its_widths_cost():
     held = {width: sum(cost.memory(32) for cost in units.values()) for width, units in each.items()}
     assert [load.estimate for load in loads.levels] == [held[1], held[0.5], held[0.25]]
     joint = accounting.describe(tiny.process(IMAGES)).levels
-    extra = {name: found[name].training_bytes - joint[name].training_bytes for name in "abc"}
+    extra = {name: found[name].memory.total - joint[name].memory.total for name in "abc"}
     activations = {name: forward(process.family.fresh(name, 9), (5, 5, 2)).activations for name in "bc"}
     assert extra == {"a": 3 * 4 * sum(activations.values()), "b": 3 * 4 * activations["c"], "c": 0}
 

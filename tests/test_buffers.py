@@ -65,6 +65,14 @@ def test_a_buffer_changes_nothing(settings):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("late", ["drop", "partial"])
+def test_clients_of_other_epochs_fill_buffers_from_one_pass(late):
+    limited = f"availability={{deadline: 0.2, seconds_per_step: {{b: 0.01, c: 0.005}}, late: {late}}}"
+    given = (BOTH, "client.epochs={b: 3, c: 1}", limited)
+    assert gap(played(True, *given), played(False, *given)) < 1e-13
+
+
+@pytest.mark.long
 def test_a_buffer_changes_nothing_where_xla_compiles():
     # XLA takes twice as long to compile larger kernels.
     base = methods.BARE.replace("PaddedConv2D: {", "PaddedConv2D: {kernel_size: 1, ")
@@ -115,8 +123,9 @@ def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their
 
     # Two ticks of another stage, then two epochs of five examples in another order each.
     rows = tf.constant([[8, 8], [8, 8], [4, 0], [7, 2], [5, -1], [2, 5], [0, 4], [7, -1]], tf.int32)
-    epochs = buffers.Epochs(count=2, batches=4, batch=2)
-    read = buffers.fill_buffer(forward, (3,), tf.float64, rows, 2, 8, epochs, 9)
+    read = buffers.fill_buffer(
+        forward, (3,), tf.float64, rows, 2, 8, tf.constant(5), buffers.Pass(batches=4, batch=2), 9
+    )
     assert seen == [[4, 0], [7, 2], [5, 0]]
     for asked in ([[2, 5]], [[7]], [[0, 4]]):
         np.testing.assert_array_equal(read(tf.constant(asked)), table[asked])

@@ -13,6 +13,7 @@ from descriptions import describe_recipe
 import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.describe import describe, to_json, to_text
+from hetero_tf.describe.costs import TrainingMemory
 from hetero_tf.models import counting
 from hetero_tf.models.build import build_model
 from hetero_tf.recipe import layer_table, load, loads
@@ -179,8 +180,35 @@ def test_eight_bytes_in_float64():
 def test_training_memory_grows_with_the_batch_that_clients_can_fill():
     recipe = small()
     few, many = (describe_recipe(recipe, (4, 4, 1), 10, examples=examples).levels["a"] for examples in (2, 100))
-    weights = 3 * few.parameters
-    assert (many.training_bytes / 4 - weights) / 5 == (few.training_bytes / 4 - weights) / 2 > 16 * 4
+    assert many.memory.activations / 5 == few.memory.activations / 2 > 4 * 16 * 4
+    assert (many.memory.weights, many.memory.optimizer) == (few.memory.weights, few.memory.optimizer)
+
+
+@pytest.mark.parametrize("optimizer, slots", [("sgd", 1), ("adam", 2)])
+def test_training_memory_by_kind_is_what_was_counted_by_hand(optimizer, slots):
+    given = loads(
+        DENSE.format(partition="iid", labels="", mix="a1-b3", precision="float32"),
+        "small",
+        [f"optimizer={{name: {optimizer}, learning_rate: 0.1}}"],
+    )
+    found = describe_recipe(given, (4, 4, 1), 10)
+    # Level b: 54 values; in a batch of 5 maps of 4 x 4 x 2 by convolution, Scaler and norm, their means, 10 logits.
+    memory = found.levels["b"].memory
+    assert (memory.weights, memory.gradients, memory.optimizer) == (4 * 54, 4 * 54, slots * 4 * 54)
+    assert memory.activations == 4 * 5 * (3 * 32 + 2 + 10)
+    plain = to_json(found)["levels"]["b"]
+    assert sum(plain["memory"].values()) == plain["training_bytes"] == memory.total
+    table = next(block for block in to_text(found).split("\n\n") if "activations MB" in block)
+    assert table.split("\n")[0].split("  ")[-1] == "training MB" and "activations" in plain["memory"]
+
+
+def test_the_table_of_memory_is_in_megabytes():
+    found = describe_recipe(small(), (4, 4, 1), 10)
+    memory = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19)
+    levels = {"a": dataclasses.replace(found.levels["a"], memory=memory)}
+    lines = to_text(dataclasses.replace(found, levels=levels, mix={"a": 1.0})).splitlines()
+    row = lines[next(number for number, line in enumerate(lines) if "activations MB" in line) + 1]
+    assert row.split() == ["a", "1.0", "2.0", "3.0", "2.5", "8.5"]
 
 
 def test_levels_wider_than_the_global_model_are_described():
@@ -217,7 +245,10 @@ def test_json_is_plain_and_complete():
     found = to_json(describe(process))
     assert json.loads(json.dumps(found)) == found
     both = "bytes_down bytes_up megabytes multiply_adds paper_flops parameters"
-    assert " ".join(sorted(found["levels"]["a"])) == f"{both} training_bytes width"
+    assert (
+        " ".join(sorted(found["levels"]["a"]))
+        == f"{both.replace(' multiply', ' memory multiply')} training_bytes width"
+    )
     assert {type(found["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
     assert " ".join(sorted(found["mix"])) == f"{both} ratio shares"
     assert found["split"]["clients"] == 4 and found["stand_in_for"] is None
@@ -236,14 +267,14 @@ def test_text_has_aligned_tables():
         "dense: inputs 4 x 4 x 1, 10 labels\ndata: synthetic images (seed 0)\nengine: one by one at levels a, b; "
         f"{hardware.cores()} in flight, 1 thread each; float32, cpu"
     )
-    for table in (blocks[1], blocks[3], blocks[4]):
+    for table in (blocks[1], *blocks[3:]):
         assert len({len(line) for line in table.splitlines()}) == 1
     rows = {line.split()[0]: line.split() for line in blocks[1].splitlines()}
     assert rows["a"][1:6] == ["1", "25.0", "%", "98", "0.00"] and list(rows) == ["level", "a", "b", "mix"]
-    assert "split over 4 clients" in blocks[3]
-    kernel = next(line.split() for line in blocks[4].splitlines() if "padded_conv2d/kernel" in line)
+    assert "split over 4 clients" in blocks[4]
+    kernel = next(line.split() for line in blocks[5].splitlines() if "padded_conv2d/kernel" in line)
     assert kernel[1:] == ["3x3x1x4", "3x3x1x2"]
-    assert to_text(found, variables=False) == "\n\n".join(blocks[:4])
+    assert to_text(found, variables=False) == "\n\n".join(blocks[:5])
 
 
 def test_text_says_where_means_hide_differences_and_data_are_not_real():

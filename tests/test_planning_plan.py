@@ -103,6 +103,20 @@ def test_stages_follow_one_another_each_with_all_epochs():
             assert (np.bincount(seen[seen >= 0], minlength=25)[own] == 2).all()
 
 
+def test_every_level_goes_through_its_own_epochs_and_a_number_is_for_all_of_them():
+    levels, number = RECIPE.levels.names, plan(3, cohort=[0, 1, 2, 3])
+    by_level = recipe.loads(tiny.IMAGES, overrides=["client.epochs={a: 5, b: 4, c: 1}"])
+    found = plan(3, cohort=[0, 1, 2, 3], given=by_level)
+    assert {levels[level] for level in found.levels} == {"a", "c"}
+    for client, level, steps, rows in zip(found.clients, found.levels, found.steps, found.rows):
+        own, epochs = PARTITION.train[client], {"a": 5, "c": 1}[levels[level]]
+        assert steps == epochs * -(-len(own) // 3)
+        assert (np.bincount(rows[rows >= 0], minlength=25)[own] == epochs).all()
+    alike = recipe.loads(tiny.IMAGES, overrides=["client.epochs={a: 2, c: 2}"])
+    same = zip(plan(3, cohort=[0, 1, 2, 3], given=alike).arrays(), number.arrays())
+    assert all(one.tobytes() == other.tobytes() for one, other in same)
+
+
 def test_drawn_stages_cost_no_further_steps_and_are_all_drawn():
     drawn = Division((3,) * len(RECIPE.levels.names), drawn=True)
     joint, seen = plan(cohort=[0, 1, 2, 3]), set()

@@ -48,8 +48,7 @@ class Costs:
 
     def train_flops(self, level: str) -> tuple[float, ...]:
         """Operations of training one network on one example, for each stage; see `traffic.stage_flops`."""
-        exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs
-
+        exits, epochs = self.family.recipe.model.exits, self.family.recipe.client.epochs_of(level)
         units = functools.partial(self.units, level)
         return tuple(stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
 

@@ -22,6 +22,31 @@ MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)
+class TrainingMemory:
+    """Estimate of what local training of a whole sub-model (one network of an ensemble) holds, in bytes by kind.
+
+    Attributes:
+        weights: Trainable values.
+        gradients: As many.
+        optimizer: What the optimizer keeps of each value, such as its momentum.
+        activations: What the layers hand on for every example of a batch and the backward pass reads again, at all
+            widths that a step trains. Gradients of activations are not counted: each is gone when the next is known.
+
+    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), Figure 1, for the split by kind.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """The sum of all kinds."""
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+@dataclass(frozen=True)
 class LevelCost:
     """One level of the recipe: its sub-model with its exits, in an ensemble all networks that its clients train.
 
@@ -33,8 +58,7 @@ class LevelCost:
         bytes_down, bytes_up: Weights that a client of this level receives and sends in a round, mean over all
             clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
             only. What stays with the clients does not travel.
-        training_bytes: Estimate of what local training of the whole sub-model (one network of an ensemble) holds:
-            weights, gradient, what the optimizer keeps and activations, those of all widths that a step trains.
+        memory: `TrainingMemory`.
         shapes: `{variable path: shape}` of one network, with all labels.
     """
 
@@ -45,7 +69,7 @@ class LevelCost:
     megabytes: float
     bytes_down: int
     bytes_up: int
-    training_bytes: int
+    memory: TrainingMemory
     shapes: dict
 
 
@@ -105,8 +129,7 @@ def _cost(recipe, level, parameters, shapes, found, held, moved, batch):
     """
     size, members = np.dtype(recipe.float_type).itemsize, recipe.levels.members.get(level, 1)
     down, up = (round(members * count * size) for count in moved)
-    copies = 2 + len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
-    training = (copies * parameters + batch * held) * size
+    weights, slots = parameters * size, len(registry.find("optimizers", recipe.optimizer.method.name).SLOTS)
     return LevelCost(
         recipe.levels.widths[level],
         members * parameters,
@@ -115,6 +138,6 @@ def _cost(recipe, level, parameters, shapes, found, held, moved, batch):
         members * parameters * size / MEGABYTE,
         down,
         up,
-        training,
+        TrainingMemory(weights, weights, slots * weights, batch * held * size),
         shapes,
     )

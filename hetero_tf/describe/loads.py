@@ -129,7 +129,7 @@ def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) 
                 many[name],
                 cost.bytes_down,
                 cost.bytes_up,
-                once * examples * recipe.client.epochs * recipe.levels.members.get(name, 1),
+                once * examples * recipe.client.epochs_of(name) * recipe.levels.members.get(name, 1),
             )
         )
     return Loads(costs.whole, TABLE_BATCH, recipe.levels.measure, recipe.levels.tolerance, tuple(levels))

@@ -3,6 +3,7 @@
 from hetero_tf.base import console
 from hetero_tf.base.console import table
 from hetero_tf.describe import load_tables
+from hetero_tf.describe.costs import MEGABYTE
 from hetero_tf.describe.description import Description
 from hetero_tf.store.plain_json import finite
 
@@ -15,13 +16,12 @@ def to_json(description: Description) -> dict:
 
     Returns:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
-        "multiply_adds", "bytes_down", "bytes_up", "training_bytes"}}, "mix": {"shares", means of the levels by
-        share, "ratio"}, "split", "data", "stand_in_for", "engine", "loads"}; ratio = mean parameters by those of the
-        global model; loads: as `load_tables.to_json`, or None.
+        "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
+        "activations"}}}, "mix": {"shares", means of the levels by share, "ratio"}, "split", "data", "stand_in_for",
+        "engine", "loads"}; memory: bytes, adding up to training_bytes; ratio = mean parameters by those of the global
+        model; loads: as `load_tables.to_json`, or None.
     """
-    costs = {level: {**vars(cost)} for level, cost in description.levels.items()}
-    for cost in costs.values():
-        del cost["shapes"]
+    costs = {level: _cost(cost) for level, cost in description.levels.items()}
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
         {
@@ -35,6 +35,12 @@ def to_json(description: Description) -> dict:
     )
 
 
+def _cost(cost):
+    plain = {**vars(cost), "memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
+    del plain["shapes"]
+    return plain
+
+
 def _mix(description):
     shares = description.mix
     means = {
@@ -46,7 +52,7 @@ def _mix(description):
 
 def to_text(description: Description, variables: bool = True) -> str:
     """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
-    parts = [_heading(description), _levels(description), _notes(description)]
+    parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
     if description.loads is not None:
         parts.append(load_tables.to_text(description.loads))
     if description.split is not None:
@@ -70,20 +76,12 @@ def _heading(description):
 
 def _levels(description):
     """One row per level of the recipe, the mean of the mix last."""
-    rows = [("level", "width", "share", "parameters", "MB", "FLOPs", "multiply-adds", "down B", "up B", "training MB")]
+    rows = [("level", "width", "share", "parameters", "MB", "FLOPs", "multiply-adds", "down B", "up B")]
     for level, cost in description.levels.items():
         share = description.mix.get(level)
-        rows.append(
-            (
-                level,
-                f"{cost.width:g}",
-                "-" if share is None else f"{100 * share:.1f} %",
-                *_figures(vars(cost)),
-                f"{cost.training_bytes / 2**20:,.1f}",
-            )
-        )
+        rows.append((level, f"{cost.width:g}", "-" if share is None else f"{100 * share:.1f} %", *_figures(vars(cost))))
     mix = _mix(description)
-    rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix), "-"))
+    rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix)))
     return table(rows)
 
 
@@ -103,7 +101,7 @@ def _notes(description):
     labels = description.labels
     lines = [
         "mix: means by share; its width is the ratio of mean parameters to those of the global model.",
-        "FLOPs: convention of the HeteroFL paper, one example forward. training MB: an estimate.",
+        "FLOPs: convention of the HeteroFL paper, one example forward.",
         "down, up: bytes of weights for a client and round.",
     ]
     if labels.min() != labels.max():
@@ -112,6 +110,15 @@ def _notes(description):
             f"{labels.max():,} of {description.classes:,} labels."
         )
     return "\n".join(lines)
+
+
+def _memory(description):
+    """One row per level: what local training holds, by kind."""
+    rows = [("level", "weights MB", "gradients MB", "optimizer MB", "activations MB", "training MB")]
+    for level, cost in description.levels.items():
+        kinds = (*vars(cost.memory).values(), cost.memory.total)
+        rows.append((level, *(f"{amount / MEGABYTE:,.1f}" for amount in kinds)))
+    return table(rows)
 
 
 def _split(summary):

@@ -4,7 +4,8 @@ Nothing is waited for: a client takes as many seconds as its steps would on a de
 function of (seed, round, client).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,12 +93,12 @@ def limit(
     )
 
 
-def check_somebody_returns(recipe: Recipe, steps: int) -> None:
+def check_somebody_returns(recipe: Recipe, steps: Mapping[str, int]) -> None:
     """Refuses a deadline that nobody can ever keep.
 
     Args:
         recipe: The recipe.
-        steps: Fewest local steps that a client takes in a round.
+        steps: For each level of the mix the fewest local steps that a client takes in a round.
 
     Raises:
         Wrong: Names the key `availability.deadline`.
@@ -105,8 +106,9 @@ def check_somebody_returns(recipe: Recipe, steps: int) -> None:
     availability, levels = recipe.availability, recipe.levels
     if availability.deadline is None or availability.spread:
         return
-    quickest = min(availability.seconds_per_step[name] for name in levels.names if name not in levels.idle)
-    needed = steps if availability.late == "drop" else 1
+    able = [name for name in levels.names if name not in levels.idle]
+    work = [(availability.seconds_per_step[name], steps[name] if availability.late == "drop" else 1) for name in able]
+    quickest, needed = min(work, key=math.prod)
     if _finished(availability.deadline, np.asarray([quickest]), np.asarray([needed]))[0] < needed:
         raise Wrong(
             ("availability", "deadline"),

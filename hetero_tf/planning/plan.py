@@ -182,7 +182,7 @@ def plan_round(
 def _work(recipe, examples, starts, shuffle, division, round, client, level):
     """All local steps of a client, through every stage of its level."""
     rng = seeds.rng(recipe.seed, "batches", round, client) if shuffle else None
-    epochs = recipe.client.epochs * division.passes[level]
+    epochs = recipe.client.epochs_of(recipe.levels.names[level]) * division.passes[level]
     rows, firsts = local_batches(examples, starts, epochs, recipe.client.batch_size, rng)
     return ClientWork(rows, firsts, _stages(division, level, len(rows), recipe.seed, round, client))
 

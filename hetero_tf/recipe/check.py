@@ -8,12 +8,12 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys, plugin_beside
+from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
 from hetero_tf.recipe.layers import build_model, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
-from hetero_tf.recipe.schema import Levels, Megabytes, Recipe
+from hetero_tf.recipe.schema import Client, Levels, Megabytes, Recipe
 from hetero_tf.recipe.values import convert
 
 _WIDTH = Constraint("float", above=0.0, high=1.0)
@@ -23,6 +23,7 @@ _COUNT = Constraint("int", low=1, high=1000)
 _SHARES = Constraint("float", above=0.0, high=1e6)
 _AMOUNT = Constraint("float", above=0.0, high=1e9)
 _SECONDS = Constraint("float", above=0.0, high=1e6)
+_EPOCHS = constraint_of(keys(Client)["epochs"])
 _LEVEL = "[A-Za-z]{1,20}"
 
 
@@ -73,8 +74,10 @@ def _field(field, values, path):
         return builder(values.get(field.name, {}), path)
     if field.name not in values:
         return default_of(field)
-    special = _SPECIAL_KEYS.get(path[-2:])
-    return special(values[field.name], path) if special else convert(values[field.name], constraint_of(field), path)
+    special, value = _SPECIAL_KEYS.get(path[-2:]), values[field.name]
+    if special is not None and (isinstance(value, dict) or not is_by_level(field)):
+        return special(value, path)
+    return convert(value, constraint_of(field), path)
 
 
 def plugin(
@@ -208,5 +211,6 @@ _SPECIAL_KEYS = {
     ("levels", "members"): _by_level("members", "{a: 8, d: 1}", _each(_COUNT)),
     ("levels", "budgets"): _budgets,
     ("levels", "entries"): _by_level("share of entries", "{a: 1, e: 1/16}", _fraction(_ENTRIES)),
+    ("client", "epochs"): _by_level("epochs", "{a: 5, d: 1}", _each(_EPOCHS), empty=False),
     ("availability", "seconds_per_step"): _by_level("seconds", "{a: 0.1, e: 0.02}", _each(_SECONDS)),
 }

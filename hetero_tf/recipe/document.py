@@ -4,7 +4,7 @@ import dataclasses
 
 from hetero_tf.base import registry
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys, plugin_beside
+from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import show
 from hetero_tf.recipe.schema import Recipe
@@ -60,7 +60,7 @@ def _allowed(field):
         return _plugin_names(field.metadata["kind"]) + ("" if field.default else " or null")
     if field.type in (dict, tuple):
         return "a mapping" if field.type is dict else "text or a mapping"
-    return constraint_of(field).noun()
+    return constraint_of(field).noun() + (" or a mapping" if is_by_level(field) else "")
 
 
 def _plugin_names(kind):

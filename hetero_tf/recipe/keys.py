@@ -58,6 +58,11 @@ def is_plugin(field: Field) -> bool:
     return field.type in (Plugin, Plugin | None)
 
 
+def is_by_level(field: Field) -> bool:
+    """Tells whether a key holds one value for all levels, or a mapping of level to value."""
+    return str(field.type).endswith(" | dict")
+
+
 def plugin_beside(cls: type) -> Field | None:
     """Returns the field of a section for the plug-in whose options stand beside its keys; None: it has none."""
     return next((field for field in fields(cls) if is_plugin(field) and "doc" not in field.metadata), None)
@@ -69,7 +74,7 @@ def keys(cls: type) -> dict[str, Field]:
 
 
 def constraint_of(field: Field) -> Constraint:
-    """Returns the `Constraint` of a field that holds one value."""
-    name = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+    """Returns the `Constraint` of a field that holds one value, or one for each level in a mapping."""
+    name = field.type.__name__ if isinstance(field.type, type) else str(field.type).removesuffix(" | dict")
     stated = constraint(ast.parse(name, mode="eval").body, Path(__file__))
     return replace(stated, **field.metadata["limits"])

@@ -21,6 +21,7 @@ def check_methods(recipe: Recipe) -> None:
         ("availability", "seconds_per_step"),
     ):
         _known(getattr(getattr(recipe, section), key), recipe.levels.widths, (section, key))
+    _epochs(recipe)
     _idle(recipe)
     _depths(recipe)
     _members(recipe.levels)
@@ -39,6 +40,18 @@ def _known(by_level, widths, path):
     for name in by_level:
         if name not in widths:
             raise Wrong((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
+
+
+def _epochs(recipe):
+    epochs, path = recipe.client.epochs, ("client", "epochs")
+    if not isinstance(epochs, dict):
+        return
+    _known(epochs, recipe.levels.widths, path)
+    for name in recipe.levels.names:
+        if name not in epochs:
+            raise Wrong(
+                path, f"level {name!r} is missing; every level of the mix needs its epochs. Received: {show(epochs)}"
+            )
 
 
 def _idle(recipe):

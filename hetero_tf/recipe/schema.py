@@ -182,7 +182,13 @@ class Round:
 class Client:
     """Local training of one client."""
 
-    epochs: int = key("passes over the client's examples in a round", 1, low=1, high=1_000_000)
+    epochs: int | dict = key(
+        "passes over the client's examples in a round; or level -> passes, such as {a: 5, d: 1}, for all levels of "
+        "the mix",
+        1,
+        low=1,
+        high=1_000_000,
+    )
     batch_size: int = key("examples of a step (rows of tokens for text)", required=True, low=1, high=1_000_000)
     stages: Plugin = key("which units each local step runs and trains", Plugin("joint"), kind="stages")
     loss: Plugin = key("loss of the local steps", Plugin("masked_cross_entropy"), kind="losses")
@@ -201,6 +207,10 @@ class Client:
         "personal, there is a mask, a correction or an update, or the coupling reads logits",
         True,
     )
+
+    def epochs_of(self, level: str) -> int:
+        """How often the clients of a level go through their examples in a round."""
+        return self.epochs[level] if isinstance(self.epochs, dict) else self.epochs
 
 
 @dataclass(frozen=True, kw_only=True)

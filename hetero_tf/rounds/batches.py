@@ -40,11 +40,11 @@ class Batches:
     most: tf.Tensor
 
 
-def build_batches(examples: Examples, clients: int, steps: tuple[tf.Tensor, ...], label_axis: Labels) -> Batches:
+def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor, ...], label_axis: Labels) -> Batches:
     """Builds the `Batches` of a stack.
 
     Args:
-        clients: K.
+        clients: int32 [K], their rows in tables.
         steps: ticks, rows, starts and stages of a `stack_update.StackPlan`.
         label_axis: Of the clients.
     """
@@ -73,7 +73,8 @@ def build_batches(examples: Examples, clients: int, steps: tuple[tf.Tensor, ...]
             rows[0],
             end(stage - 1),
             end(stage),
-            examples.epochs,
+            examples.sizes[clients[0]],
+            examples.longest,
             tf.shape(examples.x)[0],
         )
         return lambda tick, key, shape: (from_buffer(rows_at(tick, shape)), read(tick, key, shape)[1])
@@ -81,7 +82,7 @@ def build_batches(examples: Examples, clients: int, steps: tuple[tf.Tensor, ...]
     def end(stage):
         return tf.math.count_nonzero(stages[:ticks] <= stage, dtype=tf.int32)
 
-    active = (lambda tick: _counts(rows, tick) > 0) if clients > 1 else None
+    active = (lambda tick: _counts(rows, tick) > 0) if clients.shape[0] > 1 else None
     return Batches(
         read,
         buffered,

@@ -22,23 +22,21 @@ REFUSED = "client.stages.buffered must be false here, where a buffer would chang
 
 
 @dataclass(frozen=True)
-class Epochs:
-    """The passes of clients over their examples in one stage.
+class Pass:
+    """One pass of a client over its examples.
 
     Attributes:
-        count: How many.
-        batches: Of the client with the most examples, in one pass.
+        batches: How many.
         batch: Most examples of a batch.
     """
 
-    count: int
     batches: int
     batch: int
 
     @classmethod
-    def of(cls, count: int, examples: int, batch_size: int) -> "Epochs":
-        """The passes where the client with the most examples has `examples`."""
-        return cls(count, -(-examples // batch_size), min(batch_size, examples))
+    def of(cls, examples: int, batch_size: int) -> "Pass":
+        """The pass of a client that has so many examples."""
+        return cls(-(-examples // batch_size), min(batch_size, examples))
 
 
 def fill_buffer(
@@ -48,7 +46,8 @@ def fill_buffer(
     rows: tf.Tensor,
     first: tf.Tensor,
     end: tf.Tensor,
-    epochs: Epochs,
+    own: tf.Tensor,
+    longest: Pass,
     examples: tf.Tensor,
 ) -> Callable:
     """Fills the buffer of a stage from the batches of its first epoch.
@@ -59,22 +58,23 @@ def fill_buffer(
         dtype: Float type of the buffer.
         rows: int32 [ticks, batch], the client's examples, -1 = padding.
         first, end: Scalar int32, the first tick of the stage and the one behind its last.
-        epochs: `Epochs`.
+        own: Scalar int32, how many examples the client has.
+        longest: The `Pass` of the client with the most examples.
         examples: Scalar int32, how many are stored.
 
     Returns:
         A function that gives the same as `forward`.
     """
     # The batches of the first epoch, [batches, batch]: rows of `x`, -1 behind them.
-    ticks, count = tf.range(epochs.batches), (end - first) // epochs.count
-    batches = tf.gather(rows[:, : epochs.batch], tf.minimum(first + ticks, tf.shape(rows)[0] - 1))
-    batches = tf.ensure_shape(tf.where((ticks < count)[:, None], batches, -1), [epochs.batches, epochs.batch])
+    ticks, count = tf.range(longest.batches), tf.minimum(-(-own // longest.batch), end - first)
+    batches = tf.gather(rows[:, : longest.batch], tf.minimum(first + ticks, tf.shape(rows)[0] - 1))
+    batches = tf.ensure_shape(tf.where((ticks < count)[:, None], batches, -1), [longest.batches, longest.batch])
 
     def run(tick, buffer):
         # Padding repeats the first example: the frozen units look at each one alone.
         return tick + 1, buffer.write(tick, forward(tf.maximum(batches[tick], 0)[None])[0])
 
-    buffer = tf.TensorArray(dtype, epochs.batches, element_shape=[epochs.batch, *shape])
+    buffer = tf.TensorArray(dtype, longest.batches, element_shape=[longest.batch, *shape])
     _, buffer = tf.while_loop(lambda tick, _: tick < count, run, (0, buffer), parallel_iterations=1)
     # [batches * batch, *shape], and for every stored example its position there.
     buffer = tf.reshape(buffer.stack(), [-1, *shape])

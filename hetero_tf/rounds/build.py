@@ -23,7 +23,7 @@ from hetero_tf.recipe.fit import Facts, check_fit, check_kind
 from hetero_tf.recipe.nodes import Wrong
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.buffers import Epochs, check_buffers
+from hetero_tf.rounds.buffers import Pass, check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
 from hetero_tf.rounds.entry_mask import EntryMask
 from hetero_tf.rounds.labels import label_table, may_cut_labels
@@ -96,7 +96,8 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
     """
     sizes = partition.train.sizes
     batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
-    check_somebody_returns(recipe, recipe.client.epochs * batches * len(starts))
+    steps = {name: recipe.client.epochs_of(name) * batches * len(starts) for name in recipe.levels.names}
+    check_somebody_returns(recipe, steps)
     best = recipe.evaluate.best or ""
     if best.startswith("local_") and not partition.test.sizes.any():
         raise Wrong(
@@ -194,7 +195,8 @@ def _examples(
         present=tf.constant(partition.label_mask if labels is None else labels >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
         batch_shapes=shapes,
-        epochs=Epochs.of(recipe.client.epochs, int(sizes.max()), recipe.client.batch_size),
+        sizes=tf.constant(sizes, tf.int32),
+        longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
     )
 
 

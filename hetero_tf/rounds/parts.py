@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf.inputs import Input
-from hetero_tf.rounds.buffers import Epochs
+from hetero_tf.rounds.buffers import Pass
 from hetero_tf.rounds.cut import Cut
 from hetero_tf.rounds.engine import Engine
 from hetero_tf.rounds.entry_mask import EntryMask
@@ -23,7 +23,8 @@ class Examples:
         present: bool [clients, label axis], which labels of its label axis a client has.
         counts: float [clients], the weight of each client in the merge; None: every client weighs 1.
         batch_shapes: Every (examples, positions) that a batch can have; (None,): a shape is known when it is read.
-        epochs: The passes of clients over their examples.
+        sizes: int32 [clients], how many examples each client has.
+        longest: The pass of the client with the most examples.
     """
 
     input: Input
@@ -33,7 +34,8 @@ class Examples:
     present: tf.Tensor
     counts: tf.Tensor | None
     batch_shapes: tuple[tuple[int, int] | None, ...]
-    epochs: Epochs
+    sizes: tf.Tensor
+    longest: Pass
 
 
 @dataclass(frozen=True)

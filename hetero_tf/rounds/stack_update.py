@@ -143,7 +143,7 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
         _objective(parts, label_axis, present, round),
         correct,
         algorithm.optimizer,
-        build_batches(parts.examples, stack.clients, steps, label_axis),
+        build_batches(parts.examples, key[:, 2], steps, label_axis),
         start,
         learning_rate,
         key,
