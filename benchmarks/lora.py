@@ -15,13 +15,11 @@ import sys
 import time
 from pathlib import Path
 
+import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from hetero_tf import recipe  # noqa: E402
-from hetero_tf.process import learning_process  # noqa: E402
+from hetero_tf import recipe
+from hetero_tf.process import learning_process
 
 SMALL = [
     # The real text with the words that appear most often: a softmax over all of them would take most of the time.
