@@ -76,10 +76,10 @@ OVER = ("methods/fiarse", "methods/depthfl", "methods/inclusivefl")
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", ["fair", "lack", "surplus"])
 def test_nobody_is_over_a_budget_but_where_the_header_says_so(scenario):
-    """Widths of 4 channels are the hardest to fit; recipes that hold the same are counted once."""
+    """Few channels are the hardest to fit; recipes that hold the same are counted once."""
     shape, seen = (8, 8, 3), {}
     for name in METHODS:
-        given = recipe.load(name, [f"levels.budgets={scenario}", "model.settings.channels=[!w 4, !w 8, !w 16]"])
+        given = recipe.load(name, [f"levels.budgets={scenario}", "model.settings.channels=[!w 6, !w 12, !w 24]"])
         key = repr((given.levels, given.client.stages, given.client.coupling, given.model.layers))
         if key not in seen:
             fitted = budgets.fitted(given, shape, shape, 10)

@@ -89,7 +89,7 @@ class ModelFamily:
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
         # A level wider than the global model is outside the mix: it is described, never trained.
-        scale = min(route.width / top, 1.0) if self.recipe.model.cuts_channels else 1.0
+        scale = 1.0 if self.recipe.model.cuts_ranks_only else min(route.width / top, 1.0)
         return self._build(route, scale, classes, self.recipe.precision, clients)
 
     def prediction_of(self, level: str) -> tuple:

@@ -77,10 +77,10 @@ class Model:
         return self.units[path.split("/")[0]]
 
     @property
-    def cuts_channels(self) -> bool:
-        """Whether `!w` cuts channels at all; where it cuts the ranks of adapters only, every level has all channels."""
-        sizes = (item for spec in self.layers for item in spec.args.items())
-        return any(isinstance(value, Width) for name, value in sizes if name != "lora_rank")
+    def cuts_ranks_only(self) -> bool:
+        """Whether `!w` cuts nothing but ranks of adapters, so that every level has all channels."""
+        cut = {name for spec in self.layers for name, value in spec.args.items() if isinstance(value, Width)}
+        return cut == {"lora_rank"}
 
     @property
     def trunk(self) -> tuple[str, ...]:
