@@ -37,9 +37,9 @@ def held(costs: Costs, level: str) -> tuple[Held, ...]:
     """What the clients of a level hold: in each of their stages, or once where they have one or draw it.
 
     Several networks of a client add up, and so do several widths in a step whose coupling compares their outputs;
-    others can be gone through one after the other. Where levels differ in the units that their
-    clients train at a time (blocks, depths), the first and the last unit stand in no estimate, as in FeDepth's Table 1,
-    whose budgets are shares of the whole model with both.
+    others can be gone through one after the other. Where levels differ in the units that their clients train at a time
+    (blocks, depths), the first and the last unit stand in no estimate, as in FeDepth's Table 1, whose budgets are
+    shares of the whole model with both.
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), Table 1 and section 5.
     """
@@ -86,9 +86,9 @@ def estimate(costs: Costs, level: str) -> float:
 
 def exceeded(costs: Costs) -> dict[str, float]:
     """`{level: what its clients hold as a share of their budget}` of those that take part and exceed it."""
-    levels, top = costs.family.recipe.levels, costs.whole
+    levels = costs.family.recipe.levels
     found = {
-        name: estimate(costs, name) / (levels.budgets[name] * top)
+        name: estimate(costs, name) / (levels.budgets[name] * costs.whole)
         for name in levels.names
         if name in levels.budgets and name not in levels.idle
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hetero_tf.accounting.budgets import MEGABYTE
 from hetero_tf.accounting.levels import Costs, travelling
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage
@@ -17,8 +18,6 @@ from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.cut import find_label_axes
-
-MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)

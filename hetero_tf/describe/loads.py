@@ -165,16 +165,12 @@ def _skipped(costs, level):
 
 def _parts(costs, level, examples):
     """What a client of a level holds at a time; `examples`: how many it has."""
-    stages = costs.stages(level) if len(held(costs, level)) > 1 else (None,)
+    found = held(costs, level)
+    stages = costs.stages(level) if len(found) > 1 else (None,)
     return tuple(
         Part(one.units, one.amount, 0 if stage is None else examples * _buffered(costs.family, stage))
-        for one, stage in zip(held(costs, level), stages, strict=True)
+        for one, stage in zip(found, stages, strict=True)
     )
-
-
-def _passed(stage):
-    """The units of a stage that its gradient goes through."""
-    return {unit for route in stage.routes for unit in route.units[route.frozen :]}
 
 
 def _buffered(family, stage):

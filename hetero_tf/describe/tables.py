@@ -1,9 +1,9 @@
 """A `Description` for programs (JSON) and for people (aligned text)."""
 
+from hetero_tf.accounting.budgets import MEGABYTE
 from hetero_tf.base import console
 from hetero_tf.base.console import table
 from hetero_tf.describe import load_tables
-from hetero_tf.describe.costs import MEGABYTE
 from hetero_tf.describe.description import Description
 from hetero_tf.store.plain_json import finite
 
