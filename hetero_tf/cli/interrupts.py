@@ -18,10 +18,13 @@ def install(sentence: str) -> None:
     """From now on a signal prints "stopped by NAME; SENTENCE" and ends the process with 128 + its number."""
     # A copy of its own: standard error may be pointed elsewhere when the signal comes.
     terminal = os.dup(2)
+    first = threading.Lock()
 
     def stop(number, frame):
-        for other in SIGNALS:
-            signal.signal(other, signal.SIG_IGN)
+        # Later signals run this handler inside itself. Ignoring them from here on would come too late for those that
+        # Python has noted already: it prints a traceback for each of them.
+        if not first.acquire(blocking=False):
+            return
         try:
             # A pipe that nobody reads would hold the program for ever; its output is flushed line by line already.
             if select.select([], [terminal], [], 0)[1]:
