@@ -82,7 +82,7 @@ def test_the_best_round_is_that_of_the_held_out_examples(write):
 
 def test_seconds_of_a_client_are_shown_where_they_were_measured(write, capsys):
     timed, other = write("timed", [10.0, 20.0], "name=timed"), write("other", [10.0], "name=other")
-    for last, seconds, clients in ((1, 3.0, 2), (2, 1.0, 6)):
+    for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
         metrics.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
     head, _, *rows = printed(capsys, timed, other)[1].splitlines()
     assert head.endswith("| TFLOP | s a client and round |")
