@@ -31,7 +31,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
 from hetero_tf.recipe import located
-from hetero_tf.recipe.fine_tuning import fine_tuning
+from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import (
@@ -250,8 +250,13 @@ class LearningProcess:
     def _fine_tuning(self):
         """The process of the round that fine-tunes the clients that are tested."""
         recipe, engine = fine_tuning(self.recipe, len(self.evaluator.tests.clients)), self.parts.engine
-        device = "gpu" if engine.compiled else "cpu"
-        return _assembled(recipe, self.dataset, self.partition, self.input, engine.parallel, device)
+        family, units = family_of(recipe, self.input, self.dataset), tuned_units(self.recipe)
+        stages = {
+            level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in of_level)
+            for level, of_level in family.stages.items()
+        }
+        family, device = dataclasses.replace(family, stages=stages), "gpu" if engine.compiled else "cpu"
+        return _assembled(family, self.dataset, self.partition, self.input, engine.parallel, device)
 
     @functools.cached_property
     def _seed(self):
@@ -302,12 +307,13 @@ def learning_process(
     device = hardware.devices() if device is None else device
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))
-        return _assembled(_within_budgets(recipe, source, dataset), dataset, partition, source, parallel, device)
+        family = family_of(_within_budgets(recipe, source, dataset), source, dataset)
+        return _assembled(family, dataset, partition, source, parallel, device)
 
 
-def _assembled(recipe, dataset, partition, source, parallel, device):
-    """The `LearningProcess` of a checked recipe."""
-    family = family_of(recipe, source, dataset)
+def _assembled(family, dataset, partition, source, parallel, device):
+    """The `LearningProcess` of a model family."""
+    recipe = family.recipe
     parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
     evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, parallel)
     return LearningProcess(recipe, dataset, partition, source, family, parts, evaluator)

@@ -10,7 +10,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.recipe.fine_tuning import fine_tuning
+from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 
 EPOCHS = "evaluate.fine_tune.epochs=2"
 COMMON = ("precision=float64", "levels.mix=a1-b1", "levels.assignment=fixed", "schedule=constant", "engine=sequential")
@@ -30,6 +30,8 @@ def hand(given, state):
     for slot, client in enumerate(plan.clients.tolist()):
         level = given.recipe.levels.names[plan.levels[slot]]
         model = tuning.family.fresh(level, given.dataset.classes)
+        for layer in model.layers:
+            layer.trainable = given.recipe.model.units.get(layer.name) in tuned_units(given.recipe)
         for variable in [*model.trainable_variables, *model.non_trainable_variables]:
             value = np.asarray(state.weights[variable.path])
             variable.assign(value[tuple(slice(size) for size in variable.shape)])
@@ -69,6 +71,16 @@ def test_only_the_named_units_move_and_the_state_stays_as_it_is(eager):
     assert moved == {path: path.startswith("1_") for path in before}
     given.evaluate(state)
     assert tiny.same(tiny.arrays(state), before)
+
+
+@pytest.mark.parametrize("kind", ["none", "bn"])
+def test_units_without_weights_and_running_averages_are_no_obstacle(kind, eager):
+    layers = tiny.DENSE.replace(
+        "    - [GlobalAveragePooling2D, ", f"    - ReLU\n    - [Norm: {{kind: {kind}}}, GlobalAveragePooling2D, "
+    )
+    given = process(EPOCHS, "evaluate.fine_tune.units=[2]", "client.loss=cross_entropy", base=layers)
+    found, _ = given.evaluate(given.initialize())
+    assert found["tuned_loss"] < found["local_loss"]
 
 
 def test_a_tiny_step_changes_nothing_and_own_units_are_what_it_starts_from(eager):

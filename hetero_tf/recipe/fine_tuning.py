@@ -45,13 +45,19 @@ def check_fine_tuning(recipe: Recipe) -> None:
             )
 
 
+def tuned_units(recipe: Recipe) -> frozenset[str]:
+    """Returns the units that fine-tuning trains."""
+    named, units = recipe.evaluate.fine_tune.units, frozenset(spec.unit for spec in recipe.model.layers)
+    return units if "all" in named else units & frozenset(named)
+
+
 def fine_tuning(recipe: Recipe, clients: int) -> Recipe:
     """Returns the recipe of the round that fine-tunes so many clients: everything that they train stays with them.
 
     A client that draws its level anew each round is fine-tuned at the level that it is tested at, the global one.
     """
-    tune, units = recipe.evaluate.fine_tune, dict.fromkeys(spec.unit for spec in recipe.model.layers)
-    still = () if "all" in tune.units else tuple(unit for unit in units if unit not in tune.units)
+    tune, tuned = recipe.evaluate.fine_tune, tuned_units(recipe)
+    still = tuple(unit for unit in recipe.model.frozen if unit not in tuned)
     levels, optimizer = dataclasses.replace(recipe.levels, idle=()), recipe.optimizer
     if levels.assignment == "dynamic":
         levels = dataclasses.replace(levels, mix=((levels.global_level, 1),), assignment="fixed")
