@@ -35,6 +35,7 @@ HEADS = {
     "bytes": "MB",
     "client_bytes": "MB a client and round",
     "train_flops": "TFLOP",
+    "client_seconds": "s a client and round",
     "target_round": "rounds to target",
     "target_bytes": "MB to target",
 }
@@ -50,12 +51,14 @@ class Run:
         recipe: `recipe.schema.Recipe`.
         alike: The text of the recipe without its seed.
         rows: Its metrics.
+        timings: How long its calls took; none of runs of earlier versions.
     """
 
     folder: str
     recipe: object
     alike: str
     rows: list
+    timings: list
 
 
 def parse(arguments=None):
@@ -83,7 +86,7 @@ def read(folder):
     if not rows:
         raise BadInput(f"{folder}: has no finished round yet. Received: an empty or missing {place.metrics.name}")
     alike = "\n".join(line for line in loaded.source.splitlines() if not line.startswith("seed:"))
-    return Run(str(folder), loaded, alike, rows)
+    return Run(str(folder), loaded, alike, rows, metrics.rows(place.timings))
 
 
 def grouped(runs):
@@ -176,16 +179,26 @@ def cost(run, last=None):
     return {"bytes": total, "client_bytes": total / clients, "train_flops": sum(row["train_flops"] for row in rows)}
 
 
+def client_seconds(run):
+    """Seconds of local training for each client and round, median over the run's calls; None where nobody measured.
+
+    The first call does more than train: it fills caches, and XLA compiles in it.
+    """
+    each = [row["seconds"] / row["clients"] for row in run.timings if row["clients"]]
+    return statistics.median(each) if each else None
+
+
 def compare(groups, names, target=None, at=()):
     """One row for each group, ready for JSON: each value as {"mean", "spread", "of": runs that have it}."""
-    rows = []
+    rows, timed = [], any(run.timings for runs in groups.values() for run in runs)
     for name, runs in groups.items():
         row = {"name": name, "seeds": [run.recipe.seed for run in runs], "rounds": runs[0].recipe.rounds}
         for place, metric in enumerate(names):
             found = [summary(run, metric) if place else summary(run, metric, target, at) for run in runs]
             row |= {f"{metric} {key}": spread([values[key] for values in found]) for key in found[0]}
         costs = [cost(run) for run in runs]
-        rows.append(row | {key: spread([values[key] for values in costs]) for key in costs[0]})
+        row |= {key: spread([values[key] for values in costs]) for key in costs[0]}
+        rows.append(row | ({"client_seconds": spread([client_seconds(run) for run in runs])} if timed else {}))
     return rows
 
 

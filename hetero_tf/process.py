@@ -7,6 +7,7 @@ state, metrics = process.next(state)
 model = process.model(state, level="e")
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from hetero_tf.accounting import budgets
 from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.accounting.traffic import ClientCost, round_cost
 from hetero_tf.base import hardware, registry, seeds
-from hetero_tf.base.metrics import chooses
+from hetero_tf.base.metrics import METRICS, chooses
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.round_metrics import round_metrics
@@ -30,6 +31,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
 from hetero_tf.recipe import located
+from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import (
@@ -87,8 +89,11 @@ class LearningProcess:
         Args:
             state: `State`.
             levels: "global" or "all", see `Evaluator.evaluate`; None: as the recipe says.
+
+        Where the recipe fine-tunes, `tuned_*` are of the clients' own models after it; the state stays as it is.
         """
-        return self.evaluator.evaluate(state, levels)
+        metrics, statistics = self.evaluator.evaluate(state, levels)
+        return metrics | self._tuned(state), statistics
 
     @property
     def chosen_by(self) -> str:
@@ -218,6 +223,41 @@ class LearningProcess:
         metrics = round_metrics(plan, records, self.recipe.levels.names)
         return {**metrics, "learning_rate": rate, **cost.metrics(), **plan.outcome}
 
+    def _tuned(self, state):
+        """What the clients' own models reach after fine-tuning; nothing where there is none or nobody is tested."""
+        tested = self.evaluator.tests.clients.tolist() if self.recipe.evaluate.fine_tune.epochs else []
+        if not tested:
+            return {}
+        after = self._fine_tuning.tuned(state, tested)
+        evaluator = self._fine_tuning.evaluator
+        found = evaluator.measure_clients(*evaluator.client_values(after))
+        tuned = {f"tuned_{name.removeprefix('local_')}": float(value) for name, value in found.items()}
+        return {name: value for name, value in tuned.items() if name in METRICS}
+
+    def tuned(self, state: State, clients: Sequence[int]) -> State:
+        """Returns a state of another process after a round of this one, in which these clients keep what they train.
+
+        Args:
+            state: Of a process whose recipe differs in its `fine_tuning`.
+            clients: Their ids.
+        """
+        start = self.begin({path: state.weights[path] for path in self.paths})
+        own = start.clients["personal"] | state.clients.get("personal", {})
+        start = dataclasses.replace(start, round=state.round, clients={**start.clients, "personal": own})
+        return self.run(start, [self.plan(state.round, clients)])[0]
+
+    @functools.cached_property
+    def _fine_tuning(self):
+        """The process of the round that fine-tunes the clients that are tested."""
+        recipe, engine = fine_tuning(self.recipe, len(self.evaluator.tests.clients)), self.parts.engine
+        family, units = family_of(recipe, self.input, self.dataset), tuned_units(self.recipe)
+        stages = {
+            level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in of_level)
+            for level, of_level in family.stages.items()
+        }
+        family, device = dataclasses.replace(family, stages=stages), "gpu" if engine.compiled else "cpu"
+        return _assembled(family, self.dataset, self.partition, self.input, engine.parallel, device)
+
     @functools.cached_property
     def _seed(self):
         return tf.constant(seeds.seed32(self.recipe.seed, "round"))
@@ -267,8 +307,13 @@ def learning_process(
     device = hardware.devices() if device is None else device
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))
-        recipe = _within_budgets(recipe, source, dataset)
-        family = family_of(recipe, source, dataset)
-        parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
+        family = family_of(_within_budgets(recipe, source, dataset), source, dataset)
+        return _assembled(family, dataset, partition, source, parallel, device)
+
+
+def _assembled(family, dataset, partition, source, parallel, device):
+    """The `LearningProcess` of a model family."""
+    recipe = family.recipe
+    parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
     evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, parallel)
     return LearningProcess(recipe, dataset, partition, source, family, parts, evaluator)

@@ -80,6 +80,16 @@ def test_the_best_round_is_that_of_the_held_out_examples(write):
     assert (found["best"], found["best_round"], found["last"]) == (60, 3, 60)
 
 
+def test_seconds_of_a_client_are_shown_where_they_were_measured(write, capsys):
+    timed, other = write("timed", [10.0, 20.0], "name=timed"), write("other", [10.0], "name=other")
+    for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
+        metrics.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
+    head, _, *rows = printed(capsys, timed, other)[1].splitlines()
+    assert head.endswith("| TFLOP | s a client and round |")
+    assert [row.split(" | ")[-1] for row in rows] == ["0.5 |", "- |"]
+    assert "s a client and round" not in printed(capsys, other)[1]
+
+
 def test_a_target_that_only_some_seeds_reach_says_so(write, capsys):
     folders = [write("one", [50.0, 90.0]), write("two", [50.0, 60.0], "seed=1"), write("three", [95.0, 90.0], "seed=2")]
     _, out, _ = printed(capsys, *folders, "--target", "90")

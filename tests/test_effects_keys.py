@@ -82,6 +82,7 @@ FIARSE = ("round.mask=fiarse", "levels.entries={b: 1/2}")
 BUDGETS = (methods.EVEN, "client.stages=blockwise", "levels.budgets={b: 0.4}")
 DEPTHS = (methods.EVEN, "levels.mix=a-b-c", "client.stages.exits=last", "levels.depths={b: 1}")
 HALVES = ("levels.widths={a: 0.5, b: 0.5}", "levels.members={a: 2, b: 1}")
+TUNED = ("evaluate.fine_tune.epochs=1",)
 # key: how its effect is seen, the recipe, what else is set, the change
 KEYS = {
     "seed": (plans, DENSE, (), "seed=1"),
@@ -130,6 +131,9 @@ KEYS = {
     "evaluate.statistics_batch": (measured, IMAGES, (), "evaluate.statistics_batch=3"),
     "evaluate.exits": (measured, TWICE, (methods.EVEN,), "evaluate.exits=mean"),
     "evaluate.levels": (measured, PAIR, (), "evaluate.levels=all"),
+    "evaluate.fine_tune.epochs": (measured, DENSE, (), "evaluate.fine_tune.epochs=1"),
+    "evaluate.fine_tune.units": (measured, DENSE, TUNED, 'evaluate.fine_tune.units=["1"]'),
+    "evaluate.fine_tune.learning_rate": (measured, DENSE, TUNED, "evaluate.fine_tune.learning_rate=0.9"),
     "engine": (built, DENSE, (), "engine=stacked"),
     "precision": (built, DENSE, (), "precision=float64"),
     "model.layers": (variables, DENSE, (), "model.layers.0.1.Dense.units=6"),

@@ -155,7 +155,7 @@ def single_keys(cls=Recipe, path=()):
     for name, field in keys(cls).items():
         if dataclasses.is_dataclass(field.type) and not is_plugin(field) and name != "model":
             yield from single_keys(field.type, (*path, name))
-        elif not is_plugin(field) and field.type not in (dict, tuple) and name not in ("model", "personal"):
+        elif not is_plugin(field) and field.type not in (dict, tuple) and name not in ("model", "personal", "units"):
             yield (*path, name), field
 
 

@@ -94,9 +94,6 @@ class Diverging:
     def plan(self, round, attempt=0):
         return round, attempt
 
-    def examples(self, plan):
-        return np.ones(4, int)
-
     def run(self, state, planned):
         self.calls.append(planned)
         rows = [
@@ -109,10 +106,12 @@ class Diverging:
 def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
     process = Diverging([[0], [1], [2, 1], [0]])
     begin = State(0, {})
-    state, rows, examples = training.advance(process, begin, [(round, 0) for round in range(4)])
+    state, rows, trained = training.advance(process, begin, [(round, 0) for round in range(4)])
     # Half of the clients of round 3 diverge, so the call ends before it.
-    assert (state.round, [row["non_finite"] for row in rows], examples) == (2, [0, 1], 8)
-    state, rows, _ = training.advance(process, state, [(2, 0), (3, 0)])
+    assert (state.round, [row["non_finite"] for row in rows]) == (2, [0, 1])
+    assert trained == [(0, 0), (1, 0)]
+    state, rows, trained = training.advance(process, state, [(2, 0), (3, 0)])
+    assert trained == [(2, 1)]
     assert state.round == 3 and rows == [{"round": 3, "non_finite": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
     assert process.calls[-1] == [(2, 1)]
     state, rows, _ = training.advance(process, state, [(3, 0)])

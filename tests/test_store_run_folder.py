@@ -25,7 +25,13 @@ def taken(path):
 
 def test_layout(tmp_path):
     run = RunFolder(str(tmp_path / "run"))
-    files = {"metrics": "metrics.jsonl", "environment": "environment.json", "log": "log.txt", "export": "export"}
+    files = {
+        "timings": "timings.jsonl",
+        "metrics": "metrics.jsonl",
+        "environment": "environment.json",
+        "log": "log.txt",
+        "export": "export",
+    }
     files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
     assert {name: getattr(run, name).name for name in files} == files
     assert run.log.parent == run.path and os.listdir(tmp_path) == []
@@ -131,7 +137,7 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     assert (tmp_path / "target").read_text() == "mine"
 
 
-FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "environment.json", "partition.npz", "log.txt")
+FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "partition.npz", "log.txt")
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])

@@ -103,6 +103,27 @@ METRICS = {
     ),
     "local_std": Metric(meaning="standard deviation of the accuracy over clients", better="lower", inputs=IMAGES),
     "local_std_noise": Metric(meaning="what `local_std` would be if all clients were equally good", inputs=IMAGES),
+    "tuned_loss": Metric(
+        meaning="`local_loss` of every client's own model after fine-tuning", better="lower", inputs=IMAGES
+    ),
+    "tuned_accuracy": Metric(
+        meaning="`local_accuracy` of every client's own model after fine-tuning",
+        better="higher",
+        inputs=IMAGES,
+        shown=True,
+    ),
+    "tuned_mean": Metric(
+        meaning="`local_mean` of every client's own model after fine-tuning", better="higher", inputs=IMAGES
+    ),
+    "tuned_worst_decile": Metric(
+        meaning="`local_worst_decile` of every client's own model after fine-tuning",
+        better="higher",
+        inputs=IMAGES,
+        shown=True,
+    ),
+    "tuned_std": Metric(
+        meaning="`local_std` of every client's own model after fine-tuning", better="lower", inputs=IMAGES
+    ),
     "clients_accuracy_LEVEL": Metric(
         meaning="`local_mean` of those clients alone that have the level for the whole run; says how well they are "
         "served, not how good the level's own model is",

@@ -205,6 +205,7 @@ _BUDGETS = _by_level("budget", "{a: 1, b: 1/6, c: 20 MB}, or one of " + ", ".joi
 _SPECIAL = {Levels: _levels, Model: build_model}
 _SPECIAL_KEYS = {
     ("round", "personal"): unit_names,
+    ("fine_tune", "units"): unit_names,
     ("levels", "mix"): _mix,
     ("levels", "widths"): _by_level("width", "{a: 1, c: 1/3, e: 0.0625}", _fraction(_WIDTH), empty=False),
     ("levels", "depths"): _by_level("depth", "{a: 4, d: 1}", _each(_COUNT)),

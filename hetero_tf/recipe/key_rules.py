@@ -2,6 +2,7 @@
 
 from hetero_tf.base import metrics
 from hetero_tf.base.errors import did_you_mean
+from hetero_tf.recipe.fine_tuning import check_fine_tuning
 from hetero_tf.recipe.method_rules import check_methods
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import Wrong, show
@@ -17,6 +18,7 @@ def check_keys(recipe: Recipe) -> None:
     _units(recipe)
     _frozen(recipe)
     check_methods(recipe)
+    check_fine_tuning(recipe)
     check_unused(recipe)
     _clients(recipe)
     _input(recipe.input)
@@ -57,6 +59,7 @@ def _units(recipe):
     for path, names, known in (
         (("round", "personal"), recipe.round.personal, ["all", *units]),
         (("model", "frozen"), recipe.model.frozen, units),
+        (("evaluate", "fine_tune", "units"), recipe.evaluate.fine_tune.units, ["all", *units]),
     ):
         for index, name in enumerate(names):
             if name not in known:

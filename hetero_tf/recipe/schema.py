@@ -223,6 +223,20 @@ class Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FineTune:
+    """Local training before the test of each client's own model; training knows nothing of it."""
+
+    epochs: int = key("local epochs of fine-tuning before each client's own test; 0: none", 0, low=0, high=1_000_000)
+    units: tuple[str, ...] = key(
+        "units that fine-tuning trains, numbered from 0 as in model.layers, those of model.frozen too; all: every unit",
+        ("all",),
+    )
+    learning_rate: float | None = key(
+        "step size of fine-tuning, whatever the schedule; null: optimizer.learning_rate", above=0.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluate:
     """When and how models are measured."""
 
@@ -257,6 +271,7 @@ class Evaluate:
         "(partition.held_out), else global_accuracy; of text the perplexity",
         choices=metrics.selecting(),
     )
+    fine_tune: FineTune = key("local training before the test of each client's own model (FedBABU)", FineTune())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.schema import Levels, Recipe
+from hetero_tf.recipe.schema import FineTune, Levels, Recipe
 
 # Loaders that need no files: no stand-in can ever take their place.
 ALWAYS_THERE = ("digits", "pydoc", "synthetic")
@@ -87,6 +87,11 @@ def _of_the_rest(recipe: Recipe) -> Iterator[Found]:
         )
     if availability.late != "drop" and availability.deadline is None:
         yield ("availability", "late"), availability.late, "nobody is late", "give availability.deadline"
+    tune, plain = recipe.evaluate.fine_tune, FineTune()
+    for name in ("units", "learning_rate"):
+        if not tune.epochs and getattr(tune, name) != getattr(plain, name):
+            advice = "give evaluate.fine_tune.epochs"
+            yield ("evaluate", "fine_tune", name), getattr(tune, name), "nothing is fine-tuned", advice
     members = recipe.levels.members
     if recipe.evaluate.members == "best" and len({members.get(name) for name in recipe.levels.names}) == 1:
         reason = "every level predicts with all networks" if members else "the model is no ensemble"

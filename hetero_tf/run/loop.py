@@ -11,7 +11,7 @@ from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.metrics import is_better, shown
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import LearningProcess, State
-from hetero_tf.run import facts
+from hetero_tf.run import facts, timings
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.resume import mend_metrics
 from hetero_tf.store import metrics, plain_json, sealed
@@ -65,7 +65,7 @@ def train_rounds(
             started, planned = clock(), ahead.result()
             ahead = planner.submit(plan_call, process, progress.state.round + len(planned))
             try:
-                state, rows, examples = advance(process, progress.state, planned)
+                state, rows, trained = advance(process, progress.state, planned)
             except NotFinite:
                 if progress.state.round > first:
                     _seal(run, process, progress, {}, conditions, always=True)
@@ -78,6 +78,8 @@ def train_rounds(
                 _say_first(console, len(rows))
             rows = accumulated(rows, progress.spent)
             progress = _measure_and_seal(run, process, progress, state, rows, conditions, console.say)
+            examples = sum(int(process.examples(plan).sum()) for plan in trained)
+            metrics.append(run.timings, timings.of_call(state.round, trained, examples, seconds))
             left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
             console.progress(_line(process, rows[-1], examples / seconds, left))
     return progress
@@ -125,13 +127,13 @@ def _next_stop(recipe, done):
     return min(*stops, recipe.rounds)
 
 
-def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], int]:
+def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:
     """Trains the planned rounds, or those before the first one in which too many clients diverged.
 
     If that is the first round of all, it is repeated once with another cohort.
 
     Returns:
-        The new state, one row of metrics for each round, and the number of examples (tokens) that were trained on.
+        The new state, one row of metrics for each round, and the plans of these rounds.
     """
     after, rows = process.run(state, planned)
     failed = [index for index, row in enumerate(rows) if _too_many_diverged(process, row)]
@@ -147,7 +149,7 @@ def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tupl
                 f"{_suspect(process.recipe, rows[0]['learning_rate'])}"
             )
     rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
-    return after, rows, sum(int(process.examples(plan).sum()) for plan in planned)
+    return after, rows, planned
 
 
 def _suspect(recipe, rate):

@@ -48,6 +48,7 @@ class RunFolder:
     checkpoints = _inside("checkpoints", "Sealed folders of the latest rounds.")
     best = _inside("best", "Sealed folder of the best round so far.")
     metrics = _inside("metrics.jsonl", "One row a line.")
+    timings = _inside("timings.jsonl", "How long training took, one call of the compiled round a line.")
     environment = _inside("environment.json", "What bit-equality depends on.")
     partition = _inside("partition.npz", "The split of the data over clients.")
     log = _inside("log.txt", "What the terminal said.")
@@ -83,7 +84,8 @@ class RunFolder:
         Raises:
             BadInput: The sentence names the first one.
         """
-        for path in (self.path / LOCK, self.recipe, self.metrics, self.environment, self.partition, self.log):
+        written = (self.recipe, self.metrics, self.timings, self.environment, self.partition, self.log)
+        for path in (self.path / LOCK, *written):
             files.check_place(path)
         for path in (self.checkpoints, self.best):
             files.check_place(path, folder=True)

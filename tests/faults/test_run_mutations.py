@@ -24,14 +24,15 @@ MORE = ("checkpoint.every=2", "rounds=5")
 
 @pytest.fixture
 def folders(train, tmp_path):
-    """A run that was stopped after round 3, and a finished one; without the log, which nothing reads."""
+    """A run that was stopped after round 3, and a finished one; without what nothing reads."""
     with pytest.raises(runs.Stopped):
         train(tmp_path / "stopped", RECIPE, *MORE, console=runs.StoppingConsole(3))
     shutil.copytree(tmp_path / "stopped", tmp_path / "finished")
     train(tmp_path / "finished", RECIPE, *MORE)
     assert len(runs.rows(tmp_path / "stopped")) == 3 and len(runs.rows(tmp_path / "finished")) == 5
     for name in ("stopped", "finished"):
-        os.unlink(tmp_path / name / "log.txt")
+        for unread in ("log.txt", "timings.jsonl"):
+            os.unlink(tmp_path / name / unread)
     return tmp_path
 
 
