@@ -130,20 +130,25 @@ def own_settings(method, rounds):
     return tuple(text.format(ramp=max(rounds * 3 // 5, 1), quarter=rounds // 4 + 1) for text in OWN.get(method, ()))
 
 
-def planned(args, method, seed, rates, rounds=None, name=None):
-    """The `Run` of a method with a seed; `rates`: `{method: learning rate}`, that of its recipe without one."""
-    rounds, short, rate = rounds or args.rounds, Path(method).stem, rates.get(method)
+def planned(args, method, seed, rates, pilot=False, name=None):
+    """The `Run` of a method with a seed; `rates`: `{method: learning rate}`, that of its recipe without one.
+
+    Measuring all levels takes longer than several rounds, so a pilot is measured once and other runs are twice.
+    """
+    rounds, short, rate = args.rounds // 3 if pilot else args.rounds, Path(method).stem, rates.get(method)
+    rounds, evaluations = max(rounds, 1), 1 if pilot else 2
     name = name or short
     label = name if rate is None else f"{name}-rate{rate:g}"
     folder = args.folder / args.data / args.mode / f"{label}-{seed}"
     overrides = [*SMALL, *DATA[args.data], f"rounds={rounds}", f"schedule.rounds={rounds}"]
-    overrides += [f"evaluate.every={max(rounds // 6, 1)}", f"name={name}", f"seed={seed}"]
+    overrides += [f"evaluate.every={-(-rounds // evaluations)}", f"name={name}", f"seed={seed}"]
+    overrides += ["evaluate.levels=global"] * pilot
     if args.mode == "controlled":
         overrides += [*CONTROLLED, *own_settings(short, rounds)]
     if rate is not None:
         overrides.append(f"optimizer.learning_rate={rate}")
     if short in STARTS:
-        overrides.append(f"model.initial_weights={planned(args, STARTS[short], seed, rates, rounds).folder}")
+        overrides.append(f"model.initial_weights={planned(args, STARTS[short], seed, rates, pilot).folder}")
     recipe = method if method.endswith(".yaml") else f"methods/{method}"
     return Run(folder, recipe, (*overrides, *args.set))
 
@@ -172,9 +177,9 @@ def do(args, runs):
 
 def chosen_rates(args):
     """`{method: learning rate}` with the highest accuracy on held-out examples, in runs of a third of the rounds."""
-    rounds, best = max(args.rounds // 3, 1), {}
+    best = {}
     for method in ordered(args):
-        runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, rounds) for rate in RATES}
+        runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, pilot=True) for rate in RATES}
         done = do(args, list(runs.values()))
         found = [
             (compare.summary(compare.read(run.folder), "validation_accuracy")["last"], rate)

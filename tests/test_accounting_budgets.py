@@ -95,6 +95,17 @@ def test_clients_of_an_ensemble_train_as_many_networks_as_their_budgets_hold():
         assert count == 4 or (count + 1) * one > limit
 
 
+def test_networks_of_a_level_without_a_budget_are_as_many_as_the_recipe_says():
+    given = fitted(PLAIN, *MEMBERS, "levels.budgets={a: 0.6, c: 0.3}", "levels.fit=members")
+    assert given.levels.members["b"] == 4 > given.levels.members["a"] >= given.levels.members["c"] == 1
+
+
+def test_nothing_is_fitted_where_only_idle_levels_have_budgets():
+    settings = ("levels.assignment=fixed", "levels.idle=[c]", "round.clients=2", "levels.budgets={c: 0.3}")
+    given = fitted(PLAIN, *MEMBERS, *settings, "levels.fit=members")
+    assert set(given.levels.members.values()) == {4} and set(given.levels.widths.values()) == {0.5}
+
+
 def test_what_no_width_fits_is_refused_and_what_is_idle_is_not_looked_at():
     settings = (LEVELS, "levels.assignment=fixed", "levels.fit=widths")
     told = refusal(fitted, PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}")

@@ -89,8 +89,9 @@ def test_what_methods_do_not_share_is_said_and_follows_the_number_of_rounds():
     benchmark, args = compared("--rounds", "40")
     loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "scalefl", 0, {})))
     assert loaded.client.coupling.options["from_round"] == 11
-    loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "depthfl", 0, {}, rounds=10)))
-    assert (loaded.client.coupling.options["ramp"], loaded.rounds, loaded.schedule.options["rounds"]) == (6, 10, 10)
+    loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, "depthfl", 0, {}, pilot=True)))
+    assert (loaded.client.coupling.options["ramp"], loaded.rounds, loaded.schedule.options["rounds"]) == (7, 13, 13)
+    assert (loaded.evaluate.every, loaded.evaluate.levels) == (13, "global")
     assert benchmark.own_settings("fedepth_mkd", 40) == ("levels.budgets=surplus",)
 
 

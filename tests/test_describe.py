@@ -13,7 +13,7 @@ from descriptions import describe_recipe
 import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.describe import describe, to_json, to_text
-from hetero_tf.describe.costs import TrainingMemory
+from hetero_tf.describe.costs import InferenceMemory, TrainingMemory
 from hetero_tf.models import counting
 from hetero_tf.models.build import build_model
 from hetero_tf.recipe import layer_table, load, loads
@@ -199,16 +199,17 @@ def test_training_memory_by_kind_is_what_was_counted_by_hand(optimizer, slots):
     plain = to_json(found)["levels"]["b"]
     assert sum(plain["memory"].values()) == plain["training_bytes"] == memory.total
     table = next(block for block in to_text(found).split("\n\n") if "activations MB" in block)
-    assert table.split("\n")[0].split("  ")[-1] == "training MB" and "activations" in plain["memory"]
+    assert "  training MB  inference MB  unit by unit MB" in table.split("\n")[0] and "activations" in plain["memory"]
 
 
 def test_the_table_of_memory_is_in_megabytes():
     found = describe_recipe(small(), (4, 4, 1), 10)
     memory = TrainingMemory(2**20, 2 * 2**20, 3 * 2**20, 5 * 2**19)
-    levels = {"a": dataclasses.replace(found.levels["a"], memory=memory)}
+    inference = InferenceMemory(4 * 2**20, 2**18)
+    levels = {"a": dataclasses.replace(found.levels["a"], memory=memory, inference=inference)}
     lines = to_text(dataclasses.replace(found, levels=levels, mix={"a": 1.0})).splitlines()
     row = lines[next(number for number, line in enumerate(lines) if "activations MB" in line) + 1]
-    assert row.split() == ["a", "1.0", "2.0", "3.0", "2.5", "8.5"]
+    assert row.split() == ["a", "1.00", "2.00", "3.00", "2.50", "8.50", "4.00", "0.25"]
 
 
 def test_levels_wider_than_the_global_model_are_described():
@@ -245,10 +246,7 @@ def test_json_is_plain_and_complete():
     found = to_json(describe(process))
     assert json.loads(json.dumps(found)) == found
     both = "bytes_down bytes_up megabytes multiply_adds paper_flops parameters"
-    assert (
-        " ".join(sorted(found["levels"]["a"]))
-        == f"{both.replace(' multiply', ' memory multiply')} training_bytes width"
-    )
+    assert set(found["levels"]["a"]) == {*both.split(), "inference", "memory", "training_bytes", "width"}
     assert {type(found["levels"]["a"][name]) for name in ("parameters", "paper_flops", "bytes_up")} == {int}
     assert " ".join(sorted(found["mix"])) == f"{both} ratio shares"
     assert found["split"]["clients"] == 4 and found["stand_in_for"] is None

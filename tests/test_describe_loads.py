@@ -40,6 +40,12 @@ def test_more_than_the_tolerance_is_over(memory, over):
     assert ("OVER" in to_text(described(load))) is over
 
 
+def test_clients_that_take_no_part_are_never_over():
+    idle = dataclasses.replace(STAGED, parts=WHOLE, clients=0.0, trains="takes no part")
+    assert described(STAGED, idle).of_budget(idle) > 2 and not described(STAGED, idle).is_over(idle)
+    assert "takes no part" in to_text(described(STAGED, idle)) and "OVER" not in to_text(described(STAGED, idle))
+
+
 def test_totals_of_a_round_are_expected_over_the_mix():
     assert round_totals(described(STAGED, JOINT)) == work(2.0, 250.0, 235.0, 3500.0)
 

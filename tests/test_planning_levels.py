@@ -72,3 +72,8 @@ def test_a_billion_registered_clients_cost_nothing(assignment):
     found = levels.assign(mixed(assignment, a=1, b=2, e=1), 10**9, 0, 0, ids)
     assert found.shape == (6,)
     assert assignment == "dynamic" or found.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_idle_levels_have_no_part_in_what_active_clients_divide():
+    found = Levels(widths=WIDTHS, mix=(("a", 1), ("c", 3), ("e", 1)), idle=("c",))
+    assert found.divided(10) == {"a": 2, "c": 6, "e": 2} and found.active(10) == {"a": 5, "c": 0, "e": 5}

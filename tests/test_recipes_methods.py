@@ -58,6 +58,36 @@ def test_scalefl_distils_after_a_quarter_of_the_rounds():
     assert given.client.coupling.options["from_round"] == given.rounds // 4 + 1
 
 
+def test_splitmix_can_have_smaller_networks_and_leave_sizes_out(eager):
+    """SplitMix (Hong et al. 2022), Figure 2: bases of an eighth, and devices of some sizes that take no part."""
+    bases = (
+        "levels.widths={a: 1/8, b: 1/8, c: 1/8, d: 1/8}",
+        "levels.members={a: 8, b: 4, c: 2, d: 1}",
+        "levels.budgets={a: 1, b: 1/2, c: 1/4, d: 1/8}",
+    )
+    wide = "model.settings.channels=[!w 8, !w 16, !w 16]"
+    settings = (*SMALL, "model.settings.blocks=1", wide, *bases, "partition.clients=8", "levels.idle=[a, b]")
+    process = learning_process(recipe.load("methods/splitmix", settings))
+    before = process.initialize()
+    state, row = process.next(before)
+    # The first convolution: eight networks, each with one of its eight channels.
+    path = next(iter(before.weights))
+    assert before.weights[path].shape == (8, 3, 3, 3, 1)
+    plan = process.plan(0)
+    assert [process.recipe.levels.names[level] for level in plan.levels] in (
+        ["c", "d"],
+        ["d", "c"],
+        ["c", "c"],
+        ["d", "d"],
+    )
+    trained = {"c": 2, "d": 1}
+    moved_networks = np.any(
+        np.asarray(state.weights[path]) != np.asarray(before.weights[path]), axis=(1, 2, 3, 4)
+    ).sum()
+    most = sum(trained[process.recipe.levels.names[level]] for level in plan.levels)
+    assert 1 <= moved_networks <= most < 8 and row["non_finite"] == 0
+
+
 def test_the_methods_differ_in_nothing_but_the_method():
     same = {}
     for name in METHODS:

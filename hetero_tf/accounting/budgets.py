@@ -120,7 +120,7 @@ def fitted(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ..
         return estimate(Costs(family, example, classes), name)
 
     limits = {name: cap(share, whole, levels.tolerance) for name, share in budgets.items() if name not in levels.idle}
-    changes = _FITS[levels.fit](recipe, limits, holds)
+    changes = _FITS[levels.fit](recipe, limits, holds) if limits else {}
     return dataclasses.replace(recipe, levels=dataclasses.replace(levels, **changes))
 
 
@@ -184,7 +184,8 @@ def _members(recipe: Recipe, limits: dict[str, float], holds: Callable) -> dict:
     one = changed(_widest(recipe, level, levels.widths[level], limits[level], changed, holds))
     each = holds(level, **one)
     members = {
-        name: max(1, min(most, math.floor(limits.get(name, math.inf) / each))) for name, most in levels.members.items()
+        name: max(1, min(most, math.floor(limits[name] / each))) if name in limits else most
+        for name, most in levels.members.items()
     }
     return {"members": members, "widths": one["widths"]}
 

@@ -4,6 +4,7 @@ Two counts of operations stand side by side: `paper_flops` in the convention of 
 numbers can be compared, and `multiply_adds`, the products that really run.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -46,6 +47,21 @@ class TrainingMemory:
 
 
 @dataclass(frozen=True)
+class InferenceMemory:
+    """Estimate of what predicting one example holds, in bytes: weights, and what a layer takes and hands on.
+
+    Attributes:
+        whole: With the weights of one whole network.
+        by_unit: With those of one unit at a time, see `evaluation.unit_by_unit`.
+
+    Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), "memory-efficient inference".
+    """
+
+    whole: int
+    by_unit: int
+
+
+@dataclass(frozen=True)
 class LevelCost:
     """One level of the recipe: its sub-model with its exits, in an ensemble all networks that its clients train.
 
@@ -58,6 +74,7 @@ class LevelCost:
             clients: only the rows of labels that it has, where the recipe cuts them. The mask token's row goes down
             only. What stays with the clients does not travel.
         memory: `TrainingMemory`.
+        inference: `InferenceMemory`.
         shapes: `{variable path: shape}` of one network, with all labels.
     """
 
@@ -69,6 +86,7 @@ class LevelCost:
     bytes_down: int
     bytes_up: int
     memory: TrainingMemory
+    inference: InferenceMemory
     shapes: dict
 
 
@@ -138,5 +156,16 @@ def _cost(recipe, level, parameters, shapes, found, held, moved, batch):
         down,
         up,
         TrainingMemory(weights, weights, slots * weights, batch * held * size),
+        _inference(found, recipe.model.units, size),
         shapes,
     )
+
+
+def _inference(found, units, size):
+    """The `InferenceMemory` of a network; `units`: `{name of a layer: name of its unit}`."""
+    by_unit = itertools.groupby(sorted(found.held, key=lambda one: units[one.layer]), lambda one: units[one.layer])
+    return InferenceMemory(size * _peak(found.held), size * max(_peak(tuple(layers)) for _, layers in by_unit))
+
+
+def _peak(layers):
+    return sum(layer.weights for layer in layers) + max(layer.passed for layer in layers)

@@ -35,7 +35,8 @@ class LevelLoad:
     Attributes:
         level: Its name.
         budget: Share of the full model that its clients can hold, or None: not limited.
-        trains: What they train, as a person says it: "width 0.5", "2 of 4 exits", "3 members", "6 stages".
+        trains: What they train, as a person says it: "width 0.5", "2 of 4 exits", "3 members", "6 stages";
+            "takes no part" where the level is idle.
         skipped: Names of the units that they cannot hold.
         parts: One, or one for each stage, in order; the largest is the estimate.
         clients: Active clients of this level in a round, expected.
@@ -82,9 +83,9 @@ class Loads:
         return None if load.budget is None else load.estimate / float(load.budget * Fraction(self.whole))
 
     def is_over(self, load: LevelLoad) -> bool:
-        """Whether the estimate exceeds the budget by more than the tolerance."""
+        """Whether the estimate exceeds the budget by more than the tolerance; an idle level holds nothing."""
         share = self.of_budget(load)
-        return share is not None and share > (1 + self.tolerance) * (1 + 1e-9)
+        return share is not None and load.clients > 0 and share > (1 + self.tolerance) * (1 + 1e-9)
 
 
 def round_totals(loads: Loads) -> dict[str, float]:
@@ -113,7 +114,7 @@ def level_loads(costs: Costs, described: dict[str, LevelCost], examples: float) 
         examples: Examples (segments of text) that a client goes through in one local epoch, mean over all clients.
     """
     recipe, family = costs.family.recipe, costs.family
-    many = recipe.levels.divided(recipe.round.clients)
+    many = recipe.levels.active(recipe.round.clients)
     levels = []
     for name in recipe.levels.names:
         flops = costs.train_flops(name)
@@ -139,6 +140,8 @@ def _trains(costs, level):
     """What the clients of a level train, for a person."""
     recipe, family = costs.family.recipe, costs.family
     levels, stages, exits = recipe.levels, family.stages[level], len(recipe.model.exits) + 1
+    if level in levels.idle:
+        return "takes no part"
     if levels.members:
         return _counted(levels.members[level], "member")
     networks, several = len(stages[0].trained_by_network), len(stages) > 1 and not family.drawn

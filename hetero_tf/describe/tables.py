@@ -17,9 +17,9 @@ def to_json(description: Description) -> dict:
     Returns:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
-        "activations"}}}, "mix": {"shares", means of the levels by share, "ratio"}, "split", "data", "stand_in_for",
-        "engine", "loads"}; memory: bytes, adding up to training_bytes; ratio = mean parameters by those of the global
-        model; loads: as `load_tables.to_json`, or None.
+        "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
+        "split", "data", "stand_in_for", "engine", "loads"}; memory: bytes, adding up to training_bytes; inference:
+        bytes; ratio = mean parameters by those of the global model; loads: as `load_tables.to_json`, or None.
     """
     costs = {level: _cost(cost) for level, cost in description.levels.items()}
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
@@ -36,7 +36,8 @@ def to_json(description: Description) -> dict:
 
 
 def _cost(cost):
-    plain = {**vars(cost), "memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
+    memory = {"memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
+    plain = {**vars(cost), **memory, "inference": {**vars(cost.inference)}}
     del plain["shapes"]
     return plain
 
@@ -102,6 +103,7 @@ def _notes(description):
     lines = [
         "mix: means by share; its width is the ratio of mean parameters to those of the global model.",
         "FLOPs: convention of the HeteroFL paper, one example forward.",
+        "inference: one example, all weights of a network at once, or those of one unit at a time.",
         "down, up: bytes of weights for a client and round.",
     ]
     if labels.min() != labels.max():
@@ -113,11 +115,12 @@ def _notes(description):
 
 
 def _memory(description):
-    """One row per level: what local training holds, by kind."""
-    rows = [("level", "weights MB", "gradients MB", "optimizer MB", "activations MB", "training MB")]
+    """One row per level: what local training holds, by kind, and what predicting an example does."""
+    heads = ("weights MB", "gradients MB", "optimizer MB", "activations MB", "training MB", "inference MB")
+    rows = [("level", *heads, "unit by unit MB")]
     for level, cost in description.levels.items():
-        kinds = (*vars(cost.memory).values(), cost.memory.total)
-        rows.append((level, *(f"{amount / MEGABYTE:,.1f}" for amount in kinds)))
+        kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
+        rows.append((level, *(f"{amount / MEGABYTE:,.2f}" for amount in kinds)))
     return table(rows)
 
 

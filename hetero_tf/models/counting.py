@@ -8,11 +8,26 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.variables import all_layers
+from hetero_tf.models.variables import all_layers, is_seed
 
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
 # Names for the axes behind `...` in an einsum; equations use letters only.
 _DIGITS = "0123456789"
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a layer that stands directly in a model needs while it predicts for one example.
+
+    Attributes:
+        layer: Its name.
+        weights: All values of its weights, also those that nobody trains.
+        passed: The most values that it, or a layer inside it, takes and hands on in one call.
+    """
+
+    layer: str
+    weights: int
+    passed: int
 
 
 @dataclass(frozen=True)
@@ -24,12 +39,14 @@ class Forward:
         multiply_adds: The products that really run, see `multiply_adds`.
         products: Operations that do them: convolutions and matrix products.
         activations: Values that the innermost layers hand on, most of what backpropagation keeps.
+        held: `Held` of each layer that stands directly in the model, in the order in which they return.
     """
 
     paper_flops: int
     multiply_adds: int
     products: int
     activations: int
+    held: tuple[Held, ...]
 
 
 @dataclass(frozen=True)
@@ -112,7 +129,18 @@ def forward(model: keras.Model, example: tuple[int, ...]) -> Forward:
         multiply_adds=sum(products),
         products=len(products),
         activations=sum(math.prod(outputs) for layer, _, outputs in shapes if not _has_layers(layer)),
+        held=tuple(map(_held, outer_calls)),
     )
+
+
+def _held(outer):
+    weights = sum(math.prod(variable.shape) for variable in outer.layer.weights if not is_seed(variable))
+    return Held(outer.layer.name, weights, max(map(_passed, outer.calls)))
+
+
+def _passed(call):
+    tensors = [*tf.nest.flatten(call.inputs), *tf.nest.flatten(call.outputs)]
+    return sum(math.prod(known_shape(value, call.layer.name)) for value in tensors if isinstance(value, tf.Tensor))
 
 
 def _maps_tensor(call):

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import keras
@@ -113,6 +113,19 @@ class ModelFamily:
         for model in models if levels.members_fan_in == "wide" else ():
             shrink_to_part(model, levels.widths[level])
         return models
+
+    def unit_models(self, level: str, member: int | None = None) -> Iterator[keras.Model]:
+        """Yields a model of each unit on the way to a level's last exit; each takes what the one before hands on.
+
+        Args:
+            level: Name of the level.
+            member: Number of a network of its ensemble, None where it has none.
+        """
+        route = self.route(level)
+        for index in range(len(route.units)):
+            exits = route.exits[-1:] if index + 1 == len(route.units) else ()
+            part = Route(route.units[: index + 1], exits, route.width, frozen=index, buffered=index > 0)
+            yield self._build(part, 1.0, self.classes, self.recipe.float_type, member=member)
 
     def peer(self, level: str, number: int) -> keras.Model:
         """Builds a model like that by which a level predicts, with the initial values of the clients' n-th peers."""

@@ -97,6 +97,11 @@ class Levels:
         total = sum(share for _, share in self.mix)
         return {name: amount * share / total for name, share in self.mix}
 
+    def active(self, amount: float) -> dict[str, float]:
+        """The same of the levels whose clients take part; an idle level's part is 0."""
+        able = sum(share for name, share in self.mix if name not in self.idle)
+        return {name: 0.0 if name in self.idle else amount * share / able for name, share in self.mix}
+
     @property
     def global_level(self) -> str:
         """The level of the global model: the first of the mix."""

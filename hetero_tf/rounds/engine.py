@@ -74,7 +74,7 @@ def choose_engine(
 def expected_clients(recipe: Recipe, family: ModelFamily) -> dict[str, float]:
     """`{one of its levels: clients of a round, on average}` of each sub-model; each network of an ensemble is one."""
     expected = dict.fromkeys(family.submodels, 0.0)
-    by_level = recipe.levels.divided(recipe.round.clients)
+    by_level = recipe.levels.active(recipe.round.clients)
     for level, submodel in zip(by_level, family.submodel_of):
         expected[family.submodels[submodel]] += by_level[level] * recipe.levels.members.get(level, 1)
     return expected
