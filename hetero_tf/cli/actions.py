@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, duration, printable
 from hetero_tf.base.errors import BadInput, did_you_mean
-from hetero_tf.cli.flags import again, program
+from hetero_tf.cli.flags import again, plugins, program
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -42,9 +42,8 @@ def train(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     run = f"--run_dir {shlex.quote(str(where))}{again(flags)}"
     console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}")
     if COMPARE.exists():
-        own = "".join(f" --plugin {shlex.quote(name)}" for name in flags.plugin)
         script = min(str(COMPARE), os.path.relpath(COMPARE), key=len)
-        console.say(f"      {shlex.quote(script)} {shlex.quote(str(where))}{own}   (and other runs)")
+        console.say(f"      {shlex.quote(script)} {shlex.quote(str(where))}{plugins(flags)}   (and other runs)")
     return summary
 
 

@@ -121,7 +121,11 @@ def program() -> str:
     return os.environ.get("HETERO_TF_PROGRAM", "hetero_tf")
 
 
+def plugins(values: "flags.FlagValues") -> str:
+    """The modules of one's own, as other commands about the same run are told of them."""
+    return "".join(f" --plugin {shlex.quote(name)}" for name in values.plugin)
+
+
 def again(values: "flags.FlagValues") -> str:
     """The flags that other commands about the same run need too."""
-    given = [f" --plugin {shlex.quote(name)}" for name in values.plugin]
-    return "".join(given) + (f" --data_dir {shlex.quote(values.data_dir)}" if values.data_dir else "")
+    return plugins(values) + (f" --data_dir {shlex.quote(values.data_dir)}" if values.data_dir else "")
