@@ -30,8 +30,8 @@ WRONG = [
     ([R, "--thread=2"], "unknown flag --thread; did you mean 'threads'?"),
     (
         [R, "--nosuch"],
-        "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, help, json, "
-        "level, levels, out, overwrite, plugin, recipe, run_dir, set, state, threads, version",
+        "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, export_version, help, "
+        "json, level, levels, out, plugin, recipe, run_dir, set, state, threads, version",
     ),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
@@ -64,14 +64,14 @@ WRONG = [
     (["evaluate", "--run_dir=foreign"], f"foreign: {NO_RUN}"),
     (["export", "--run_dir=empty"], f"empty: {NO_RUN}"),
     (
-        ["export", "--run_dir=begun", f"--out={'x' * 251}"],
-        f"{'x' * 60}...: is too long a path for this system; choose a shorter one. Received: 251 characters, 251 of "
+        ["export", "--run_dir=begun", f"--out={'y/' * 2040}{'x' * 250}"],
+        f"{'y/' * 30}...: is too long a path for this system; choose a shorter one. Received: 4332 characters, 1 of "
         "them in the last name",
     ),
     (["export", "--run_dir=begun", f"--out={'y/' * 3000}z"], f"{'y/' * 30}...: is too long a path for this system..."),
     (
-        ["export", "--run_dir=begun", "--out=foreign"],
-        "foreign: stands in the way and is not an export; choose anoth...",
+        ["export", "--run_dir=begun", "--out=afile"],
+        "afile: stands in the way and is not a folder; choose another folder",
     ),
     (["evaluate", "--run_dir=begun"], "begun/best: holds no finished round yet; train first"),
     (["export", "--run_dir=begun", "--state=last"], "begun/checkpoints: holds no finished round yet; train first"),
@@ -155,10 +155,10 @@ TAKES = {
     "train": ("recipe", "run_dir", "engine", "allow_other_machine"),
     "describe": ("recipe", "engine", "draw"),
     "evaluate": ("run_dir", "state", "levels"),
-    "export": ("run_dir", "state", "level", "out", "overwrite"),
+    "export": ("run_dir", "state", "level", "out", "export_version"),
 }
 BY_ALL = ("set", "data_dir", "plugin", "threads", "json", "debug", "help", "version")
-VALUES = {"engine": "auto", "state": "last", "levels": "all", "threads": "1", "set": "seed=1"}
+VALUES = {"engine": "auto", "state": "last", "levels": "all", "threads": "1", "export_version": "3", "set": "seed=1"}
 
 
 @pytest.mark.parametrize("command", TAKES)
@@ -433,19 +433,18 @@ def test_an_exported_level_carries_what_was_measured_of_it(folder, tmp_path):
         programs.shared().run("evaluate", "--run_dir", folder / "run", "--levels", "all", "--json").out
     )
     for level in ("b", "a"):
-        words = ["export", "--run_dir", folder / "run", "--level", level, "--out", tmp_path / level]
+        words = ["export", "--run_dir", folder / "run", "--level", level, "--out", tmp_path]
         run = programs.shared().run(*words)
         assert run.code == 0, run.err
         loss, accuracy = (measured[f"level_{name}_{level}"] for name in ("loss", "accuracy"))
-        told = json.loads((tmp_path / level / "export.json").read_text())["metrics"]
+        told = json.loads((tmp_path / level / "1" / "export.json").read_text())
         assert told["measured"] == {
-            "model": f"level {level}",
-            "on": "the whole test set",
-            "round": measured["round"],
-            "loss": loss,
-            "accuracy": accuracy,
+            "loss": pytest.approx(loss, rel=1e-5),
+            "accuracy": pytest.approx(accuracy, rel=1e-6),
+            "on": "the whole test set, by these files",
         }
-        assert set(told) == ({"measured"} if level == "b" else {"measured", "last", "best"})
+        assert (told["level"], told["state"], told["round"]) == (level, "best", measured["round"])
+        assert ({"last", "best"} <= told.keys()) == (level == "a")
         assert f": the model of level {level}, loss {loss:.4g}  accuracy {accuracy:.4g} on the test set" in run.out
 
 
@@ -493,8 +492,8 @@ def test_after_non_finite_weights_the_last_good_state_can_be_used(tmp_path):
     ]
     assert [run.code for run in used] == [0, 0], used[1].err
     assert [json.loads(run.out)["round"] for run in used] == [2, 2]
-    about = json.loads((tmp_path / "run" / "export" / "export.json").read_text())
-    assert "recipe" not in about["metrics"] and "environment" not in about["metrics"]
+    about = json.loads((tmp_path / "run" / "export" / "a" / "1" / "export.json").read_text())
+    assert about["state"] == "last" and about["last"]["round"] == 2 and "environment" not in about
 
 
 def test_describe_needs_no_run(tmp_path, monkeypatch):
@@ -519,5 +518,5 @@ def test_describe_draws_the_split(tmp_path):
 
 def test_export_of_an_unknown_level_leaves_nothing(folder):
     run = programs.shared().run("export", "--run_dir", folder / "run", "--level", "z")
-    assert (run.code, run.err) == (2, "hetero_tf: --level z: no such level; known: a, b\n")
+    assert (run.code, run.err) == (2, "hetero_tf: --level z: no such level; known: a, all, b\n")
     assert not (folder / "run" / "export").exists()

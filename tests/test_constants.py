@@ -124,8 +124,8 @@ def test_an_exported_model_has_them(tmp_path):
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
     for level in ("a", "c"):
         statistics = process.statistics(state, level)
-        folder = export.export(process, state, statistics, tmp_path / level, {}, level)
-        serve = tf.saved_model.load(str(folder / "1")).signatures["serving_default"]
+        folder, _ = export.export(process, state, statistics, tmp_path, {}, level)
+        serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         pixels = np.random.default_rng(0).random((3, 5, 5, 2)).astype(np.float32)
         model = process.model(state, level, statistics)
         expected = model((pixels - [0.4, 0.5]) / [0.3, 0.2])

@@ -17,7 +17,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.export import images, text
+from hetero_tf.export import images, saved_model, text
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {place}" for place in range(10))
@@ -38,9 +38,12 @@ model = tf.saved_model.load(images).signatures
 found = {f"float/{name}": value.numpy() for name, value in
          model["serving_default"](image=tf.constant(data["pixels"])).items()}
 bytes_ = tf.map_fn(tf.io.encode_png, tf.constant(data["raw"]), fn_output_signature=tf.string)
+found |= {f"uint8/{name}": value.numpy() for name, value in
+          model["serve_uint8"](image=tf.constant(data["raw"])).items()}
 found |= {f"bytes/{name}": value.numpy() for name, value in model["serve_bytes"](image_bytes=bytes_).items()}
 model = tf.saved_model.load(text).signatures
 found["ids/logits"] = model["serving_default"](token_ids=tf.constant(data["ids"]))["logits"].numpy()
+found["segment/logits"] = model["serve_segment"](token_ids=tf.constant(data["ids"][:, 5:10]))["logits"].numpy()
 found |= {f"text/{name}": value.numpy() for name, value in
           model["serve_text"](text=tf.constant(list(data["sentences"]))).items()}
 assert not [name for name in sys.modules if name.startswith("hetero_tf.")]
@@ -67,7 +70,7 @@ def exported(image_process, text_process, tmp_path_factory):
     for name, process in (("images", image_process), ("text", text_process)):
         state = moved(process)
         info = {"last": {"round": 0, "global_loss": float("nan")}}
-        found.append(export.export(process, state, process.statistics(state), root / "deep" / name, info))
+        found.append(export.export(process, state, process.statistics(state), root / "deep" / name, info)[0])
     return found
 
 
@@ -78,7 +81,7 @@ def answers(exported, image_process, tmp_path_factory):
     raw = image_process.dataset.test.x[:7]
     given = {"raw": raw, "pixels": raw.astype(np.float32) / 255, "ids": token_ids(), "sentences": np.array(SENTENCES)}
     np.savez(here / "given.npz", **given)
-    files = [*(folder / "1" for folder in exported), here / "given.npz", here / "out.npz"]
+    files = [*exported, here / "given.npz", here / "out.npz"]
     command = [sys.executable, "-I", "-c", STRANGER, *map(str, files)]
     run(command, here)
     with np.load(here / "out.npz") as found:
@@ -129,12 +132,14 @@ def test_pixels_give_the_logits_of_the_evaluation(answers, image_process):
 def test_bytes_of_a_png_give_the_same_and_the_name(answers):
     for name in ("logits", "probabilities", "class"):
         np.testing.assert_allclose(answers[f"bytes/{name}"], answers[f"float/{name}"], atol=1e-5)
+        np.testing.assert_allclose(answers[f"uint8/{name}"], answers[f"float/{name}"], atol=1e-5)
     assert [name.decode() for name in answers["bytes/class_name"]] == [NAMES[k] for k in answers["float/class"]]
     assert "float/class_name" not in answers
 
 
 def test_token_ids_are_answered_segment_by_segment(answers, text_process):
     np.testing.assert_allclose(answers["ids/logits"], direct(text_process, token_ids()), atol=1e-5)
+    np.testing.assert_allclose(answers["segment/logits"], answers["ids/logits"][:, 5:10], atol=1e-5)
 
 
 def test_sentences_do_not_see_their_padding(answers, text_process):
@@ -155,7 +160,7 @@ def test_sentences_do_not_see_their_padding(answers, text_process):
 
 
 def test_signatures_have_the_stated_names_and_types(exported):
-    pixels, tokens = (tf.saved_model.load(str(folder / "1")).signatures for folder in exported)
+    pixels, tokens = (tf.saved_model.load(str(folder)).signatures for folder in exported)
     specs = {name: value.structured_input_signature[1] for name, value in {**tokens, **pixels}.items()}
     assert specs["serving_default"]["image"] == tf.TensorSpec((None, 14, 14, 1), tf.float32, "image")
     assert specs["serve_bytes"]["image_bytes"] == tf.TensorSpec((None,), tf.string, "image_bytes")
@@ -182,34 +187,56 @@ def test_json_tells_what_was_exported(exported, image_process):
     }
     assert (about["recipe"], about["level"], about["round"], about["classes"]) == ("tiny_mnist", "a", 4, 10)
     assert about["class_names"] == list(NAMES)
-    assert about["metrics"] == {"last": {"round": 0, "global_loss": None}}
-    assert about["signatures"]["serve_bytes"] == {
-        "inputs": ["image_bytes"],
-        "outputs": ["class", "class_name", "logits", "probabilities"],
-    }
+    assert about["last"] == {"round": 0, "global_loss": None}
+    assert about["signatures"]["serve_bytes"]["inputs"] == {"image_bytes": {"dtype": "string", "shape": [None]}}
+    assert about["signatures"]["serve_uint8"]["inputs"] == {"image": {"dtype": "uint8", "shape": [None, 14, 14, 1]}}
+    assert about["signatures"]["serve_bytes"]["outputs"]["logits"] == {"dtype": "float32", "shape": [None, 10]}
+    assert about["input"]["normalised_by"] == {"mean": [0.1307], "std": [0.3081]}
+    assert about["parameters"] == image_process.model(image_process.initialize()).count_params() - 2 * 72
+    assert about["largest_difference_of_logits"] < 1e-5
     there = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file() and path.name != "export.json"
     }
-    assert about["files"] == there and "1/saved_model.pb" in there
+    assert about["files"] == there and "saved_model.pb" in there
+    assert about["bytes"] == sum((folder / name).stat().st_size for name in there)
     assert "warning" not in json.loads((exported[1] / "export.json").read_text())
     assert os.listdir(folder.parent) and not [name for name in os.listdir(folder.parent) if name.startswith(".")]
 
 
 def test_vocabulary_travels_with_the_model(exported, text_process):
-    asset = (exported[1] / "1" / "assets" / "vocabulary.txt").read_text()
+    asset = (exported[1] / "assets" / "vocabulary.txt").read_text()
     assert tuple(asset.splitlines()) == text_process.dataset.vocabulary
 
 
-def test_the_lines_of_the_readme_work(exported, image_process):
+def test_what_was_measured_is_what_the_run_measures(exported, image_process, text_process):
+    """By the files themselves, for perplexity with the same masks and batches."""
+    for folder, process in zip(exported, (image_process, text_process)):
+        state = moved(process)
+        expected = process.evaluator.measure_level(state, None, process.statistics(state))
+        measured = json.loads((folder / "export.json").read_text())["measured"]
+        assert measured.pop("on") == "the whole test set, by these files"
+        assert measured == pytest.approx(expected, rel=1e-5) and len(measured) == 2
+
+
+def test_every_value_is_stored_once(exported, image_process):
+    found = tf.train.load_checkpoint(str(exported[0] / "variables" / "variables")).get_variable_to_shape_map()
+    stored = sum(np.prod(shape) for name, shape in found.items() if name.endswith("VARIABLE_VALUE"))
+    assert stored == image_process.model(image_process.initialize()).count_params()
+
+
+def test_the_lines_of_the_card_work(exported, image_process):
     scripts = []
     for folder in exported:
-        lines = (folder / "README.txt").read_text().splitlines()
-        code = lines[-3:]
-        assert code[0] == "import tensorflow as tf"
-        scripts.append(f"os.chdir({str(folder)!r})\n" + "\n".join(code))
-    assert (exported[0] / "README.txt").read_text().startswith("NOT THE REAL DATA: trained on a stand-in for mnist\n")
+        code = (folder / "MODEL_CARD.md").read_text().split("```python\n")[1].split("```")[0]
+        assert code.startswith("import tensorflow as tf\n")
+        scripts.append(f"os.chdir({str(folder)!r})\n{code}")
+    card = (exported[0] / "MODEL_CARD.md").read_text()
+    assert "**NOT THE REAL DATA: trained on a stand-in for mnist**" in card and "| level | a (width 1) |" in card
+    accuracy = json.loads((exported[0] / "export.json").read_text())["measured"]["accuracy"]
+    assert f"accuracy {accuracy:.4g}, the whole test set" in card
+    assert "`serve_uint8`: image uint8 [any, 14, 14, 1] -> class int32 [any]" in card
     picture = exported[0] / "picture.png"
     picture.write_bytes(tf.io.encode_png(image_process.dataset.test.x[0]).numpy())
     try:
@@ -222,15 +249,31 @@ def test_the_lines_of_the_readme_work(exported, image_process):
 def test_a_narrower_level_is_its_own_model(image_process, tmp_path):
     state = moved(image_process)
     statistics = image_process.statistics(state, "e")
-    folder = export.export(image_process, state, statistics, tmp_path / "e", {}, level="e")
-    loaded = tf.saved_model.load(str(folder / "1"))
+    folder, measured = export.export(image_process, state, statistics, tmp_path, {}, level="e")
+    assert folder == tmp_path / "e" / "1"
     pixels = image_process.dataset.test.x[:3] / np.float32(255)
     model = image_process.model(state, "e", statistics)
     expected = model((pixels - np.float32(0.1307)) / np.float32(0.3081), training=False)
-    found = loaded.signatures["serving_default"](image=tf.constant(pixels))["logits"]
+    found = saved_model.answering(folder)(image=pixels)["logits"]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     about = json.loads((folder / "export.json").read_text())
     assert (about["level"], about["width"]) == ("e", 0.0625)
+    assert measured == pytest.approx(image_process.evaluator.measure_level(state, "e", statistics), rel=1e-5)
+
+
+def test_a_model_that_answers_otherwise_is_removed(text_process, tmp_path, monkeypatch):
+    answering = saved_model.answering
+
+    def wrong(folder):
+        ask = answering(folder)
+        return lambda **inputs: {name: value * 1.001 for name, value in ask(**inputs).items()}
+
+    monkeypatch.setattr(saved_model, "answering", wrong)
+    told = refusal(export.export, text_process, moved(text_process), {}, tmp_path / "out", {})
+    assert told.startswith(
+        f"{tmp_path / 'out' / 'a'} answers other than the model that it was made of, so it was removed"
+    )
+    assert os.listdir(tmp_path) == []
 
 
 def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
@@ -248,7 +291,6 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
         "gives them: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
     )
     assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
-    assert refused(statistics, Path(".")) == ".: must be a new folder with a name, such as export"
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix=(("b", 1.0),))
     with pytest.raises(BadInput, match="must not be wider than the global model, level 'b'. Received: level='a'"):
@@ -259,79 +301,94 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
 def quick(monkeypatch):
     """Writes a file instead of a SavedModel, for what is only about folders."""
 
-    def write(process, model, folder):
-        folder.mkdir()
+    def write(folder, model, endpoints, tables):
         (folder / "saved_model.pb").write_bytes(b"model")
-        return {}, "call it\n"
+        return {}
 
-    monkeypatch.setattr(export, "_write_model", write)
-
-
-def test_only_exports_are_replaced_and_only_on_request(text_process, tmp_path, quick):
-    state = text_process.initialize()
-
-    def write(folder, **options):
-        return export.export(text_process, state, {}, folder, {"run": len(options)}, **options)
-
-    folder = tmp_path / "out"
-    folder.mkdir()
-    assert write(folder) == folder
-    again = f"{folder}: holds an export already; add --overwrite to replace it, or choose another folder"
-    assert refusal(write, folder) == again
-    (folder / "1" / "stale").touch()
-    write(folder, overwrite=True)
-    assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 1}
-    assert not (folder / "1" / "stale").exists() and os.listdir(tmp_path) == ["out"]
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").touch()
-    (tmp_path / "link").symlink_to(folder)
-    for name in ("mine", "link"):
-        with pytest.raises(BadInput, match=f"{name}: stands in the way and is not an export; choose another folder"):
-            write(tmp_path / name, overwrite=True)
+    monkeypatch.setattr(saved_model, "write", write)
+    monkeypatch.setattr(saved_model, "answering", lambda folder: None)
+    monkeypatch.setattr(export, "check_answers", lambda *_: 0.0)
+    monkeypatch.setattr(export, "measure", lambda *_: {"loss": 1.0})
 
 
-def test_a_failed_export_leaves_the_old_one(text_process, tmp_path, monkeypatch, quick):
+def test_versions_stand_side_by_side_and_never_change(text_process, tmp_path, quick):
     state, folder = text_process.initialize(), tmp_path / "out"
-    export.export(text_process, state, {}, folder, {"run": 1})
-    rename = os.rename
+
+    def write(run, **options):
+        return export.export(text_process, state, {}, folder, {"run": run}, **options)[0]
+
+    assert write(1) == folder / "a" / "1" and write(2) == folder / "a" / "2"
+    assert write(7, version=7) == folder / "a" / "7" and write(8) == folder / "a" / "8"
+    assert refusal(write, 9, version=2) == (
+        f"{folder / 'a' / '2'}: is there already, and versions never change; choose another --export_version, or leave "
+        "it out for the next one"
+    )
+    assert write(10, level="e") == folder / "e" / "1"
+    found = {path.parent.name: json.loads(path.read_text())["run"] for path in folder.glob("a/*/export.json")}
+    assert found == {"1": 1, "2": 2, "7": 7, "8": 8}
+    assert sorted(os.listdir(folder)) == ["a", "e"] and sorted(os.listdir(folder / "a")) == ["1", "2", "7", "8"]
+
+
+def test_a_failed_export_leaves_nothing_of_itself(text_process, tmp_path, monkeypatch, quick):
+    state, folder = text_process.initialize(), tmp_path / "out"
 
     def stop(source, target):
-        if Path(target) == folder and Path(source).name.startswith(".tmp-"):
-            raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full, pytest.raises(DiskProblem, match="could not name: No space left on device"):
+        full.setattr(os, "rename", stop)
+        export.export(text_process, state, {}, folder, {})
+    assert os.listdir(tmp_path) == []
+    export.export(text_process, state, {}, folder, {})
+    with monkeypatch.context() as full, pytest.raises(DiskProblem, match="could not name: No space left on device"):
+        full.setattr(os, "rename", stop)
+        export.export(text_process, state, {}, folder, {})
+    assert os.listdir(folder / "a") == ["1"]
+
+
+def test_the_number_that_another_program_took_is_passed_over(text_process, tmp_path, monkeypatch, quick):
+    state, rename = text_process.initialize(), os.rename
+
+    def slow(source, target):
+        other = Path(target)
+        if other.name == "1":
+            other.mkdir()
+            (other / "export.json").touch()
         rename(source, target)
 
-    monkeypatch.setattr(os, "rename", stop)
-    with pytest.raises(DiskProblem, match="could not replace: No space left on device; free some space"):
-        export.export(text_process, state, {}, folder, {"run": 2}, overwrite=True)
-    assert os.listdir(tmp_path) == ["out"]
-    assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 1}
+    monkeypatch.setattr(os, "rename", slow)
+    assert export.export(text_process, state, {}, tmp_path, {})[0].name == "2"
 
 
-def test_the_next_export_ends_what_a_killed_one_began(text_process, tmp_path, quick):
-    """The earlier export comes back, its draft goes; what somebody else put there stays."""
-    state, folder = text_process.initialize(), tmp_path / "out"
-    export.export(text_process, state, {}, folder, {"run": 1})
-    os.rename(folder, tmp_path / ".old-out")
-    for name in (".tmp-out.4194999", ".tmp-mine", ".old-mine", ".tmp-out.old"):
-        (tmp_path / name).mkdir()
-    assert refusal(export.export, text_process, state, {}, folder, {"run": 2}).startswith(f"{folder}: holds an export")
-    assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 1}
-    mine = [".old-mine", ".tmp-mine", ".tmp-out.old"]
-    assert sorted(os.listdir(tmp_path)) == [*mine, "out"]
-    (tmp_path / ".old-out").mkdir()
-    told = refusal(export.export, text_process, state, {}, folder, {"run": 2}, overwrite=True)
-    assert told.startswith(f"{tmp_path / '.old-out'}: stands in the way, as the folder to replace takes this name")
-    os.rmdir(tmp_path / ".old-out")
-    export.export(text_process, state, {}, folder, {"run": 3}, overwrite=True)
-    assert json.loads((folder / "export.json").read_text())["metrics"] == {"run": 3}
-    assert sorted(os.listdir(tmp_path)) == [*mine, "out"]
+def test_the_next_export_removes_what_a_killed_one_left(text_process, tmp_path, quick):
+    """What somebody else put there, and the draft of a program that runs, stay."""
+    level = tmp_path / "a"
+    mine = [".tmp-mine", f".tmp-version.{os.getppid()}", "notes"]
+    for name in (".tmp-version.4194999", *mine):
+        (level / name).mkdir(parents=True)
+    export.export(text_process, text_process.initialize(), {}, tmp_path, {})
+    assert sorted(os.listdir(level)) == sorted([*mine, "1"])
 
 
-def test_the_longest_name_of_an_export(text_process, tmp_path, quick):
-    state, folder = text_process.initialize(), tmp_path / ("x" * 250)
-    for number in (1, 2):
-        export.export(text_process, state, {}, folder, {"run": number}, overwrite=True)
-    assert os.listdir(tmp_path) == [folder.name]
+def test_what_stands_in_the_way_is_not_touched(text_process, tmp_path, quick):
+    state = text_process.initialize()
+
+    def told(folder, **options):
+        return refusal(export.export, text_process, state, {}, folder, {}, **options)
+
+    (tmp_path / "afile").touch()
+    assert (
+        told(tmp_path / "afile")
+        == f"{tmp_path / 'afile'}: stands in the way and is not a folder; choose another folder"
+    )
+    (tmp_path / "a").touch()
+    assert told(tmp_path).startswith(f"{tmp_path / 'a'}: stands in the way and is not a folder")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "export.json").touch()
+    assert told(tmp_path / "old").startswith(
+        f"{tmp_path / 'old'}: holds an export of hetero_tf 0.1, which has one level"
+    )
+    assert sorted(os.listdir(tmp_path)) == ["a", "afile", "old"]
 
 
 def test_statistics_that_are_not_finite_are_not_exported(image_process, tmp_path):
@@ -362,9 +419,9 @@ def test_words_that_cannot_be_looked_up_are_refused(tmp_path):
 def test_without_a_vocabulary_there_are_token_ids_only(text_process):
     dataset = dataclasses.replace(text_process.dataset, vocabulary=None)
     process = dataclasses.replace(text_process, dataset=dataset)
-    made = text.endpoints(process, None, None, None)
-    assert set(made) == {"serving_default"}
-    assert "token_ids=[[0, 1, 50]]" in text.readme(process, made)
+    made, tables = text.endpoints(process, None, None)
+    assert set(made) == {"serving_default", "serve_segment"} and tables == ()
+    assert "token_ids=[[0, 1, 50]]" in text.calls(process, made)
 
 
 def test_words_are_split_as_in_training(tmp_path):
@@ -391,6 +448,7 @@ def bmp(pixels):
 def test_pictures_of_all_kinds_are_decoded():
     rng = np.random.default_rng(0)
     colour, alpha = (rng.integers(0, 256, (4, 4, depth)).astype(np.uint8) for depth in (3, 4))
+    alpha[..., 1::2] = 255
     grey, grey_alpha = colour[..., :1], alpha[..., :2]
     weights = np.array([0.299, 0.587, 0.114])
     cases = [
@@ -406,15 +464,53 @@ def test_pictures_of_all_kinds_are_decoded():
     for data, depth, expected in cases:
         found = images.decode(tf.constant(data), (4, 4, depth))
         np.testing.assert_allclose(found, expected / 255, atol=1e-6)
+    # What is behind a translucent picture is not known.
+    for data, depth in ((tf.io.encode_png(colour[..., :2]), 1), (tf.io.encode_png(alpha[..., [0, 1, 3, 2]]), 3)):
+        assert np.isnan(images.decode(data, (4, 4, depth))).all()
     # A JPEG of another size is resized.
     jpeg = tf.io.encode_jpeg(np.full((30, 20, 3), 100, np.uint8))
     np.testing.assert_allclose(images.decode(jpeg, (4, 4, 1)), np.full((4, 4, 1), 100 / 255), atol=0.01)
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_a_jpeg_is_turned_as_its_camera_was_held(turn, order):
+    """The eight orientations of Exif 2.32, by what the first row and column of a picture are when it is seen."""
+    seen = np.zeros((16, 24, 1), np.uint8)
+    seen[:, :8], seen[:8] = 100, 200
+    lies = {
+        1: seen,
+        2: seen[:, ::-1],
+        3: seen[::-1, ::-1],
+        4: seen[::-1],
+        5: seen.swapaxes(0, 1),
+        6: np.rot90(seen),
+        7: seen[::-1, ::-1].swapaxes(0, 1),
+        8: np.rot90(seen, -1),
+    }[turn]
+    data = tf.io.encode_jpeg(np.ascontiguousarray(lies), quality=100).numpy()
+    number = {"big": ">", "little": "<"}[order]
+    entry = struct.pack(f"{number}HHI", 0x0112, 3, 1) + struct.pack(f"{number}HH", turn, 0)
+    tiff = {"big": b"MM\x00*", "little": b"II*\x00"}[order] + struct.pack(f"{number}IH", 8, 1) + entry + bytes(4)
+    exif = b"Exif\x00\x00" + tiff
+    held = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
+    assert images.orientation(tf.constant(held)) == turn and images.orientation(tf.constant(data)) == 1
+    np.testing.assert_allclose(images.decode(tf.constant(held), (16, 24, 1)), seen / 255, atol=0.02)
+    assert np.allclose(images.decode(tf.constant(data), (16, 24, 1)), seen / 255, atol=0.02) == (turn == 1)
+
+
+@pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
+def test_a_mask_is_found_where_it_sticks_to_a_word_or_is_in_capitals(tmp_path, written):
+    numbers, _ = text._tables(("<ukn>", "b", "."), tmp_path)
+    ids, hidden, _ = text.encode(tf.constant([written]), numbers, 3, ends_lines=False)
+    assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
+    assert hidden.numpy().sum() == 1
 
 
 def test_images_of_two_channels_have_no_bytes(image_process):
     dataset = image_process.dataset
     train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
     process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
-    made = images.endpoints(process, process.family.predictor("a"), None, None)
-    assert set(made) == {"serving_default"}
-    assert "image=tf.zeros([1, 14, 14, 2])" in images.readme(process, made)
+    made, _ = images.endpoints(process, process.family.predictor("a"), None)
+    assert set(made) == {"serving_default", "serve_uint8"}
+    assert "image=tf.zeros([1, 14, 14, 2])" in images.calls(process, made)

@@ -172,8 +172,8 @@ def test_a_constant_kernel_costs_no_gradient_of_its_own():
 def test_an_export_predicts_what_the_model_does(level, tmp_path):
     process = built()
     state = with_adapters(process)
-    folder = export.export(process, state, {}, tmp_path / level, {}, level)
-    serve = tf.saved_model.load(str(folder / "1")).signatures["serving_default"]
+    folder, _ = export.export(process, state, {}, tmp_path, {}, level)
+    serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
     given = tokens(process)
     name = next(iter(serve.structured_input_signature[1]))
     found = serve(**{name: tf.constant(given)})["logits"]

@@ -44,7 +44,7 @@ def test_the_printed_commands_work_as_they_are(folder):
     evaluate, export, compare = (line.partition("   (")[0].strip() for line in lines[:3])
     told = [typed(folder, line) for line in (evaluate, export, compare)]
     assert [one.returncode for one in told] == [0, 0, 0], [one.stderr for one in told]
-    assert "global_accuracy" in told[0].stdout and (folder / "my run" / "export" / "export.json").exists()
+    assert "global_accuracy" in told[0].stdout and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
     assert told[2].stdout.startswith("| run | seeds |")
 
 

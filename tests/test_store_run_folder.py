@@ -185,37 +185,13 @@ def test_reading_what_is_no_run(tmp_path):
 
 
 def test_only_what_this_program_left_is_swept(tmp_path):
-    """Drafts of files under the lock are nobody's; an export goes on without it, so that of a living process stays."""
-    dead, living = 4194999, os.getppid()  # the first is above the largest process id of Linux, 2**22
-    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".partition.npz.7", ".tmp-export"]
-    left += [f".tmp-export.{dead}", f".tmp-export.{os.getpid()}", f".tmp-environment.json.{living}"]
-    mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7"]
-    mine += [f".tmp-export.{living}", "recipe.yaml.7"]
+    """Drafts of files under the lock are nobody's."""
+    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".partition.npz.7"]
+    left.append(f".tmp-environment.json.{os.getppid()}")
+    mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
     run = RunFolder(tmp_path / "run")
     taken(run.path)
     for name in left + mine:
         (run.path / name).mkdir()
     taken(run.path)
     assert contents(run.path) == sorted([*mine, "run.lock"])
-
-
-@pytest.mark.parametrize("stands", ["nothing", "an empty folder", "the new export", "other things"])
-def test_an_export_that_stepped_aside_is_put_back(tmp_path, stands):
-    """The states between the renames of a replacement; the sweep never takes the only copy."""
-    run = RunFolder(tmp_path / "run")
-    taken(run.path)
-    old = run.path / ".old-export"
-    old.mkdir()
-    (old / "export.json").write_text("old")
-    if stands != "nothing":
-        run.export.mkdir()
-    if stands == "the new export":
-        (run.export / "export.json").write_text("new")
-    if stands == "other things":
-        (run.export / "mine").touch()
-    taken(run.path)
-    if stands == "other things":
-        assert (old / "export.json").read_text() == "old" and os.listdir(run.export) == ["mine"]
-    else:
-        assert (run.export / "export.json").read_text() == ("new" if stands == "the new export" else "old")
-        assert contents(run.path) == ["export", "export/export.json", "run.lock"]

@@ -113,29 +113,33 @@ def evaluate(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 
 
 def export(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
-    """Writes a state of a run as a SavedModel that needs no hetero_tf."""
-    from hetero_tf import export as saved_model
+    """Writes a state of a run as SavedModels that need no hetero_tf: of one level, or of every level of the mix."""
+    from hetero_tf import export as exports
     from hetero_tf.base.console import figures
     from hetero_tf.store.run_folder import RunFolder
+    from hetero_tf.store.versions import check_place
 
-    if flags.level is not None and flags.level not in recipe.levels.widths:
-        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, recipe.levels.widths)}")
-    level = saved_model.check_level(recipe.levels, flags.level)
+    if flags.level not in (None, "all") and flags.level not in recipe.levels.widths:
+        known = [*recipe.levels.widths, "all"]
+        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, known)}")
+    names = recipe.levels.names if flags.level == "all" else (exports.check_level(recipe.levels, flags.level),)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     if printable(str(folder)) != str(folder):
         raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
-    saved_model.prepare(folder, flags.overwrite)
+    for level in names:
+        check_place(folder / level, flags.export_version)
     process, found = _opened(recipe, flags, console)
-    state, statistics = found.state, found.statistics
-    if level != recipe.levels.global_level or not statistics:
-        statistics = process.statistics(state, level)
-    measured = process.evaluator.measure_level(state, level, statistics)
-    info = {"measured": {"model": f"level {level}", "on": "the whole test set", "round": state.round, **measured}}
-    # What the run has measured besides is of the global model alone.
-    if level == recipe.levels.global_level:
-        info |= {name: found.sealed.info[name] for name in ("last", "best")}
-    where = saved_model.export(process, state, statistics, folder, info, level=level, overwrite=flags.overwrite)
-    console.say(
-        f"exported round {state.round} to {where}: the model of level {level}, {figures(measured)} on the test set"
-    )
-    return {"export": str(where), "round": state.round, "level": level, **measured}
+    state, written = found.state, []
+    for level in names:
+        info, statistics = {"state": flags.state}, found.statistics
+        if level != recipe.levels.global_level or not statistics:
+            statistics = process.statistics(state, level)
+        # What the run has measured besides is of the global model alone.
+        if level == recipe.levels.global_level:
+            info |= {name: found.sealed.info[name] for name in ("last", "best")}
+        where, measured = exports.export(process, state, statistics, folder, info, level, flags.export_version)
+        console.say(
+            f"exported round {state.round} to {where}: the model of level {level}, {figures(measured)} on the test set"
+        )
+        written.append({"export": str(where), "level": level, **measured})
+    return {"round": state.round, "state": flags.state, "exports": written}

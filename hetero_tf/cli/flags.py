@@ -22,7 +22,7 @@ COMMANDS_OF = {
     "levels": ("evaluate",),
     "out": ("export",),
     "draw": ("describe",),
-    "overwrite": ("export",),
+    "export_version": ("export",),
     "allow_other_machine": ("train",),
 }
 PATHS = ("recipe", "run_dir", "data_dir", "out", "draw")
@@ -51,10 +51,16 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_enum(
         "levels", None, ["global", "all"], "whose models to measure; default evaluate.levels of the recipe", values
     )
-    flags.DEFINE_string("level", None, "level to export; default the global model", values)
-    flags.DEFINE_string("out", None, "folder of the export; default RUN_DIR/export", values)
+    flags.DEFINE_string("level", None, "level to export, or all of the mix; default the global model's", values)
+    flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
-    flags.DEFINE_bool("overwrite", False, "replace an earlier export", values)
+    flags.DEFINE_integer(
+        "export_version",
+        None,
+        "number of the exported version; default the next one",
+        lower_bound=1,
+        flag_values=values,
+    )
     flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
     flags.DEFINE_bool("debug", False, "show tracebacks", values)

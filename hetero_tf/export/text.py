@@ -19,11 +19,12 @@ TOP = 5
 SPACES = r"[\p{Z}\t\n\x{b}\f\r\x{1c}-\x{1f}\x{85}]+"
 
 
-def endpoints(process: LearningProcess, model: keras.Model, archive: keras.export.ExportArchive, scratch: Path) -> dict:
-    """`{signature: (function, input specs)}`.
+def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
+    """`{signature: (function, input specs)}`, and the lookup tables that they use.
 
     `serving_default`: `token_ids` int32 [n, length], the mask token is the number of words -> logits
-    [n, length, words]. `serve_text` (where the data set has a vocabulary): `text` string [n] -> for the words of
+    [n, length, words]. `serve_segment`: `token_ids` int32 [n, segment] -> logits, without a loop, for converters.
+    `serve_text` (where the data set has a vocabulary): `text` string [n] -> for the words of
     each text token_ids, is_mask, topk_tokens and topk_probabilities [n, longest(, 5)], best first, padded behind
     `lengths` [n] with -1, False, "" and 0.
 
@@ -36,7 +37,6 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
     Args:
         process: `process.LearningProcess`.
         model: The Keras model.
-        archive: `keras.export.ExportArchive`, for the lookup tables.
         scratch: Folder for the vocabulary, which the SavedModel copies.
     """
     x, words = process.dataset.train.x, process.dataset.vocabulary
@@ -51,12 +51,20 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
         logits = logits_of(model, tf.where(known, ids, 0), segment, classes)
         return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
 
-    made = {"serving_default": (serving_default, [tf.TensorSpec((None, None), tf.int32, name="token_ids")])}
+    def serve_segment(token_ids):
+        ids = tf.ensure_shape(token_ids, (None, segment))
+        ids = few(ids, tf.shape(ids)[0], tf.shape(ids)[1], classes)
+        known = (ids >= 0) & (ids <= classes)
+        logits = tf.cast(model(tf.where(known, ids, 0), training=False), tf.float32)
+        return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
+
+    made = {
+        "serving_default": (serving_default, [tf.TensorSpec((None, None), tf.int32, name="token_ids")]),
+        "serve_segment": (serve_segment, [tf.TensorSpec((None, segment), tf.int32, name="token_ids")]),
+    }
     if words is None:
-        return made
+        return made, ()
     numbers, names = _tables(words, scratch)
-    archive.track(numbers)
-    archive.track(names)
 
     def fill(row, length, longest):
         """The best words at each place of one row [longest], of which `length` are words."""
@@ -84,7 +92,7 @@ def endpoints(process: LearningProcess, model: keras.Model, archive: keras.expor
         }
 
     made["serve_text"] = (serve_text, [tf.TensorSpec((None,), tf.string, name="text")])
-    return made
+    return made, (numbers, names)
 
 
 def few(values: tf.Tensor, rows: tf.Tensor, longest: tf.Tensor, classes: int) -> tf.Tensor:
@@ -118,6 +126,8 @@ def encode(
     """
     if ends_lines:
         text = tf.strings.regex_replace(text, r"\n", f" {END} ")
+    # Stuck to another word, or in capitals, it would be an unknown word, and the answer would look like any other.
+    text = tf.strings.regex_replace(text, f"(?i){MASK}", f" {MASK} ")
     words = tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
     longest = tf.reduce_max(tf.concat([words.row_lengths(), [0]], 0))
     words = words.with_flat_values(few(words.flat_values, words.nrows(), longest, mask))
@@ -150,14 +160,38 @@ def _tables(words, scratch):
     )
 
 
-def readme(process: LearningProcess, signatures: Collection[str]) -> str:
-    """How to call it, as three lines of Python to be run inside the folder of the export."""
+def input_spec(process: LearningProcess) -> dict:
+    """What the model takes, ready for JSON."""
+    x, classes = process.dataset.train.x, process.dataset.classes
+    segment = (*process.input.starts(x), x.shape[1])[1]
+    return {"kind": "text", "words": classes, "mask_token_id": classes, "segment": segment}
+
+
+def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
+    """What callers must know of the inputs, a sentence each."""
+    spec = input_spec(process)
+    found = [
+        f"Token ids are 0..{spec['words'] - 1}, and {spec['mask_token_id']} for a hidden word. A row with another id "
+        "is answered by NaN.",
+        f"Rows longer than {spec['segment']} are cut into segments as in training; `serve_segment` takes one segment "
+        "a row.",
+    ]
+    if "serve_text" in signatures:
+        found.append(
+            f"`serve_text` takes sentences whose words stand between white space; `{MASK}` is a hidden one, and words "
+            "that the vocabulary lacks are `<ukn>`."
+        )
+    return found
+
+
+def calls(process: LearningProcess, signatures: Collection[str]) -> str:
+    """Three lines of Python that call the model inside the folder of its version."""
     name, call, answer = "serving_default", f"token_ids=[[0, 1, {process.dataset.classes}]]", "logits"
     words = process.dataset.vocabulary
     if "serve_text" in signatures and words:
         word = words[-1]
         name, call, answer = "serve_text", f"text=tf.constant([{f'{word} {MASK} {word}'!r}])", "topk_tokens"
     return (
-        f'import tensorflow as tf\nserve = tf.saved_model.load("1").signatures["{name}"]\n'
+        f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{name}"]\n'
         f'print(serve({call})["{answer}"])\n'
     )

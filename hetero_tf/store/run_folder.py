@@ -20,18 +20,11 @@ from hetero_tf.store import sealed
 LOCK = "run.lock"
 RECIPE = "recipe.yaml"
 RECIPE_LIMIT = 2**24
-# The file of an export that is written last.
-EXPORTED = "export.json"
 # What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
     r"\.tmp-(?:recipe\.yaml|environment\.json|metrics\.jsonl|partition\.npz)(?:\.[0-9]+)?"
-    r"|\.partition\.npz\.[0-9]+|\.tmp-export(?:\.(?P<process>[0-9]+))?"
+    r"|\.partition\.npz\.[0-9]+"
 )
-
-
-def is_export(folder: Path) -> bool:
-    """Whether a folder holds a finished export."""
-    return not os.path.islink(folder) and os.path.isfile(folder / EXPORTED)
 
 
 def _inside(name, doc):
@@ -52,7 +45,7 @@ class RunFolder:
     environment = _inside("environment.json", "What bit-equality depends on.")
     partition = _inside("partition.npz", "The split of the data over clients.")
     log = _inside("log.txt", "What the terminal said.")
-    export = _inside("export", "SavedModel for serving.")
+    export = _inside("export", "SavedModels for serving, LEVEL/VERSION.")
 
     def __post_init__(self):
         object.__setattr__(self, "path", Path(self.path))
@@ -106,7 +99,6 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         descriptor = self._take()
         try:
-            folders.restore(self.export, is_export)
             folders.sweep(self.path, _LEFT)
             for folder in (self.checkpoints, self.best):
                 sealed.sweep(folder)

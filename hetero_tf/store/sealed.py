@@ -22,6 +22,7 @@ from hetero_tf.store import manifest, plain_json
 from hetero_tf.store.arrays import decode, encode, require
 
 _ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
+OLD = ".old-"
 _LEFT = re.compile(rf"\.(?:tmp|old)-{_ROUND.pattern}")
 # A reader may list a folder that the writer prunes before it is opened; each new listing is newer than the last.
 LISTINGS = 20
@@ -222,7 +223,7 @@ def _prune(folder, round_number, keep):
             if path not in stay:
                 # Renamed first: a folder under its own name is never half deleted.
                 with files.disk(path, "rename"):
-                    os.rename(path, folder / (folders.OLD + path.name))
+                    os.rename(path, folder / (OLD + path.name))
         sweep(folder)
     except DiskProblem as problem:
         raise DiskProblem(f"round {round_number} is saved, but an older one stays in the way: {problem}") from problem

@@ -151,7 +151,7 @@ def export_killed(world, rng):
     _, _, whole = world.unbroken(case)
     folder, log = world.fresh(), world.folder / "log"
     shutil.copytree(whole, folder)
-    arguments = ("export", "--run_dir", folder, "--overwrite")
+    arguments = ("export", "--run_dir", folder, "--level", "all")
 
     def faults(at):
         log.unlink(missing_ok=True)
@@ -164,11 +164,15 @@ def export_killed(world, rng):
     run.wait()
     if rng.random() < 0.5:
         world.expect_same_end(case, folder)
-    if not any(path.is_file() for path in folder.glob("*export*/export.json")):
+    levels = sorted(path.name for path in (folder / "export").iterdir())
+    if any(not (folder / "export" / level / "1" / "export.json").is_file() for level in levels):
         raise Failed("an export is lost")
-    if world.command(*arguments).code or not (folder / "export" / "1" / "saved_model.pb").is_file():
+    half = [path for path in (folder / "export").glob("*/[0-9]*") if not (path / "export.json").is_file()]
+    if half:
+        raise Failed(f"half an export has a name: {half}")
+    if world.command(*arguments).code or not (folder / "export" / levels[0] / "2" / "saved_model.pb").is_file():
         raise Failed("cannot export any more")
-    left = [name for name in os.listdir(folder) if name.startswith(".")]
+    left = list((folder / "export").glob("*/.*"))
     if left:
         raise Failed(f"left behind: {left}")
     world.drop(folder)

@@ -68,8 +68,8 @@ def exported(world, case):
         run = world.command("export", "--run_dir", world.unbroken(case)[2], "--out", folder)
         if run.code:
             raise Failed(f"does not export: {run.err}")
-        hostile_requests.loosen(folder / "1")
-    return folder / "1"
+        hostile_requests.loosen(folder / "a" / "1")
+    return folder / "a" / "1"
 
 
 def started_among_strangers(world, rng):

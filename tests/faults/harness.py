@@ -40,9 +40,9 @@ def command(folder, first, last, size=SIZE):
     return [sys.executable, "-S", "-E", "-B", str(CHILD), IMPORTS, str(folder), str(first), str(last), str(size)]
 
 
-def replacing(folder):
-    """Command line of the child that replaces the export of a run folder."""
-    child = CHILD.with_name("replace_export.py")
+def exporting(folder):
+    """Command line of the child that writes the next version into the folder of a level."""
+    child = CHILD.with_name("export_version.py")
     return [sys.executable, "-S", "-E", "-B", str(child), IMPORTS, str(folder)]
 
 

@@ -10,7 +10,6 @@ import harness
 import pytest
 
 from hetero_tf.store import sealed
-from hetero_tf.store.run_folder import RunFolder
 
 pytestmark = pytest.mark.long
 
@@ -186,16 +185,14 @@ def test_killed_while_the_folder_is_made(tmp_path):
     assert {True, False} == set(each(points, job))
 
 
-def test_killed_while_an_export_is_replaced(tmp_path):
-    """Whatever operation is the last one: the next training finds an export, the old or the new one, and it is whole."""
+def test_killed_while_a_version_is_exported(tmp_path):
+    """Whatever operation is the last one: earlier versions are untouched, a new one is whole, and the next one follows."""
     harness.need_strace()
     template = tmp_path / "template"
-    with RunFolder(template).lock() as run:
-        run.export.mkdir()
-        for name in ("model", "export.json"):
-            (run.export / name).write_text("old")
+    (template / "1").mkdir(parents=True)
+    (template / "1" / "export.json").write_text("old")
     shutil.copytree(template, tmp_path / "folder")
-    result = harness.strace(tmp_path / "log", harness.replacing(tmp_path / "folder"))
+    result = harness.strace(tmp_path / "log", harness.exporting(tmp_path / "folder"))
     assert (result.returncode, result.stdout) == (0, "begin\nend\n"), result.stderr
     points = harness.points((tmp_path / "log").read_text())
 
@@ -203,14 +200,14 @@ def test_killed_while_an_export_is_replaced(tmp_path):
         folder = tmp_path / f"{point.call}-{point.nth}"
         shutil.copytree(template, folder)
         fault = f"{point.call}:signal=SIGKILL:when={point.nth}"
-        result = harness.strace(folder.with_suffix(".log"), harness.replacing(folder), fault)
+        result = harness.strace(folder.with_suffix(".log"), harness.exporting(folder), fault)
         assert result.returncode in (137, -9), point
-        aside = not (folder / "export").exists()
-        with RunFolder(folder).lock() as run:
-            found = {path.read_text() for path in run.export.iterdir()}
-            assert len(found) == 1 and len(os.listdir(run.export)) == 2, point
-            assert sorted(os.listdir(folder)) == ["export", "run.lock"], point
-        return found.pop(), aside
+        seen = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        assert (folder / "1" / "export.json").read_text() == "old", point
+        # What a kill left goes with the next export.
+        assert harness.run(harness.exporting(folder)).returncode == 0, point
+        found = {path.name: sorted(file.read_text() for file in path.iterdir()) for path in folder.iterdir()}
+        assert found.pop("1") == ["old"] and set(map(tuple, found.values())) == {("new", "new")}, (point, found)
+        return tuple(seen)
 
-    found = set(each(points, job))
-    assert found == {("old", False), ("old", True), ("new", False)}, "a kill between the two renames must occur too"
+    assert set(each(points, job)) == {("1",), ("1", "2")}

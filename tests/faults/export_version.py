@@ -1,0 +1,27 @@
+"""Child of the fault tests: writes the next version into the folder of a level, as `export` does at its end.
+
+Arguments: import path, folder. Started like `save_rounds.py`.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main():
+    sys.path[:0] = sys.argv[1].split(os.pathsep)
+    from hetero_tf.base import files
+    from hetero_tf.store.versions import EXPORTED, drafted, publish
+
+    os.write(1, b"begin\n")
+    with drafted(Path(sys.argv[2])) as draft:
+        files.write_new(draft / "model", b"new")
+        files.write_new(draft / EXPORTED, b"new")
+        files.sync_folder(draft)
+        publish(draft, None)
+    os.write(1, b"end\n")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
