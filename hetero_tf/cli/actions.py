@@ -91,6 +91,12 @@ def _opened(recipe, flags, console):
     return process, found
 
 
+def _check_level(recipe, flags, *others):
+    if flags.level is not None and flags.level not in recipe.levels.widths:
+        known = [*recipe.levels.widths, *others]
+        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, known)}")
+
+
 def evaluate(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Measures a state of a run again, with the model of every level under --levels all."""
     from hetero_tf.base import metrics
@@ -116,18 +122,21 @@ def export(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Writes a state of a run as SavedModels that need no hetero_tf: of one level, or of every level of the mix."""
     from hetero_tf import export as exports
     from hetero_tf.base.console import figures
+    from hetero_tf.export import formats
     from hetero_tf.store.run_folder import RunFolder
     from hetero_tf.store.versions import check_place
 
-    if flags.level not in (None, "all") and flags.level not in recipe.levels.widths:
-        known = [*recipe.levels.widths, "all"]
-        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, known)}")
+    if flags.level != "all":
+        _check_level(recipe, flags, "all")
     names = recipe.levels.names if flags.level == "all" else (exports.check_level(recipe.levels, flags.level),)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     if printable(str(folder)) != str(folder):
         raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
     for level in names:
         check_place(folder / level, flags.export_version)
+    others = list(dict.fromkeys(name for name in flags.format if name != "savedmodel"))
+    for name in others:
+        formats.find(name)
     process, found = _opened(recipe, flags, console)
     state, written = found.state, []
     for level in names:
@@ -137,9 +146,39 @@ def export(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
         # What the run has measured besides is of the global model alone.
         if level == recipe.levels.global_level:
             info |= {name: found.sealed.info[name] for name in ("last", "best")}
-        where, measured = exports.export(process, state, statistics, folder, info, level, flags.export_version)
+        where, about = exports.export(process, state, statistics, folder, info, level, flags.export_version, others)
+        measured = {name: value for name, value in about["measured"].items() if name != "on"}
         console.say(
             f"exported round {state.round} to {where}: the model of level {level}, {figures(measured)} on the test set"
         )
-        written.append({"export": str(where), "level": level, **measured})
+        for name, told in about["formats"].items():
+            reached = {metric: told["measured"][metric] for metric in measured}
+            console.say(f"      {told['file']} ({name}, {told['bytes']:,} bytes): {figures(reached)}")
+        written.append({"export": str(where), "level": level, **measured, "formats": about["formats"]})
     return {"round": state.round, "state": flags.state, "exports": written}
+
+
+def predict(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Answers pictures, or sentences with hidden words, by the model of a level."""
+    from hetero_tf import export as exports
+    from hetero_tf.export.predict import predict as answered
+
+    if not flags.input:
+        raise BadInput("predict needs a picture file, or a sentence with <mask>, behind it")
+    _check_level(recipe, flags)
+    level = exports.check_level(recipe.levels, flags.level)
+    process, found = _opened(recipe, flags, console)
+    of_run = level == recipe.levels.global_level and found.statistics
+    model = process.model(found.state, level, found.statistics if of_run else None)
+    answers = answered(process, model, flags.input)
+    if process.dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
+    for one in answers:
+        # A picture has one list of answers, a sentence one for each hidden word.
+        lists = one["answers"] if process.dataset.kind == "text" else [one["answers"]]
+        console.say(f"{one['input']}: " + "; ".join(map(_likely, lists)))
+    return {"round": found.state.round, "state": flags.state, "level": level, "predictions": answers}
+
+
+def _likely(pairs):
+    return ", ".join(f"{name} {percent:.1f} %" for name, percent in pairs)

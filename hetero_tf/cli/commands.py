@@ -19,6 +19,7 @@ USAGE = """hetero_tf {version}: federated learning of one model on unequal devic
   {program} describe --recipe FILE     cost of every level, and how the data are split
   {program} evaluate --run_dir DIR     measures a trained model again
   {program} export --run_dir DIR       writes a SavedModel that needs no hetero_tf
+  {program} predict --run_dir DIR X    answers pictures, or sentences with <mask>
 
 """
 

@@ -11,17 +11,19 @@ from hetero_tf.base.errors import BadInput, did_you_mean
 if TYPE_CHECKING:
     from absl import flags
 
-COMMANDS = ("train", "describe", "evaluate", "export")
+COMMANDS = ("train", "describe", "evaluate", "export", "predict")
 # The commands on which a flag has an effect; a flag that is not listed has one on all of them.
 COMMANDS_OF = {
     "recipe": ("train", "describe"),
-    "run_dir": ("train", "evaluate", "export"),
+    "run_dir": ("train", "evaluate", "export", "predict"),
     "engine": ("train", "describe"),
-    "state": ("evaluate", "export"),
-    "level": ("export",),
+    "state": ("evaluate", "export", "predict"),
+    "level": ("export", "predict"),
+    "input": ("predict",),
     "levels": ("evaluate",),
     "out": ("export",),
     "draw": ("describe",),
+    "format": ("export",),
     "export_version": ("export",),
     "allow_other_machine": ("train",),
 }
@@ -47,13 +49,19 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_enum(
         "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
     )
-    flags.DEFINE_enum("state", "best", ["best", "last"], "which state to evaluate or export", values)
+    flags.DEFINE_enum("state", "best", ["best", "last"], "which state to use", values)
     flags.DEFINE_enum(
         "levels", None, ["global", "all"], "whose models to measure; default evaluate.levels of the recipe", values
     )
-    flags.DEFINE_string("level", None, "level to export, or all of the mix; default the global model's", values)
+    flags.DEFINE_string(
+        "level", None, "level whose model to use, for export also all; default the global model's", values
+    )
+    flags.DEFINE_multi_string(
+        "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
+    )
     flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
+    flags.DEFINE_list("format", [], "formats beside the SavedModel, such as onnx,litert,litert_int8", values)
     flags.DEFINE_integer(
         "export_version",
         None,
@@ -87,7 +95,9 @@ def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
     command = words[0] if words else "train"
     if command not in COMMANDS:
         raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
-    if len(words) > 1:
+    if command == "predict":
+        values["input"].value = [*values["input"].value, *words[1:]]
+    elif len(words) > 1:
         raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
     if not (values.help or values.version):
         _check(command, values)

@@ -2,6 +2,7 @@
 
 FOLDER/<level>/<version>/
   saved_model.pb, variables/, assets/   the SavedModel, as model servers look for it
+  model.onnx, model.tflite, ...         the same model for other runtimes, where asked for
   export.json                           what the model is, how good it is, sha256 of every file
   MODEL_CARD.md                         the same for a person, and how to call it
 """
@@ -10,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import keras
@@ -18,12 +20,13 @@ import tensorflow as tf
 
 from hetero_tf import __version__
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean, short
 from hetero_tf.evaluation import calibration
-from hetero_tf.export import images, saved_model, text
+from hetero_tf.export import formats, images, saved_model, text
 from hetero_tf.export.card import CARD, model_card
+from hetero_tf.export.formats import Converted
 from hetero_tf.export.limits import request_limits
-from hetero_tf.export.measured import check_answers, measure
+from hetero_tf.export.measured import check_answers, examples, measure
 from hetero_tf.process import LearningProcess
 from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds.state import State
@@ -39,7 +42,8 @@ def export(
     info: dict,
     level: str | None = None,
     version: int | None = None,
-) -> tuple[Path, dict[str, float]]:
+    others: Collection[str] = (),
+) -> tuple[Path, dict]:
     """Writes a version of a level, whole or not at all, and measures what was written on the test set.
 
     Args:
@@ -50,26 +54,31 @@ def export(
         info: Plain dict for `export.json`: what the run knows of the state, such as "state", "last" and "best".
         level: Name of a level that is not wider than the global model; None for the global model.
         version: Number of the version; None: the next one.
+        others: Names of `formats` that are written beside the SavedModel.
 
     Returns:
-        Path of the version, and what the written model reached.
+        Path of the version, and what `export.json` says of it.
 
     Raises:
-        BadInput: Something stands in the way, the level or statistics are wrong, a word cannot be in a vocabulary, or
-            the written model answers other than the one that it was made of.
+        BadInput: Something stands in the way, the level or statistics are wrong, a format lacks what it needs, a word
+            cannot be in a vocabulary, or a written model answers other than the one that it was made of.
         DiskProblem: The operating system refused; what was exported before is untouched.
     """
     level = check_level(process.recipe.levels, level)
     folder = Path(folder) / level
     _check_statistics(process, level, statistics)
     check_place(folder, version)
+    for name in others:
+        formats.find(name)
     model = process.model(state, level, statistics)
     with drafted(folder) as draft:
         kind = images if process.dataset.kind == "images" else text
-        signatures = _write_model(process, kind, model, draft)
+        endpoints, signatures = _write_model(process, kind, model, draft)
         ask = saved_model.answering(draft)
         gap = check_answers(process, model, ask, str(folder))
         measured = measure(process, ask)
+        part = Converted(draft, kind.PORTABLE, *endpoints[kind.PORTABLE], lambda: examples(process))
+        converted = {name: _write_format(process, model, name, part) for name in others}
         about = {
             **_about(process, state, level, model),
             "signatures": signatures,
@@ -77,11 +86,12 @@ def export(
             "limits": request_limits(process.dataset.kind, model, process.dataset.classes),
             "measured": {**measured, "on": "the whole test set, by these files"},
             "largest_difference_of_logits": gap,
+            "formats": converted,
             **info,
         }
         card = model_card(about, kind.calls(process, signatures), kind.notes(process, signatures))
-        _write_about(draft, about, card)
-        return publish(draft, version), measured
+        about = _write_about(draft, about, card)
+        return publish(draft, version), about
 
 
 def check_level(levels: Levels, level: str | None) -> str:
@@ -118,12 +128,35 @@ def _check_statistics(process, level, statistics):
             )
 
 
+def _write_format(process, model, name, part):
+    """Writes the file of another format beside the SavedModel, asks it, and returns what to say of it."""
+    kind = formats.find(name)
+    path = part.saved_model / kind.FILE
+    try:
+        with formats.quiet():
+            kind.convert(part, path)
+            ask = kind.answering(path)
+    except (BadInput, DiskProblem):
+        raise
+    # A converter refuses what it does not know in its own way.
+    except Exception as problem:
+        raise BadInput(f"--format {name}: the model cannot be converted: {short(problem)}") from problem
+    gap = check_answers(process, model, ask, str(path), exact=kind.EXACT)
+    return {
+        "file": kind.FILE,
+        "signature": part.signature,
+        "bytes": path.stat().st_size,
+        "measured": {**measure(process, ask), "on": "the whole test set, by this file"},
+        "largest_difference_of_logits": gap,
+    }
+
+
 def _write_model(process, kind, model, folder):
-    """Writes the SavedModel; returns its signatures as `saved_model.write` tells them."""
+    """Writes the SavedModel; returns its endpoints, and its signatures as `saved_model.write` tells them."""
     # The SavedModel copies the vocabulary, so the file that it comes from may go.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as scratch:
         endpoints, tables = kind.endpoints(process, model, Path(scratch))
-        return saved_model.write(folder, model, endpoints, tables)
+        return endpoints, saved_model.write(folder, model, endpoints, tables)
 
 
 def _about(process, state, level, model):
@@ -146,7 +179,7 @@ def _about(process, state, level, model):
 
 
 def _write_about(draft, about, card):
-    """MODEL_CARD.md and export.json, the latter last, as it vouches for all other files."""
+    """MODEL_CARD.md and export.json, the latter last, as it vouches for all other files; returns what it holds."""
     files.write_new(draft / CARD, card.encode())
     digests, size = {}, 0
     for path in sorted(path for path in draft.rglob("*") if path.is_file()):
@@ -160,3 +193,4 @@ def _write_about(draft, about, card):
     about = plain_json.finite({**about, "bytes": size, "files": digests})
     files.write_new(draft / EXPORTED, json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False).encode())
     files.sync_folder(draft)
+    return about

@@ -14,26 +14,34 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         notes: What a caller must know of the inputs, a sentence each.
     """
     warning = f"**{about['warning']}**\n\n" if "warning" in about else ""
-    measured = about["measured"]
-    shown = figures({name: value for name, value in measured.items() if name != "on"})
     rows = [
         ("recipe", about["recipe"]),
         ("level", f"{about['level']} (width {about['width']:g})"),
         ("round", f"{about['round']}" + (f", the {about['state']} state" if "state" in about else "")),
         ("data", about["data"]["name"]),
         ("parameters", f"{about['parameters']:,}"),
-        ("measured", f"{shown}, {measured['on']}"),
+        ("measured", _measured(about)),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     signatures = "\n".join(
         f"- `{name}`: {_tensors(signature['inputs'])} -> {_tensors(signature['outputs'])}"
         for name, signature in about["signatures"].items()
     )
+    rows += [
+        (f"`{one['file']}`", f"{name}, signature {one['signature']}, {one['bytes']:,} bytes; {_measured(one)}")
+        for name, one in about["formats"].items()
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     told = "\n".join(f"- {note}" for note in notes)
     return (
         f"# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
         f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{told}\n\n## Call\n\n```python\n{calls}```\n"
     )
+
+
+def _measured(about):
+    found = dict(about["measured"])
+    where = found.pop("on")
+    return f"{figures(found)}, {where}"
 
 
 def _tensors(specs):

@@ -11,6 +11,8 @@ from hetero_tf.export.limits import LARGEST_PICTURE, checked, most_examples
 from hetero_tf.inputs import all_labels
 from hetero_tf.process import LearningProcess
 
+# The signature that other runtimes get.
+PORTABLE = "serving_default"
 # ITU-R BT.601; adds up to 1, so that a grey picture keeps its values.
 LUMA = (0.299, 0.587, 0.114)
 # How the files begin.

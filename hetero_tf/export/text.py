@@ -13,6 +13,8 @@ from hetero_tf.data.words import END
 from hetero_tf.export.limits import checked, most_words
 from hetero_tf.process import LearningProcess
 
+# The signature that other runtimes get.
+PORTABLE = "serve_segment"
 MASK = "<mask>"
 TOP = 5
 # Everything that Python's `str.split` splits at, which training used; TensorFlow's own knows ASCII only.
@@ -23,7 +25,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     """`{signature: (function, input specs)}`, and the lookup tables that they use.
 
     `serving_default`: `token_ids` int32 [n, length], the mask token is the number of words -> logits
-    [n, length, words]. `serve_segment`: `token_ids` int32 [n, segment] -> logits, without a loop, for converters.
+    [n, length, words]. `serve_segment`: the same of at most a segment a row, without cutting, for converters.
     `serve_text` (where the data set has a vocabulary): `text` string [n] -> for the words of
     each text token_ids, is_mask, topk_tokens and topk_probabilities [n, longest(, 5)], best first, padded behind
     `lengths` [n] with -1, False, "" and 0.
@@ -52,7 +54,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
 
     def serve_segment(token_ids):
-        ids = tf.ensure_shape(token_ids, (None, segment))
+        ids = tf.ensure_shape(token_ids, (None, None))
         ids = few(ids, tf.shape(ids)[0], tf.shape(ids)[1], classes)
         known = (ids >= 0) & (ids <= classes)
         logits = tf.cast(model(tf.where(known, ids, 0), training=False), tf.float32)
@@ -60,7 +62,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
 
     made = {
         "serving_default": (serving_default, [tf.TensorSpec((None, None), tf.int32, name="token_ids")]),
-        "serve_segment": (serve_segment, [tf.TensorSpec((None, segment), tf.int32, name="token_ids")]),
+        "serve_segment": (serve_segment, [tf.TensorSpec((None, None), tf.int32, name="token_ids")]),
     }
     if words is None:
         return made, ()

@@ -62,7 +62,9 @@ class MaskedTokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         tokens = tf.gather(tf.convert_to_tensor(self.tokens), inputs, batch_dims=0 if self.clients == 1 else 1)
-        positions = tf.convert_to_tensor(self.places)[..., : tf.shape(inputs)[-1], :]
+        places, length = tf.convert_to_tensor(self.places), tf.shape(inputs)[-1]
+        # Converters to other runtimes do not know an ellipsis.
+        positions = places[:length] if self.clients == 1 else places[..., :length, :]
         summed = self.scaling(tokens, training=training) + self.scaling(positions, training=training)
         return self.drop(self.norm(summed), training=training)
 

@@ -1,0 +1,93 @@
+"""Every format of an export: written beside the SavedModel, and answering as it does."""
+
+import importlib.util
+import json
+import os
+
+import numpy as np
+import pytest
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf import export
+from hetero_tf.export import formats, measured, saved_model
+from hetero_tf.recipe import load
+
+RECIPES = {"images": ("tiny/mnist", ()), "text": ("tiny/wikitext2", ("input.segment=5", "data.length=40"))}
+
+
+@pytest.fixture(scope="module", params=RECIPES)
+def exported(request, tmp_path_factory):
+    """`(process, folder, what export.json says)` of a narrow level with every format."""
+    name, overrides = RECIPES[request.param]
+    process = hetero_tf.learning_process(load(name, overrides))
+    state, _ = process.next(process.initialize())
+    statistics = process.statistics(state, "b")
+    folder = tmp_path_factory.mktemp("export")
+    where, about = export.export(process, state, statistics, folder, {}, level="b", others=formats.names())
+    return process, where, about
+
+
+def requests(process):
+    """Requests of other sizes than the converter has seen."""
+    if process.dataset.kind == "images":
+        images = measured.pixels(process.dataset.test.x)
+        return [{"image": images[:count]} for count in (1, 3, 7)]
+    words = process.dataset.test.x
+    return [{"token_ids": words[:rows, :length]} for rows, length in ((1, 1), (3, 5), (2, 4), (1, 5))]
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_a_format_answers_as_the_saved_model_does(exported, name):
+    process, folder, about = exported
+    kind, told = formats.find(name), about["formats"][name]
+    asked, signature = kind.answering(folder / kind.FILE), saved_model.answering(folder, told["signature"])
+    for request in requests(process):
+        found, wanted = asked(**request)["logits"], signature(**request)["logits"]
+        assert found.shape == wanted.shape and np.isfinite(found).all() and np.ptp(wanted) > 0
+        if kind.EXACT:
+            np.testing.assert_allclose(found, wanted, atol=1e-4 * max(1, np.abs(wanted).max()))
+    assert set(asked(**request)) == set(signature(**request))
+    assert told["bytes"] == os.path.getsize(folder / told["file"]) and told["file"] in about["files"]
+    loss = about["measured"]["loss"]
+    assert told["measured"]["loss"] == pytest.approx(loss, rel=1e-4 if kind.EXACT else 0.05)
+    assert f"| `{told['file']}` | {name}, signature {told['signature']}, {told['bytes']:,} bytes; loss" in (
+        folder / "MODEL_CARD.md"
+    ).read_text("utf-8")
+
+
+def test_eight_bits_change_the_answers(exported):
+    process, folder, about = exported
+    kind = formats.find("litert_int8")
+    request = requests(process)[1]
+    found, wanted = kind.answering(folder / kind.FILE)(**request), saved_model.answering(folder)(**request)
+    assert np.abs(found["logits"] - wanted["logits"]).max() > 0
+
+
+def test_what_is_not_installed_is_said_before_anything_is_written(exported, tmp_path, monkeypatch):
+    process, _, _ = exported
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else find(name))
+    state = process.initialize()
+    told = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
+    assert told == "--format onnx: needs tf2onnx, which is not installed; pip install 'hetero_tf[onnx]'"
+    assert os.listdir(tmp_path) == []
+    assert refusal(formats.find, "onx").startswith("--format onx: no such format; did you mean 'onnx'?")
+
+
+def test_what_cannot_be_converted_is_one_sentence_and_nothing_stays(exported, tmp_path, monkeypatch):
+    process, _, _ = exported
+    state = process.initialize()
+
+    def fails(model, path):
+        raise RuntimeError("operation Foo\nis unknown")
+
+    monkeypatch.setattr(formats.find("onnx"), "convert", fails)
+    told = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
+    assert told.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in told
+    assert os.listdir(tmp_path) == []
+
+
+def test_export_json_is_plain(exported):
+    _, folder, about = exported
+    assert json.loads((folder / "export.json").read_text())["formats"] == about["formats"]

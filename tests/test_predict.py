@@ -1,0 +1,109 @@
+"""`predict`: pictures and sentences answered by a run, as its evaluation and its export would."""
+
+import dataclasses
+import json
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf.export.predict import predict
+from hetero_tf.recipe import load
+
+NAMES = tuple(f"digit {place}" for place in range(10))
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """A process of named pictures, its model, and the raw test images."""
+    process = hetero_tf.learning_process(load("tiny/digits"))
+    dataset = dataclasses.replace(process.dataset, class_names=NAMES)
+    process = hetero_tf.learning_process(process.recipe, dataset=dataset, partition=process.partition)
+    state, _ = process.next(process.initialize())
+    return process, process.model(state)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    process = hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
+    return process, process.model(process.initialize())
+
+
+def picture(folder, pixels, name="picture.png"):
+    path = folder / name
+    path.write_bytes(tf.io.encode_png(pixels).numpy())
+    return str(path)
+
+
+def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
+    process, model = pictures
+    raw = np.rint(process.dataset.test.x[:2] * (255 / process.dataset.test.x.max())).astype(np.uint8)
+    found = predict(process, model, [picture(tmp_path, one, f"{place}.png") for place, one in enumerate(raw)])
+    inputs, _ = process.input.batch(
+        tf.constant(raw),
+        tf.zeros([2], tf.int32),
+        tf.range(2),
+        0,
+        tf.zeros([1], tf.int32),
+        _every_label(),
+        training=False,
+    )
+    chances = tf.nn.softmax(model(inputs, training=False)).numpy()
+    for one, wanted in zip(found, chances, strict=True):
+        best = np.argsort(-wanted)[:3]
+        assert [name for name, _ in one["answers"]] == [NAMES[label] for label in best]
+        np.testing.assert_allclose([percent for _, percent in one["answers"]], 100 * wanted[best], rtol=1e-3)
+    assert found[0]["input"].endswith("0.png")
+
+
+def _every_label():
+    from hetero_tf.inputs import all_labels
+
+    return all_labels(10)
+
+
+def test_each_hidden_word_gets_words(sentences):
+    process, model = sentences
+    (found,) = predict(process, model, ["word3 <mask> word4<MASK>"])
+    assert [len(words) for words in found["answers"]] == [5, 5]
+    assert all(word in process.dataset.vocabulary for words in found["answers"] for word, _ in words)
+    shares = [percent for _, percent in found["answers"][0]]
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100
+
+
+def test_what_cannot_be_answered_is_one_sentence(pictures, sentences, tmp_path):
+    process, model = pictures
+    good = picture(tmp_path, np.zeros((8, 8, 1), np.uint8))
+    glass = picture(tmp_path, np.full((8, 8, 4), 9, np.uint8), "glass.png")
+    text = tmp_path / "notes.txt"
+    text.write_text("hello")
+    cut = tmp_path / "cut.png"
+    cut.write_bytes((tmp_path / "picture.png").read_bytes()[:40])
+    form = "must be a PNG, JPEG or BMP picture without translucent parts, of at most 33,554,432 pixels"
+    assert refusal(predict, process, model, [good, str(text)]) == f"{text}: {form}"
+    assert refusal(predict, process, model, [glass]) == f"{glass}: {form}"
+    assert refusal(predict, process, model, [str(cut)]).startswith(f"{cut}: is a damaged picture: ")
+    assert refusal(predict, process, model, [str(tmp_path)]).startswith(f"{tmp_path}: ")
+    assert "no such" in refusal(predict, process, model, [str(tmp_path / "missing.png")]).lower()
+    told = refusal(predict, *sentences, ["no hidden word"])
+    assert told == "a sentence must hold <mask> where a word is to be found. Received: 'no hidden word'"
+    process = dataclasses.replace(sentences[0], dataset=dataclasses.replace(sentences[0].dataset, vocabulary=None))
+    assert refusal(predict, process, sentences[1], ["<mask>"]).startswith("predict needs a data set with a vocabulary.")
+
+
+def test_the_command_answers_by_the_model_of_a_level(tmp_path):
+    path = programs.recipe_file(tmp_path)
+    assert programs.shared().run("--recipe", path, "--run_dir", tmp_path / "run", "--set", "rounds=2").code == 0
+    given = [picture(tmp_path, np.full((8, 8, 1), shade, np.uint8), f"{shade}.png") for shade in (0, 255)]
+    words = ["predict", "--run_dir", tmp_path / "run"]
+    run = programs.shared().run(*words, *given)
+    assert run.code == 0 and [line.partition(": ")[0] for line in run.out.splitlines()] == given, run.err
+    told = json.loads(programs.shared().run(*words, "--level", "b", "--json", "--input", given[0], given[1]).out)
+    assert told["level"] == "b" and [one["input"] for one in told["predictions"]] == given
+    assert programs.shared().run(*words).err == (
+        "hetero_tf: predict needs a picture file, or a sentence with <mask>, behind it\n"
+    )
+    assert "--level A: no such level; known: a, b" in programs.shared().run(*words, given[0], "--level", "A").err
