@@ -96,7 +96,7 @@ def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
     if command not in COMMANDS:
         raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
     if command == "predict":
-        values["input"].value = [*values["input"].value, *words[1:]]
+        values["input"].value = [*values.input, *words[1:]]
     elif len(words) > 1:
         raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
     if not (values.help or values.version):

@@ -77,7 +77,8 @@ def export(
         ask = saved_model.answering(draft)
         gap = check_answers(process, model, ask, str(folder))
         measured = measure(process, ask)
-        part = Converted(draft, kind.PORTABLE, *endpoints[kind.PORTABLE], lambda: examples(process))
+        function, specs = endpoints[kind.PORTABLE]
+        part = Converted(draft, kind.PORTABLE, function, specs, lambda: examples(process))
         converted = {name: _write_format(process, model, name, part) for name in others}
         about = {
             **_about(process, state, level, model),
