@@ -120,7 +120,7 @@ def test_one_bad_image_or_row_leaves_the_others_of_its_batch():
 
 def test_a_picture_at_the_limit_is_answered_and_its_limit_is_told():
     rows = zlib.compress(bytes(8193 * 4096), 1)
-    found = export.images.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
+    found = export.pictures.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
     assert limits.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
     process = built("images")
     told = limits.request_limits("images", process.family.predictor("a"), 10)
