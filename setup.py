@@ -28,12 +28,14 @@ PLOT = ["matplotlib>=3.8"]
 # What exports are converted with, and run in after that.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"]
 LITERT = ["ai-edge-litert>=2.0"]
+SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 EXTRAS = {
     "gpu": ["tensorflow[and-cuda]>=2.20"],
     "litert": LITERT,
     "onnx": ONNX,
     "plot": PLOT,
-    "test": ["mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12", *LITERT, *ONNX, *PLOT],
+    "serve": SERVE,
+    "test": ["mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12", *LITERT, *ONNX, *PLOT, *SERVE],
 }
 
 setup(
@@ -50,6 +52,10 @@ setup(
     # The recipes lie at the top of the checkout, where a person looks for them, and in the package once installed.
     packages=[*find_packages(include=["hetero_tf", "hetero_tf.*"]), "hetero_tf.recipes"],
     package_dir={"hetero_tf.recipes": "recipes"},
-    package_data={"hetero_tf.data": ["embedded/*", "embedded/**/*"], "hetero_tf.recipes": ["*", "**/*"]},
+    package_data={
+        "hetero_tf.data": ["embedded/*", "embedded/**/*"],
+        "hetero_tf.serve": ["page.html"],
+        "hetero_tf.recipes": ["*", "**/*"],
+    },
     entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli.commands:main"]},
 )

@@ -21,7 +21,7 @@ LINES = (
     ("rounds",),
     ("evaluation", "accounting"),
     ("process",),
-    ("describe", "export", "run"),
+    ("describe", "export", "run", "serve"),
     ("cli",),
     ("__main__",),
 )

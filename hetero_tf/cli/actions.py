@@ -182,3 +182,17 @@ def predict(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 
 def _likely(pairs):
     return ", ".join(f"{name} {percent:.1f} %" for name, percent in pairs)
+
+
+def serve(recipe: None, flags: "FlagValues", console: Console) -> dict:
+    """Serves the exports of a run, or those below --out, over HTTP until it is stopped."""
+    from hetero_tf.serve import run as served
+    from hetero_tf.store.run_folder import RunFolder
+
+    if not (flags.run_dir or flags.out):
+        raise BadInput("--run_dir is missing; name a run with exports, or a folder of exports by --out")
+    hardware.prepare(flags.threads)
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    make = f"{program()} export --run_dir {shlex.quote(flags.run_dir or 'RUN_DIR')}"
+    served.run(folder, flags.host, flags.port, flags.threads, console.say, make)
+    return {}

@@ -20,6 +20,7 @@ USAGE = """hetero_tf {version}: federated learning of one model on unequal devic
   {program} evaluate --run_dir DIR     measures a trained model again
   {program} export --run_dir DIR       writes a SavedModel that needs no hetero_tf
   {program} predict --run_dir DIR X    answers pictures, or sentences with <mask>
+  {program} serve --run_dir DIR        serves its exports over HTTP, with a page to try them
 
 """
 
@@ -95,8 +96,9 @@ def _run(command, flags):
         print(printable(USAGE.format(version=__version__, program=program())) + _help_of(flags))
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout)
-    recipe = _recipe(command, flags)
-    for note in recipe.notes:
+    # What is served needs neither its recipe nor modules of a person's own.
+    recipe = None if command == "serve" else _recipe(command, flags)
+    for note in recipe.notes if recipe is not None else ():
         console.say(f"note: {note}")
     interrupts.install(
         "finished rounds are kept and the same command continues from there"

@@ -11,17 +11,19 @@ from hetero_tf.base.errors import BadInput, did_you_mean
 if TYPE_CHECKING:
     from absl import flags
 
-COMMANDS = ("train", "describe", "evaluate", "export", "predict")
+COMMANDS = ("train", "describe", "evaluate", "export", "predict", "serve")
 # The commands on which a flag has an effect; a flag that is not listed has one on all of them.
 COMMANDS_OF = {
     "recipe": ("train", "describe"),
-    "run_dir": ("train", "evaluate", "export", "predict"),
+    "run_dir": ("train", "evaluate", "export", "predict", "serve"),
     "engine": ("train", "describe"),
     "state": ("evaluate", "export", "predict"),
     "level": ("export", "predict"),
     "input": ("predict",),
     "levels": ("evaluate",),
-    "out": ("export",),
+    "out": ("export", "serve"),
+    "host": ("serve",),
+    "port": ("serve",),
     "draw": ("describe",),
     "format": ("export",),
     "export_version": ("export",),
@@ -69,6 +71,8 @@ def definitions() -> "flags.FlagValues":
         lower_bound=1,
         flag_values=values,
     )
+    flags.DEFINE_string("host", "127.0.0.1", "address to serve at; any other is open to the network", values)
+    flags.DEFINE_integer("port", 8501, "port to serve at; 0 takes a free one", 0, 65535, flag_values=values)
     flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
     flags.DEFINE_bool("debug", False, "show tracebacks", values)

@@ -52,11 +52,16 @@ def _taken(path):
     )
 
 
-def next_version(folder: Path) -> int:
-    """Returns the number behind the largest one in the folder of a level, 1 where there is none."""
+def numbers(folder: Path) -> tuple[int, ...]:
+    """Returns the numbers of the versions in the folder of a level, none where it is missing."""
     with files.disk(folder, "list"):
         names = os.listdir(folder) if folder.is_dir() else []
-    return max((int(name) for name in names if _VERSION.fullmatch(name)), default=0) + 1
+    return tuple(int(name) for name in names if _VERSION.fullmatch(name))
+
+
+def next_version(folder: Path) -> int:
+    """Returns the number behind the largest one in the folder of a level, 1 where there is none."""
+    return max(numbers(folder), default=0) + 1
 
 
 @contextlib.contextmanager

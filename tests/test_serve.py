@@ -1,0 +1,252 @@
+"""Exports served over HTTP: answers as those of the SavedModel, refusals as 4xx, new versions without a gap."""
+
+import base64
+import json
+import queue
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from importlib import util
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf import export
+from hetero_tf.export import measured, saved_model
+from hetero_tf.recipe import load
+from hetero_tf.serve import rest, run
+from hetero_tf.serve.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    process = hetero_tf.learning_process(load("tiny/mnist"))
+    state, _ = process.next(process.initialize())
+    return process, state
+
+
+@pytest.fixture(scope="module")
+def folder(pictures, tmp_path_factory):
+    """Exports of two levels of pictures, and of a text model under a level of its own."""
+    process, state = pictures
+    folder = tmp_path_factory.mktemp("exports")
+    for level in ("a", "e"):
+        export.export(process, state, process.statistics(state, level), folder, {}, level=level)
+    words = hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
+    export.export(words, words.initialize(), {}, folder, {}, level="b")
+    return folder
+
+
+def started(folder):
+    """The address of a server of a folder, and what it says from now on."""
+    said = queue.Queue()
+    arguments = (folder, "127.0.0.1", 0, 2, said.put, "export")
+    threading.Thread(target=run.run, args=arguments, daemon=True).start()
+    while True:
+        sentence = said.get(timeout=120)
+        if sentence.startswith("serving at "):
+            return sentence.split()[2].rstrip("/,"), said
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    return started(folder)[0]
+
+
+def fetch(address, data=None, **headers):
+    """`(status, body)`; data: bytes, or what becomes JSON."""
+    data = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=120) as answer:
+            body = answer.read()
+            kind = answer.headers["content-type"]
+            return answer.status, json.loads(body) if "json" in kind else body.decode()
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def png(pixels):
+    return base64.b64encode(tf.io.encode_png(pixels).numpy()).decode()
+
+
+def test_rows_and_columns_are_answered_as_by_the_saved_model(address, folder, pictures):
+    raw = pictures[0].dataset.test.x[:3]
+    pixels = measured.pixels(raw)
+    wanted = saved_model.answering(folder / "e" / "1")(image=pixels)
+    for given in ({"instances": pixels.tolist()}, {"instances": [{"image": one} for one in pixels.tolist()]}):
+        status, body = fetch(f"{address}/v1/models/e:predict", given)
+        assert status == 200
+        np.testing.assert_allclose([row["logits"] for row in body["predictions"]], wanted["logits"], rtol=1e-5)
+        assert [row["class"] for row in body["predictions"]] == wanted["class"].tolist()
+    for given in (pixels.tolist(), {"image": pixels.tolist()}):
+        status, body = fetch(f"{address}/v1/models/e:predict", {"inputs": given})
+        assert status == 200 and body["outputs"]["class"] == wanted["class"].tolist()
+    bytes_ = [{"b64": png(one)} for one in raw]
+    for signature, given in (("serve_bytes", bytes_), ("serve_uint8", raw.tolist())):
+        status, body = fetch(f"{address}/v1/models/e:predict", {"signature_name": signature, "instances": given})
+        assert [row["class"] for row in body["predictions"]] == wanted["class"].tolist(), body
+    assert fetch(f"{address}/v1/models/e/versions/1:predict", {"instances": []}) == (200, {"predictions": []})
+
+
+def test_text_is_answered_as_text(address):
+    given = {"signature_name": "serve_text", "instances": ["word3 <mask>", "word1"]}
+    status, body = fetch(f"{address}/v1/models/b:predict", given)
+    assert status == 200 and [row["lengths"] for row in body["predictions"]] == [2, 1]
+    first = body["predictions"][0]
+    assert first["is_mask"] == [False, True] and all(word.startswith(("word", "<")) for word in first["topk_tokens"][1])
+    # A signature with one output gives its values alone.
+    status, body = fetch(f"{address}/v1/models/b:predict", {"instances": [[1, 50, 2]]})
+    assert status == 200 and np.shape(body["predictions"]) == (1, 3, 50)
+
+
+IMAGE = "image must be float32 [any, 14, 14, 1]"
+BOMB = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4) + b"IHDR" + b"\x00\x00\x2e\xe0" * 2 + bytes(20)).decode()
+REFUSED = {
+    "another rank": ({"instances": [[1.0, 2.0]]}, f"{IMAGE}. Received: [1, 2]"),
+    "a scalar": ({"instances": [1.0]}, f"{IMAGE}. Received: [1]"),
+    "ragged": ({"instances": [[[1.0]], [1.0]]}, f"{IMAGE}: setting an array element with a sequence."),
+    "words for numbers": ({"instances": ["x"]}, f"{IMAGE}: numbers are expected"),
+    "an unknown input": ({"instances": [{"img": 1}]}, "inputs must be image. Received: img"),
+    "objects and values": ({"instances": [{"image": 1}, 2]}, "instances must all be objects that name their inputs"),
+    "no list": ({"instances": 3}, "instances must be a list"),
+    "both forms": ({"instances": [], "inputs": []}, "the body must have either instances or inputs"),
+    "neither form": ({"signature_name": "x"}, "the body must have either instances or inputs"),
+    "an unknown key": ({"instances": [], "foo": 1}, "Received: foo, instances"),
+    "an unknown signature": (
+        {"signature_name": "x", "instances": []},
+        "no signature of that name; known: serve_bytes, serve_default",
+    ),
+    "a list": ([1], "the body must be a JSON object with instances or inputs"),
+    "half of JSON": (b'{"instances": [1', "the body is not JSON: "),
+    "no text": (b"\xff\xfe", "the body is not JSON: "),
+    "very deep": (b"[" * 100_000, "the body is not JSON: "),
+    "pixels too large": (
+        {"signature_name": "serve_uint8", "instances": [[[[256]]]]},
+        "image must be uint8 [any, 14, 14, 1]: numbers from 0 to 255 are expected",
+    ),
+    "no base64": ({"signature_name": "serve_bytes", "instances": [{"b64": "*"}]}, "image_bytes must be string [any]: "),
+    "a damaged picture": (
+        {"signature_name": "serve_bytes", "instances": [{"b64": png(np.zeros((9, 9, 1), np.uint8))[:60]}]},
+        "PNG",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_answered_is_a_sentence(address, name):
+    given, sentence = REFUSED[name]
+    status, body = fetch(f"{address}/v1/models/a:predict", given)
+    assert status == 400 and sentence.replace("serve_default", "serve_uint8") in body["error"], body
+    assert "\n" not in body["error"] and "node" not in body["error"]
+
+
+def test_addresses_limits_and_bad_pictures(address, folder):
+    for path in ("/v1/models/z:predict", "/v1/models/a/versions/9:predict"):
+        status, body = fetch(address + path, {"instances": []})
+        assert status == 404 and body["error"].endswith("is not served; levels: a, b, e")
+    assert fetch(f"{address}/nothing")[0] == 404 and fetch(f"{address}/v1/models/a:predict")[0] == 404
+    assert fetch(f"{address}/v1/models", {})[0] == 405
+    large = b" " * (32 * 2**20 + 1)
+    assert fetch(f"{address}/v1/models/a:predict", large)[0] == 413
+    given = {"signature_name": "serve_bytes", "instances": [{"b64": BOMB}, {"b64": ""}]}
+    status, body = fetch(f"{address}/v1/models/a:predict", given)
+    assert status == 200 and [row["class"] for row in body["predictions"]] == [-1, -1]
+    assert body["predictions"][0]["logits"] == [None] * 10
+    assert fetch(f"{address}/healthz") == (200, {"levels": ["a", "b", "e"]})
+
+
+def test_status_metadata_and_page(address, folder):
+    status, body = fetch(f"{address}/v1/models/a")
+    assert body["model_version_status"][0]["state"] == "AVAILABLE" and status == 200
+    signatures = fetch(f"{address}/v1/models/a/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    image = signatures["serving_default"]["inputs"]["image"]
+    sizes = [one["size"] for one in image["tensor_shape"]["dim"]]
+    assert (image["dtype"], sizes) == ("DT_FLOAT", ["-1", "14", "14", "1"])
+    told = fetch(f"{address}/v1/models")[1]
+    about = json.loads((folder / "e" / "1" / "export.json").read_text())
+    assert told["e"]["measured"] == about["measured"] and told["b"]["input"]["kind"] == "text"
+    status, page = fetch(f"{address}/")
+    assert status == 200 and page.startswith("<!doctype html>") and "/v1/models" in page
+
+
+def test_a_new_version_takes_over_and_nothing_is_lost(pictures, tmp_path):
+    process, state = pictures
+    statistics = process.statistics(state)
+    export.export(process, state, statistics, tmp_path, {})
+    address, said = started(tmp_path)
+    pixels = measured.pixels(process.dataset.test.x[:1])
+    given = json.dumps({"inputs": pixels.tolist()}).encode()
+    first = saved_model.answering(tmp_path / "a" / "1")(image=pixels)["logits"]
+    second_state, _ = process.next(state)
+    stop, found = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            found.append(fetch(f"{address}/v1/models/a:predict", given))
+
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(ask) for _ in range(3)]
+        export.export(process, second_state, process.statistics(second_state), tmp_path, {})
+        assert said.get(timeout=60).startswith("serves level a, version 2: ")
+        found.append(fetch(f"{address}/v1/models/a:predict", given))
+        stop.set()
+        for one in asking:
+            one.result()
+    second = saved_model.answering(tmp_path / "a" / "2")(image=pixels)["logits"]
+    assert {status for status, _ in found} == {200} and len(found) > 3
+
+    def is_of(body, logits):
+        return np.allclose(body["outputs"]["logits"], logits, rtol=1e-4, atol=1e-6)
+
+    assert all(is_of(body, first) or is_of(body, second) for _, body in found)
+    assert not np.allclose(first, second) and is_of(found[0][1], first) and is_of(found[-1][1], second)
+
+
+def test_only_whole_versions_are_served_and_old_ones_go(folder, tmp_path):
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / "notes").mkdir()
+    serving = Serving(tmp_path)
+    (told,) = serving.refresh()
+    assert told.startswith(f"{tmp_path / 'a' / '1'}: is not an export that can be served: ") and serving.levels == ()
+    # It is said once.
+    assert serving.refresh() == [] and serving.find("a", None) is None
+    for number in (2, 3, 4):
+        (tmp_path / "a" / str(number)).symlink_to(folder / "e" / "1")
+        assert len(serving.refresh()) == 1
+    assert sorted(serving.versions("a")) == [3, 4] and serving.find("a", None).number == 4
+    assert serving.find("a", 2) is None and serving.find("a", 3).number == 3
+
+
+def test_numbers_that_are_not_finite_are_null():
+    assert rest._plain(np.array([[1.5, np.nan], [np.inf, -1]])) == [[1.5, None], [None, -1.0]]
+
+
+def test_what_cannot_be_served_is_one_sentence(folder, tmp_path, monkeypatch):
+    def refused(folder, port=0):
+        return refusal(run.run, folder, "127.0.0.1", port, 1, print, "bin/hetero_tf export --run_dir r")
+
+    assert (
+        refused(tmp_path) == f"{tmp_path}: holds no exports to serve; make some first: bin/hetero_tf export --run_dir r"
+    )
+    port = int(started(folder)[0].rpartition(":")[2])
+    assert refused(folder, port).startswith(f"--host 127.0.0.1 --port {port}: cannot be listened at: ")
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
+    assert refused(folder) == "serve needs uvicorn, which is not installed; pip install 'hetero_tf[serve]'"
+
+
+def test_the_command_serves_until_a_signal(folder):
+    served = programs.shared().start("serve", "--out", folder, "--port", "0")
+    assert served.until(lambda: "serving at http://127.0.0.1:" in served.out), served.err
+    address = served.out.split("serving at ")[1].split("/,")[0]
+    assert fetch(f"{address}/healthz")[0] == 200
+    served.kill(2)
+    assert served.wait() == 130 and "stopped by SIGINT" in served.err
+    assert programs.shared().run("serve").err == (
+        "hetero_tf: --run_dir is missing; name a run with exports, or a folder of exports by --out\n"
+    )
