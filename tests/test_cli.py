@@ -31,7 +31,7 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, export_version, format, "
-        "help, input, json, level, levels, out, plugin, recipe, run_dir, set, state, threads, version",
+        "help, host, input, json, level, levels, out, plugin, port, recipe, run_dir, set, state, threads, version",
     ),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
@@ -54,7 +54,7 @@ WRONG = [
     (["--recipe=binary.yaml"], "binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8"),
     (["trian", R], "unknown command 'trian'; did you mean 'train'?"),
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
-    (["small.yaml"], "unknown command 'small.yaml'; known: describe, evaluate, export, predict, train"),
+    (["small.yaml"], "unknown command 'small.yaml'; known: describe, evaluate, export, predict, serve, train"),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
     (["export"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -157,9 +157,18 @@ TAKES = {
     "evaluate": ("run_dir", "state", "levels"),
     "export": ("run_dir", "state", "level", "out", "format", "export_version"),
     "predict": ("run_dir", "state", "level", "input"),
+    "serve": ("run_dir", "out", "host", "port"),
 }
 BY_ALL = ("set", "data_dir", "plugin", "threads", "json", "debug", "help", "version")
-VALUES = {"engine": "auto", "state": "last", "levels": "all", "threads": "1", "export_version": "3", "set": "seed=1"}
+VALUES = {
+    "engine": "auto",
+    "state": "last",
+    "levels": "all",
+    "threads": "1",
+    "export_version": "3",
+    "port": "0",
+    "set": "seed=1",
+}
 
 
 @pytest.mark.parametrize("command", TAKES)
@@ -336,7 +345,7 @@ def test_version_and_help(capsys, monkeypatch):
         out = capsys.readouterr().out
         for flag in flags.definitions():
             assert f"--{flag} " in out or flag == "h"
-        for command in ("describe", "evaluate", "export", "predict"):
+        for command in ("describe", "evaluate", "export", "predict", "serve"):
             assert f"hetero_tf {command} --" in out
 
 

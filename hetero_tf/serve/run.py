@@ -54,6 +54,7 @@ def _listening(host, port):
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()
     except OSError as problem:
         listener.close()
         raise BadInput(

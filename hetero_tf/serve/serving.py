@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, Refusal
 from hetero_tf.store.versions import EXPORTED, numbers
 
 # export.json of a data set with very many class names.
@@ -67,7 +67,7 @@ class Serving:
     def find(self, level: str, number: int | None) -> Version | None:
         """Returns a version of a level, the newest for None; None if it is not served."""
         found = self.versions(level)
-        return found.get(max(found) if number is None and found else number)
+        return found.get(max(found, default=0) if number is None else number)
 
     def refresh(self) -> list[str]:
         """Loads what is new and forgets what is older than the kept versions.
@@ -108,5 +108,5 @@ def _load(level, number, path):
     try:
         about = json.loads(files.decode(files.read_bytes(path / EXPORTED, LARGEST_ABOUT), path / EXPORTED))
         return Version(level, number, about, tf.saved_model.load(str(path)))
-    except (OSError, ValueError, KeyError, tf.errors.OpError) as problem:
+    except (Refusal, OSError, ValueError, KeyError, tf.errors.OpError) as problem:
         raise BadInput(f"{path}: is not an export that can be served: {problem}") from problem
