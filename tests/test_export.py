@@ -249,7 +249,7 @@ def test_the_lines_of_the_card_work(exported, image_process):
 def test_a_narrower_level_is_its_own_model(image_process, tmp_path):
     state = moved(image_process)
     statistics = image_process.statistics(state, "e")
-    folder, measured = export.export(image_process, state, statistics, tmp_path, {}, level="e")
+    folder, told = export.export(image_process, state, statistics, tmp_path, {}, level="e")
     assert folder == tmp_path / "e" / "1"
     pixels = image_process.dataset.test.x[:3] / np.float32(255)
     model = image_process.model(state, "e", statistics)
@@ -258,7 +258,8 @@ def test_a_narrower_level_is_its_own_model(image_process, tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     about = json.loads((folder / "export.json").read_text())
     assert (about["level"], about["width"]) == ("e", 0.0625)
-    assert measured == pytest.approx(image_process.evaluator.measure_level(state, "e", statistics), rel=1e-5)
+    expected = image_process.evaluator.measure_level(state, "e", statistics)
+    assert about == told and {name: told["measured"][name] for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_model_that_answers_otherwise_is_removed(text_process, tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ AVAILABLE = "availability={dropout: 0.3, deadline: 9.0, late: partial, seconds_p
 
 def test_the_table_is_what_runs_write(train, tmp_path):
     more = ("rounds=1", "partition.held_out=0.3", "evaluate.levels=all")
-    train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE)
+    tuned = "evaluate.fine_tune={epochs: 1, units: [all]}"
+    train(tmp_path / "images", programs.RECIPE, *more, "levels.assignment=fixed", "levels.mix=a1-b1", AVAILABLE, tuned)
     train(tmp_path / "text", tiny.TEXT, *more, "data.length=16", "data.rows=16")
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
     of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")
@@ -80,4 +81,13 @@ def test_a_line_shows_what_a_person_compares():
     others = [name for name in shown if not name.startswith(("local", "global"))]
     validation = ["validation_loss", "validation_accuracy", "validation_perplexity"]
     of_levels = ["level_accuracy_LEVEL", "level_perplexity_LEVEL"]
-    assert others == ["loss", "dropped", "late", "partial", *validation, *of_levels]
+    assert others == [
+        "loss",
+        "dropped",
+        "late",
+        "partial",
+        *validation,
+        "tuned_accuracy",
+        "tuned_worst_decile",
+        *of_levels,
+    ]

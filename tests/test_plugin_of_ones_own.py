@@ -54,7 +54,7 @@ def test_a_forgotten_module_is_named_with_the_command_that_works(folder):
         done = programs.command(command, "--run_dir", "my run", cwd=folder)
         told = f"my run: was made with modules of your own; add --plugin windows: hetero_tf {command} "
         assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"hetero_tf: {told}")
-    done = typed(folder, done.stderr.strip().partition("add --plugin windows: ")[2] + " --overwrite")
+    done = typed(folder, done.stderr.strip().partition("add --plugin windows: ")[2])
     assert done.returncode == 0, done.stderr
 
 
