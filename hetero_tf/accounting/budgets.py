@@ -11,7 +11,6 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.family import build_family
-from hetero_tf.models.unit_costs import whole_model
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.schema import Levels, Megabytes, Recipe
 
@@ -95,7 +94,9 @@ def exceeded(costs: Costs) -> dict[str, float]:
     return {name: share for name, share in found.items() if not fits(share, 1 + levels.tolerance)}
 
 
-def fitted(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> Recipe:
+def fitted(
+    recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int, counted: dict | None = None
+) -> Recipe:
     """Returns a recipe whose budgets are shares of the whole model, and whose levels are as `levels.fit` makes them.
 
     Args:
@@ -103,11 +104,13 @@ def fitted(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ..
         shape: Of one input without the batch axis, see `models.build.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
+        counted: See `Costs`; None: nothing is counted yet.
     """
-    levels = recipe.levels
+    levels, counted = recipe.levels, {} if counted is None else counted
     if not levels.budgets:
         return recipe
-    whole = whole_model(recipe, shape, example, classes)
+    free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
+    whole = Costs(build_family(free, shape, example, classes), example, classes, counted).whole
     budgets = {name: _share(budget, whole) for name, budget in levels.budgets.items()}
     levels = dataclasses.replace(levels, budgets=budgets)
     if levels.fit is None:
@@ -115,9 +118,8 @@ def fitted(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ..
 
     def holds(name, **changes):
         """What the clients of a level would hold after some changes of the levels."""
-        free = dataclasses.replace(levels, budgets={}, fit=None, **changes)
-        family = build_family(dataclasses.replace(recipe, levels=free), shape, example, classes)
-        return estimate(Costs(family, example, classes), name)
+        changed = dataclasses.replace(free, levels=dataclasses.replace(free.levels, **changes))
+        return estimate(Costs(build_family(changed, shape, example, classes), example, classes, counted), name)
 
     limits = {name: cap(share, whole, levels.tolerance) for name, share in budgets.items() if name not in levels.idle}
     changes = _FITS[levels.fit](recipe, limits, holds) if limits else {}

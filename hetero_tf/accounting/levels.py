@@ -26,20 +26,22 @@ class Costs:
         family: The models of all levels.
         example: Shape of one input, without None.
         classes: Length of the label axis that clients train.
+        counted: What is counted already. Recipes with the same layers, frozen units, examples and classes may share it.
     """
 
     family: ModelFamily
     example: tuple
     classes: int
+    counted: dict = dataclasses.field(default_factory=dict)
 
     def units(self, level: str, width: float) -> dict[str, UnitCost]:
         """`{unit: UnitCost}` of one network of a level at some width, all exits of the level with it."""
         route = dataclasses.replace(self.family.route(level), width=width)
-        if route not in self._traced:
+        if route not in self.counted:
             units = self.family.recipe.model.units
             model = self.family.fresh(level, self.classes, width)
-            self._traced[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
-        return self._traced[route]
+            self.counted[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
+        return self.counted[route]
 
     def stages(self, level: str) -> tuple[Stage, ...]:
         """The `stages.Stage`s of a level; of one that is not in the mix, the whole of it."""
@@ -52,14 +54,14 @@ class Costs:
         units = functools.partial(self.units, level)
         return tuple(stage_flops(stage, units, exits, epochs) for stage in self.stages(level))
 
-    @functools.cached_property
+    @property
     def whole(self) -> float:
         """What budgets are shares of: see `unit_costs.whole_model`."""
-        return whole_model(self.family.recipe, self.family.shape, self.example, self.family.classes)
-
-    @functools.cached_property
-    def _traced(self):
-        return {}
+        recipe = self.family.recipe
+        if recipe.levels.measure not in self.counted:
+            found = whole_model(recipe, self.family.shape, self.example, self.family.classes)
+            self.counted[recipe.levels.measure] = found
+        return self.counted[recipe.levels.measure]
 
 
 def _whole(route, units):
