@@ -371,6 +371,20 @@ def test_the_next_export_removes_what_a_killed_one_left(text_process, tmp_path, 
     assert sorted(os.listdir(level)) == sorted([*mine, "1"])
 
 
+def test_whatever_a_kill_leaves_lies_in_the_draft(text_process, tmp_path, monkeypatch, quick):
+    """The vocabulary too, which is on the disk until TensorFlow has copied it."""
+    write, seen = saved_model.write, []
+
+    def look(folder, *others):
+        seen.append((os.listdir(tmp_path / "a"), [path.name for path in folder.rglob("vocabulary.txt")]))
+        return write(folder, *others)
+
+    monkeypatch.setattr(saved_model, "write", look)
+    export.export(text_process, text_process.initialize(), {}, tmp_path, {})
+    assert seen == [([f".tmp-version.{os.getpid()}"], ["vocabulary.txt"])]
+    assert sorted(os.listdir(tmp_path / "a" / "1")) == ["MODEL_CARD.md", "export.json", "saved_model.pb"]
+
+
 def test_what_stands_in_the_way_is_not_touched(text_process, tmp_path, quick):
     state = text_process.initialize()
 

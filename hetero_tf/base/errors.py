@@ -1,6 +1,7 @@
 """The errors that the program explains to a person: one sentence each, with the exit code that belongs to it."""
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
 
 
@@ -41,6 +42,15 @@ class NotFinite(Refusal):
     """Too many clients returned NaN or infinite weights."""
 
     code = 6
+
+
+def require(what: str, modules: Iterable[str], extra: str) -> None:
+    """Raises `BadInput` unless the modules are installed; `extra` of this package has them, `what` needs them."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput(
+            f"{what} needs {' and '.join(missing)}, which is not installed; pip install 'hetero_tf[{extra}]'"
+        )
 
 
 def nearest(word: object, known: Iterable[object]) -> str | None:

@@ -155,7 +155,7 @@ def _write_format(process, model, name, part):
 def _write_model(process, kind, model, folder):
     """Writes the SavedModel; returns its endpoints, and its signatures as `saved_model.write` tells them."""
     # The SavedModel copies the vocabulary, so the file that it comes from may go.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         endpoints, tables = kind.endpoints(process, model, Path(scratch))
         return endpoints, saved_model.write(folder, model, endpoints, tables)
 

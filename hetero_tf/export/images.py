@@ -68,17 +68,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
 
 def answers(process: LearningProcess, model: keras.Model, image: tf.Tensor) -> dict[str, tf.Tensor]:
     """What a model says of images, float32 [n, height, width, channels] with pixels in 0..1; see `endpoints`."""
-    # The recipe's own input, so that pixels are normalised exactly as in training.
-    count = tf.shape(image)[0]
-    inputs, _ = process.input.batch(
-        image,
-        tf.zeros([count], tf.int32),
-        tf.range(count),
-        0,
-        tf.zeros([1], tf.int32),
-        all_labels(process.dataset.classes),
-        training=False,
-    )
+    inputs = model_inputs(process, image)
     # A ReLU may turn NaN into 0, and the answer would look like any other.
     finite = tf.reduce_all(tf.abs(image) <= tf.float32.max, [1, 2, 3])
     logits = tf.where(finite[:, None], tf.cast(model(inputs, training=False), tf.float32), np.nan)
@@ -87,6 +77,15 @@ def answers(process: LearningProcess, model: keras.Model, image: tf.Tensor) -> d
         "probabilities": tf.nn.softmax(logits),
         "class": tf.where(finite, tf.argmax(logits, -1, output_type=tf.int32), -1),
     }
+
+
+def model_inputs(process: LearningProcess, image: tf.Tensor) -> tf.Tensor:
+    """Images, pixels in 0..1 or as they are stored, in the recipe's own normalisation, exactly as in training."""
+    count, axis = tf.shape(image)[0], all_labels(process.dataset.classes)
+    nobody = tf.zeros([1], tf.int32)
+    labels = tf.zeros([count], tf.int32)
+    inputs, _ = process.input.batch(image, labels, tf.range(count), 0, nobody, axis, training=False)
+    return inputs
 
 
 def few(batch: tf.Tensor, most: int) -> tf.Tensor:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.evaluation.global_metrics import image_metrics
+from hetero_tf.export import images, text
 from hetero_tf.export.limits import most_words
 from hetero_tf.inputs import all_labels
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
@@ -76,7 +77,7 @@ def examples(process: LearningProcess, count: int = 200) -> Iterator[dict[str, n
     if process.dataset.kind == "images":
         yield from ({"image": pixels(one[None])} for one in x)
         return
-    segment = (*process.input.starts(x), x.shape[1])[1]
+    segment = text.segment_of(process, x)
     yield from ({"token_ids": one[None, :segment]} for one in x)
 
 
@@ -96,16 +97,11 @@ def check_answers(process: LearningProcess, model: keras.Model, ask: Callable, n
     Raises:
         BadInput: It is too large.
     """
-    test, classes = process.dataset.test.x[:32], process.dataset.classes
+    test = process.dataset.test.x[:32]
     if process.dataset.kind == "images":
-        found, source = ask(image=pixels(test))["logits"], process.input
-        nobody, rows = tf.zeros([1], tf.int32), tf.range(len(test))
-        inputs, _ = source.batch(
-            tf.constant(test), tf.zeros([len(test)], tf.int32), rows, 0, nobody, all_labels(classes), training=False
-        )
+        found, inputs = ask(image=pixels(test))["logits"], images.model_inputs(process, tf.constant(test))
     else:
-        starts = (*process.input.starts(test), test.shape[1])
-        inputs = test[:4, : starts[1]]
+        inputs = test[:4, : text.segment_of(process, test)]
         found = ask(token_ids=inputs)["logits"]
     wanted = np.asarray(model(inputs, training=False))
     gap = float(np.max(np.abs(found - wanted)) / max(1.0, np.max(np.abs(wanted))))

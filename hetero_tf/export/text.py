@@ -41,24 +41,22 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         model: The Keras model.
         scratch: Folder for the vocabulary, which the SavedModel copies.
     """
-    x, words = process.dataset.train.x, process.dataset.vocabulary
-    segment = (*process.input.starts(x), x.shape[1])[1]
-    classes = process.dataset.classes
+    words, classes = process.dataset.vocabulary, process.dataset.classes
+    segment = segment_of(process, process.dataset.train.x)
 
-    def serving_default(token_ids):
+    def answer(token_ids, known_logits):
         # Servers hand on any shape, and kernels may end the process over a wrong rank.
         ids = tf.ensure_shape(token_ids, (None, None))
         ids = few(ids, tf.shape(ids)[0], tf.shape(ids)[1], classes)
         known = (ids >= 0) & (ids <= classes)
-        logits = logits_of(model, tf.where(known, ids, 0), segment, classes)
+        logits = known_logits(tf.where(known, ids, 0))
         return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
 
+    def serving_default(token_ids):
+        return answer(token_ids, lambda ids: logits_of(model, ids, segment, classes))
+
     def serve_segment(token_ids):
-        ids = tf.ensure_shape(token_ids, (None, None))
-        ids = few(ids, tf.shape(ids)[0], tf.shape(ids)[1], classes)
-        known = (ids >= 0) & (ids <= classes)
-        logits = tf.cast(model(tf.where(known, ids, 0), training=False), tf.float32)
-        return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
+        return answer(token_ids, lambda ids: tf.cast(model(ids, training=False), tf.float32))
 
     made = {
         "serving_default": (serving_default, [tf.TensorSpec((None, None), tf.int32, name="token_ids")]),
@@ -164,9 +162,13 @@ def _tables(words, scratch):
 
 def input_spec(process: LearningProcess) -> dict:
     """What the model takes, ready for JSON."""
-    x, classes = process.dataset.train.x, process.dataset.classes
-    segment = (*process.input.starts(x), x.shape[1])[1]
+    classes, segment = process.dataset.classes, segment_of(process, process.dataset.train.x)
     return {"kind": "text", "words": classes, "mask_token_id": classes, "segment": segment}
+
+
+def segment_of(process: LearningProcess, x: np.ndarray) -> int:
+    """Returns how many words of a split's rows are read at a time."""
+    return (*process.input.starts(x), x.shape[1])[1]
 
 
 def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:

@@ -1,11 +1,10 @@
 """Starts the server and keeps it running."""
 
-import importlib.util
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, require
 
 NEEDS, EXTRA = ("starlette", "uvicorn"), "serve"
 
@@ -24,9 +23,7 @@ def run(folder: Path, host: str, port: int, at_once: int, say: Callable[[str], N
     Raises:
         BadInput: What it needs is not installed, there is nothing to serve, or the address is not to be had.
     """
-    missing = [need for need in NEEDS if importlib.util.find_spec(need) is None]
-    if missing:
-        raise BadInput(f"serve needs {' and '.join(missing)}, which is not installed; pip install 'hetero_tf[{EXTRA}]'")
+    require("serve", NEEDS, EXTRA)
     import uvicorn
 
     from hetero_tf.serve.app import Limits, build_app

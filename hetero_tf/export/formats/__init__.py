@@ -6,7 +6,6 @@ package installs them, and in `EXACT` whether its answers must be those of the S
 
 import contextlib
 import importlib
-import importlib.util
 import logging
 import os
 import pkgutil
@@ -18,7 +17,7 @@ from types import ModuleType
 
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, did_you_mean, require
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,5 @@ def find(name: str) -> ModuleType:
     if name not in names():
         raise BadInput(f"--format {name}: no such format{did_you_mean(name, ('savedmodel', *names()))}")
     module = importlib.import_module(f"{__name__}.{name}")
-    missing = [need for need in module.NEEDS if importlib.util.find_spec(need) is None]
-    if missing:
-        raise BadInput(
-            f"--format {name}: needs {' and '.join(missing)}, which is not installed; "
-            f"pip install 'hetero_tf[{module.EXTRA}]'"
-        )
+    require(f"--format {name}:", module.NEEDS, module.EXTRA)
     return module
