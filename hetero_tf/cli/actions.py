@@ -91,6 +91,12 @@ def _opened(recipe, flags, console):
     return process, found
 
 
+def _statistics(process, found, level):
+    """The statistics of a level: those that the state was sealed with where they are its own, else queried."""
+    sealed = found.statistics if level == process.recipe.levels.global_level else None
+    return sealed or process.statistics(found.state, level)
+
+
 def _check_level(recipe, flags, *others):
     if flags.level is not None and flags.level not in recipe.levels.widths:
         known = [*recipe.levels.widths, *others]
@@ -140,9 +146,7 @@ def export(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     process, found = _opened(recipe, flags, console)
     state, written = found.state, []
     for level in names:
-        info, statistics = {"state": flags.state}, found.statistics
-        if level != recipe.levels.global_level or not statistics:
-            statistics = process.statistics(state, level)
+        info, statistics = {"state": flags.state}, _statistics(process, found, level)
         # What the run has measured besides is of the global model alone.
         if level == recipe.levels.global_level:
             info |= {name: found.sealed.info[name] for name in ("last", "best")}
@@ -168,8 +172,7 @@ def predict(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     _check_level(recipe, flags)
     level = exports.check_level(recipe.levels, flags.level)
     process, found = _opened(recipe, flags, console)
-    of_run = level == recipe.levels.global_level and found.statistics
-    model = process.model(found.state, level, found.statistics if of_run else None)
+    model = process.model(found.state, level, _statistics(process, found, level))
     answers = answered(process, model, flags.input)
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
