@@ -107,7 +107,7 @@ def fitted(
         counted: See `Costs`; None: nothing is counted yet.
     """
     levels, counted = recipe.levels, {} if counted is None else counted
-    if not levels.budgets:
+    if levels.fit is None and not any(isinstance(budget, Megabytes) for budget in levels.budgets.values()):
         return recipe
     free = dataclasses.replace(recipe, levels=dataclasses.replace(levels, budgets={}, fit=None))
     whole = Costs(build_family(free, shape, example, classes), example, classes, counted).whole
