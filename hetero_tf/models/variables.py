@@ -102,7 +102,10 @@ def check_constants(model: keras.Model, dtype: str) -> None:
                 f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector; keep "
                 f"a table of whole numbers as a NumPy array in the layer. Received: {variable.dtype}"
             )
-    for variable in fixed and _changed(model, fixed):
+    frozen = {id(v) for layer in all_layers(model) if not layer.trainable for v in layer._trainable_variables}
+    # Weights that somebody froze were made to be trained: only the others may be assigned to in a call.
+    held = [variable for variable in fixed if id(variable) not in frozen]
+    for variable in held and _changed(model, held):
         raise BadInput(
             f"{_named(variable)} must not change in training, because it is neither trainable nor a declared "
             "statistic; name it in TRACKS of its layer (a running statistic, merged like weights) or in QUERIED (a "
