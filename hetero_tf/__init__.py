@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from keras import Model
+
     from hetero_tf.process import LearningProcess
     from hetero_tf.recipe.schema import Recipe
 
@@ -25,3 +27,10 @@ def learning_process(recipe: "Recipe", **options) -> "LearningProcess":
     from hetero_tf import process
 
     return process.learning_process(recipe, **options)
+
+
+def load_model(path: "str | Path") -> "Model":
+    """Loads a `model.keras` that an export wrote; see `export.formats.keras`."""
+    from hetero_tf.export.formats import keras
+
+    return keras.load(path)

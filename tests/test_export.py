@@ -304,7 +304,7 @@ def quick(monkeypatch):
 
     def write(folder, model, endpoints, tables):
         (folder / "saved_model.pb").write_bytes(b"model")
-        return {}
+        return {"serve": {"inputs": {"text": {"dtype": "string", "shape": [None]}}, "outputs": {}}}
 
     monkeypatch.setattr(saved_model, "write", write)
     monkeypatch.setattr(saved_model, "answering", lambda folder: None)
@@ -382,7 +382,8 @@ def test_whatever_a_kill_leaves_lies_in_the_draft(text_process, tmp_path, monkey
     monkeypatch.setattr(saved_model, "write", look)
     export.export(text_process, text_process.initialize(), {}, tmp_path, {})
     assert seen == [([f".tmp-version.{os.getpid()}"], ["vocabulary.txt"])]
-    assert sorted(os.listdir(tmp_path / "a" / "1")) == ["MODEL_CARD.md", "export.json", "saved_model.pb"]
+    written = ["MODEL_CARD.md", "assets.extra", "export.json", "saved_model.pb"]
+    assert sorted(os.listdir(tmp_path / "a" / "1")) == written
 
 
 def test_what_stands_in_the_way_is_not_touched(text_process, tmp_path, quick):

@@ -21,7 +21,8 @@ LINES = (
     ("rounds",),
     ("evaluation", "accounting"),
     ("process",),
-    ("describe", "export", "run", "serve"),
+    ("describe", "export", "run"),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )

@@ -2,6 +2,7 @@
 
 FOLDER/<level>/<version>/
   saved_model.pb, variables/, assets/   the SavedModel, as model servers look for it
+  assets.extra/, batching_params.pbtxt  requests that warm a server up, and how many it may answer at once
   model.onnx, model.tflite, ...         the same model for other runtimes, where asked for
   export.json                           what the model is, how good it is, sha256 of every file
   MODEL_CARD.md                         the same for a person, and how to call it
@@ -22,7 +23,7 @@ from hetero_tf import __version__
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean, short
 from hetero_tf.evaluation import calibration
-from hetero_tf.export import formats, images, saved_model, text
+from hetero_tf.export import formats, images, saved_model, text, warmup
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import Converted
 from hetero_tf.export.limits import request_limits
@@ -74,16 +75,19 @@ def export(
     with drafted(folder) as draft:
         kind = images if process.dataset.kind == "images" else text
         endpoints, signatures = _write_model(process, kind, model, draft)
+        warmup.write(draft, signatures, kind.most_at_once(model))
         ask = saved_model.answering(draft)
         gap = check_answers(process, model, ask, str(folder))
         measured = measure(process, ask)
         function, specs = endpoints[kind.PORTABLE]
-        part = Converted(draft, kind.PORTABLE, function, specs, lambda: examples(process))
+        spec = kind.input_spec(process)
+        given = spec.get("normalised_by", {})
+        part = Converted(draft, kind.PORTABLE, function, specs, model, given, lambda: examples(process))
         converted = {name: _write_format(process, model, name, part) for name in others}
         about = {
             **_about(process, state, level, model),
             "signatures": signatures,
-            "input": kind.input_spec(process),
+            "input": spec,
             "limits": request_limits(process.dataset.kind, model, process.dataset.classes),
             "measured": {**measured, "on": "the whole test set, by these files"},
             "largest_difference_of_logits": gap,

@@ -88,6 +88,11 @@ def model_inputs(process: LearningProcess, image: tf.Tensor) -> tf.Tensor:
     return inputs
 
 
+def most_at_once(model: keras.Model) -> int:
+    """How many examples of several requests a server may join."""
+    return most_examples(model)
+
+
 def few(batch: tf.Tensor, most: int) -> tf.Tensor:
     """The batch itself, refused by the graph where it has more than `most` examples."""
     count = tf.shape(batch)[0]

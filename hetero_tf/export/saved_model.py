@@ -1,6 +1,7 @@
 """Writes a SavedModel, and answers with one."""
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import keras
@@ -33,13 +34,8 @@ def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection)
         name: tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
         for name, (function, specs) in endpoints.items()
     }
-    try:
+    with writing(folder):
         tf.saved_model.save(module, str(folder), signatures=signatures)
-    except (OSError, tf.errors.OpError) as error:
-        raise DiskProblem(
-            f"{folder}: could not write the SavedModel: {' '.join(str(error).split())[:200]}; "
-            "check the disk and run the same command again"
-        ) from error
     return {
         name: {
             "inputs": {spec.name: _told(spec) for spec in specs},
@@ -47,6 +43,18 @@ def write(folder: Path, model: keras.Model, endpoints: dict, tables: Collection)
         }
         for name, (_, specs) in endpoints.items()
     }
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns what TensorFlow raises while it writes into a folder into a `DiskProblem`."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise DiskProblem(
+            f"{folder}: could not write the SavedModel: {' '.join(str(error).split())[:200]}; "
+            "check the disk and run the same command again"
+        ) from error
 
 
 def _told(spec):

@@ -95,6 +95,10 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     return made, (numbers, names)
 
 
+def most_at_once(model: keras.Model) -> None:
+    """A server must not join requests: their texts differ in length, and padding would change the answers."""
+
+
 def few(values: tf.Tensor, rows: tf.Tensor, longest: tf.Tensor, classes: int) -> tf.Tensor:
     """The values themselves, refused by the graph where their rows, padded to the longest, are too many words."""
     most, received = most_words(classes), tf.stack([rows, longest])

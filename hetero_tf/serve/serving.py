@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.export.warmup import blank_requests
 from hetero_tf.store.versions import EXPORTED, numbers
 
 # export.json of a data set with very many class names.
@@ -107,6 +108,10 @@ def _load(level, number, path):
     """Loads a version; `BadInput` if it is not whole."""
     try:
         about = json.loads(files.decode(files.read_bytes(path / EXPORTED, LARGEST_ABOUT), path / EXPORTED))
-        return Version(level, number, about, tf.saved_model.load(str(path)))
+        version = Version(level, number, about, tf.saved_model.load(str(path)))
+        # Its first request would take half a second.
+        for signature, inputs in blank_requests(about["signatures"]).items():
+            version.signatures[signature](**{name: tf.constant(value) for name, value in inputs.items()})
+        return version
     except (Refusal, OSError, ValueError, KeyError, tf.errors.OpError) as problem:
         raise BadInput(f"{path}: is not an export that can be served: {problem}") from problem

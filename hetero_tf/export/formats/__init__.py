@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import tensorflow as tf
+from keras import Model
 
 from hetero_tf.base.errors import BadInput, did_you_mean, require
 
@@ -28,6 +29,8 @@ class Converted:
         saved_model: Folder of the SavedModel.
         signature: Name of the signature that has neither loops nor strings.
         function, specs: The same as a function for a graph, and what it takes.
+        model: The same as the Keras model that takes normalised inputs and gives logits.
+        normalised_by: "mean" and "std" of its inputs, a value for each channel; empty: they are not normalised.
         examples: `() -> {input: array}` of some training examples, for formats that must know the range of values.
     """
 
@@ -35,6 +38,8 @@ class Converted:
     signature: str
     function: Callable
     specs: list[tf.TensorSpec]
+    model: Model
+    normalised_by: dict
     examples: Callable
 
 

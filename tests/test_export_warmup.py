@@ -1,0 +1,103 @@
+"""What an export brings for a server: requests of TensorFlow Serving's own form, and a hint for joining them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tensorflow.core.framework import tensor_pb2
+
+import hetero_tf
+from hetero_tf import export
+from hetero_tf.export import warmup
+from hetero_tf.recipe import load
+from hetero_tf.serve.serving import Serving
+
+# The fields of tensorflow_serving/apis that a request needs: {message: {number: (name, type)}}.
+MESSAGES = {
+    "ModelSpec": {1: ("name", "string"), 3: ("signature_name", "string")},
+    "Entry": {1: ("key", "string"), 2: ("value", "bytes")},
+    "PredictRequest": {1: ("model_spec", "ModelSpec"), 2: ("inputs", "Entry")},
+    "PredictLog": {1: ("request", "PredictRequest")},
+    "PredictionLog": {6: ("predict_log", "PredictLog")},
+}
+
+
+def prediction_log():
+    """The message class, built by the library that servers use."""
+    file = descriptor_pb2.FileDescriptorProto(name="apis.proto", package="apis", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    plain = {"string": kinds.TYPE_STRING, "bytes": kinds.TYPE_BYTES}
+    for message, fields in MESSAGES.items():
+        made = file.message_type.add(name=message)
+        for number, (name, kind) in fields.items():
+            label = kinds.LABEL_REPEATED if kind == "Entry" else kinds.LABEL_OPTIONAL
+            field = made.field.add(name=name, number=number, type=plain.get(kind, kinds.TYPE_MESSAGE), label=label)
+            if kind not in plain:
+                field.type_name = f".apis.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("apis.PredictionLog"))
+
+
+@pytest.fixture(scope="module", params=["tiny/mnist", "tiny/wikitext2"])
+def version(request, tmp_path_factory):
+    """`(what export.json says, folder of the version)`."""
+    process = hetero_tf.learning_process(load(request.param))
+    state = process.initialize()
+    folder = tmp_path_factory.mktemp("exports")
+    path, about = export.export(process, state, process.statistics(state, "e"), folder, {}, level="e")
+    return about, path
+
+
+def test_a_server_can_read_and_answer_the_requests(version):
+    about, path = version
+    loaded, kind, seen = tf.saved_model.load(str(path)), prediction_log(), []
+    for record in tf.data.TFRecordDataset(str(path / warmup.REQUESTS)):
+        request = kind.FromString(record.numpy()).predict_log.request
+        tensors = {}
+        for entry in request.inputs:
+            tensor = tf.make_ndarray(tensor_pb2.TensorProto.FromString(entry.value))
+            tensors[entry.key] = tf.constant(tensor)
+        answer = loaded.signatures[request.model_spec.signature_name](**tensors)
+        seen.append(request.model_spec.signature_name)
+        assert all(np.isfinite(value.numpy()).all() for value in answer.values() if value.dtype.is_floating)
+        assert "class" not in answer or answer["class"].numpy()[0] >= 0
+    assert seen == list(about["signatures"]) and len(seen) >= 3
+    assert str(warmup.REQUESTS) in about["files"]
+
+
+def test_only_requests_whose_rows_are_alike_may_be_joined(version):
+    about, path = version
+    hint = path / warmup.BATCHING
+    if about["input"]["kind"] == "images":
+        assert hint.read_text() == "max_batch_size { value: 64 }\nbatch_timeout_micros { value: 1000 }\n"
+        assert about["limits"]["images"] >= 64
+    else:
+        assert not hint.exists()
+
+
+def test_a_wide_model_takes_fewer_at_once(tmp_path):
+    warmup.write(tmp_path, {}, most=3)
+    assert "max_batch_size { value: 3 }" in (tmp_path / warmup.BATCHING).read_text()
+
+
+def test_a_version_has_answered_before_it_is_served(version, monkeypatch):
+    _, path = version
+    asked = []
+    load_folder = tf.saved_model.load
+
+    def watched(folder):
+        loaded = load_folder(folder)
+
+        class Watched:
+            signatures = {
+                name: lambda name=name, function=function, **given: asked.append(name) or function(**given)
+                for name, function in loaded.signatures.items()
+            }
+
+        return Watched
+
+    monkeypatch.setattr(tf.saved_model, "load", watched)
+    serving = Serving(path.parent.parent)
+    assert [sentence.split(":")[0] for sentence in serving.refresh()] == ["serves level e, version 1"]
+    assert asked == list(serving.find("e", None).about["signatures"])
