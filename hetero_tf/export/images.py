@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.export.limits import LARGEST_PICTURE, checked, most_examples
+from hetero_tf.export.limits import LARGEST_PICTURE, checked, filled, most_examples
 from hetero_tf.export.pictures import decode
 from hetero_tf.inputs import all_labels
 from hetero_tf.process import LearningProcess
@@ -50,8 +50,10 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         files = few(tf.ensure_shape(image_bytes, (None,)), most)
         decoded = tf.TensorSpec(shape, tf.float32)
         # One by one: ten large pictures at a time take ten times the memory.
-        images = tf.map_fn(lambda data: decode(data, shape), files, parallel_iterations=1, fn_output_signature=decoded)
-        found = answer(images)
+        images = tf.map_fn(
+            lambda data: decode(data, shape), filled(files), parallel_iterations=1, fn_output_signature=decoded
+        )
+        found = answer(images[: tf.shape(files)[0]])
         if names is None:
             return found
         # The last name, which is empty, is that of class -1.
@@ -68,10 +70,11 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
 
 def answers(process: LearningProcess, model: keras.Model, image: tf.Tensor) -> dict[str, tf.Tensor]:
     """What a model says of images, float32 [n, height, width, channels] with pixels in 0..1; see `endpoints`."""
-    inputs = model_inputs(process, image)
+    inputs = model_inputs(process, filled(image))
     # A ReLU may turn NaN into 0, and the answer would look like any other.
     finite = tf.reduce_all(tf.abs(image) <= tf.float32.max, [1, 2, 3])
-    logits = tf.where(finite[:, None], tf.cast(model(inputs, training=False), tf.float32), np.nan)
+    found = tf.cast(model(inputs, training=False), tf.float32)[: tf.shape(image)[0]]
+    logits = tf.where(finite[:, None], found, np.nan)
     return {
         "logits": logits,
         "probabilities": tf.nn.softmax(logits),

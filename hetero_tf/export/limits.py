@@ -25,6 +25,13 @@ def checked(tensor: tf.Tensor, condition: tf.Tensor, sentence: str, received: It
         return tf.identity(tensor)
 
 
+def filled(batch: tf.Tensor) -> tf.Tensor:
+    """A batch itself, or one blank example where there is none: kernels give wrong shapes for nothing, or fail."""
+    shape = tf.shape(batch)
+    missing = tf.cast(shape[:1] == 0, tf.int32)
+    return tf.concat([batch, tf.zeros(tf.concat([missing, shape[1:]], 0), batch.dtype)], 0)
+
+
 def most_examples(model: keras.Model) -> int:
     """How many examples a request may hold: then no layer's output has more than `LARGEST_TENSOR` entries."""
     widest = max(int(np.prod(output.shape[1:])) for layer in model.layers for output in tf.nest.flatten(layer.output))

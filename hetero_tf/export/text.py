@@ -10,7 +10,7 @@ import tensorflow as tf
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.words import END
-from hetero_tf.export.limits import checked, most_words
+from hetero_tf.export.limits import checked, filled, most_words
 from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
@@ -49,7 +49,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         ids = tf.ensure_shape(token_ids, (None, None))
         ids = few(ids, tf.shape(ids)[0], tf.shape(ids)[1], classes)
         known = (ids >= 0) & (ids <= classes)
-        logits = known_logits(tf.where(known, ids, 0))
+        logits = known_logits(filled(tf.where(known, ids, 0)))[: tf.shape(ids)[0]]
         return {"logits": tf.where(tf.reduce_all(known, 1)[:, None, None], logits, np.nan)}
 
     def serving_default(token_ids):

@@ -59,6 +59,19 @@ def test_a_format_answers_as_the_saved_model_does(exported, name):
     ).read_text("utf-8")
 
 
+@pytest.mark.parametrize("name", ["savedmodel", *(name for name in formats.names() if name != "keras")])
+def test_nothing_is_answered_by_nothing(exported, name):
+    """Kernels give wrong shapes for an empty batch; Keras itself, which knows a model only, leaves that to its user."""
+    process, folder, about = exported
+    if name == "savedmodel":
+        asked = saved_model.answering(folder)
+    else:
+        asked = formats.find(name).answering(folder / about["formats"][name]["file"])
+    empty = {key: value[:0] for key, value in requests(process)[1].items()}
+    shape = (0, about["classes"]) if "image" in empty else (0, 5, about["classes"])
+    assert asked(**empty)["logits"].shape == shape
+
+
 def test_eight_bits_change_the_answers(exported):
     process, folder, about = exported
     kind = formats.find("litert_int8")

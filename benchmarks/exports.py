@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Asks every file of exports in a process of its own without this package, and compares the answers.
+
+    bin/hetero_tf export --run_dir RUN --level all --format keras,onnx,litert,litert_int8 --out EXPORTS
+    benchmarks/exports.py EXPORTS
+
+Per level and format: bytes, the metric on the whole test set that `export.json` tells of this very file, the largest
+difference of logits from the SavedModel's over random requests (as a share of the largest logit), what happens at each
+batch and length, and milliseconds of a request of one example. The files of other runtimes take at most a segment of
+text; longer ones are cut by the client, as the SavedModel does inside.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import checkout  # noqa: F401  finds the libraries
+import numpy as np
+
+BATCHES, LENGTHS = (0, 1, 7, 64), (1, 63, 64, 65, 130)
+# How each runtime loads its file; `ask(array) -> logits`. hetero_tf is blocked but for Keras, which needs its layers.
+LOADERS = {
+    "savedmodel": """
+import tensorflow as tf
+serve = tf.saved_model.load(path).signatures["serving_default"]
+ask = lambda given: serve(**{name: tf.constant(given)})["logits"].numpy()
+""",
+    "openvino": """
+import openvino
+core = openvino.Core()
+compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+ask = lambda given: compiled({name: given})["logits"]
+""",
+    "keras": """
+import hetero_tf
+model = hetero_tf.load_model(path)
+ask = lambda given: np.asarray(model(given, training=False))
+""",
+    "onnx": """
+import onnxruntime
+session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+ask = lambda given: session.run(["logits"], {name: given})[0]
+""",
+    "litert": """
+from ai_edge_litert.interpreter import Interpreter
+interpreter = Interpreter(model_path=path)
+(signature,) = interpreter.get_signature_list()
+runner = interpreter.get_signature_runner(signature)
+ask = lambda given: np.array(runner(**{name: given})["logits"])
+""",
+}
+LOADERS["litert_int8"] = LOADERS["litert"]
+ASKING = """
+import json, sys, time
+import numpy as np
+path, name, segment, requests, out = sys.argv[1:6]
+if "hetero_tf" not in sys.argv[6:]:
+    sys.modules["hetero_tf"] = None
+LOADER
+segment, answers, told = int(segment), {}, {}
+def cut(given):
+    if not segment or given.shape[1] <= segment:
+        return ask(given)
+    parts = [ask(given[:, at : at + segment]) for at in range(0, given.shape[1], segment)]
+    return np.concatenate(parts, 1)
+for key, given in np.load(requests).items():
+    try:
+        answers[key] = cut(given)
+    except Exception as problem:
+        told[key] = type(problem).__name__
+one = np.load(requests)["one"]
+seconds = []
+for _ in range(30):
+    began = time.perf_counter(); cut(one); seconds.append(time.perf_counter() - began)
+told["ms"] = 1000 * sorted(seconds)[len(seconds) // 2]
+np.savez(out, **answers)
+print(json.dumps(told))
+"""
+
+
+def parse():
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="EXPORTS of EXPORTS/<level>/<version>/")
+    parser.add_argument("--json", action="store_true", help="one JSON line a file instead of a table")
+    return parser.parse_args()
+
+
+def requests(spec):
+    """Random requests, `{key: array}`, and the name of the input."""
+    rng = np.random.default_rng(0)
+    if spec["kind"] == "images":
+        shape = [spec[size] for size in ("height", "width", "channels")]
+        made = {f"batch {count}": rng.random((count, *shape), np.float32) for count in BATCHES}
+        return {**made, "one": made["batch 1"]}, "image"
+    words = spec["mask_token_id"] + 1
+    made = {f"length {length}": rng.integers(0, words, (1, length), np.int32) for length in LENGTHS}
+    made |= {f"batch {count}": rng.integers(0, words, (count, spec["segment"]), np.int32) for count in BATCHES}
+    return {**made, "one": made["batch 1"]}, "token_ids"
+
+
+def answers(kind, path, name, segment, given, scratch):
+    """`({key: logits}, {key: what failed, "ms": of one request})` of a file."""
+    out = scratch / f"{kind}.npz"
+    allowed = ["hetero_tf"] if kind == "keras" else []
+    arguments = [str(path), name, str(segment), str(given), str(out), *allowed]
+    code = ASKING.replace("LOADER", LOADERS[kind])
+    environment = {**os.environ, "PYTHONPATH": str(checkout.ROOT) if allowed else ""}
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        return {}, {"loading": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
+    with np.load(out) as found:
+        return dict(found), json.loads(done.stdout.splitlines()[-1])
+
+
+def compared(found, wanted):
+    """The largest difference of logits as a share of the largest one, over all requests that both answer."""
+    gaps = [
+        np.abs(found[key] - wanted[key]).max() / max(1, np.abs(wanted[key]).max())
+        for key in found.keys() & wanted.keys()
+        if wanted[key].size
+    ]
+    return max(map(float, gaps), default=float("nan"))
+
+
+def rows(version):
+    """What is to be said of each file of a version."""
+    about = json.loads((version / "export.json").read_text("utf-8"))
+    given, name = requests(about["input"])
+    cut = about["input"].get("segment", 0)
+    beside = sum(told["bytes"] for told in about["formats"].values())
+    saved = {**about, "bytes": about["bytes"] - beside}
+    files = {"savedmodel": (".", 0, saved), "openvino": (".", 0, saved)}
+    files |= {kind: (told["file"], cut, told) for kind, told in about["formats"].items() if kind in LOADERS}
+    with tempfile.TemporaryDirectory() as scratch:
+        np.savez(Path(scratch, "requests.npz"), **given)
+        wanted = None
+        for kind, (file, segment, told) in files.items():
+            request = Path(scratch, "requests.npz")
+            found, said = answers(kind, version / file, name, segment, request, Path(scratch))
+            wanted = found if wanted is None else wanted
+            gap = about["largest_difference_of_logits"] if kind == "savedmodel" else compared(found, wanted)
+            measured = {key: value for key, value in told["measured"].items() if key != "on"}
+            yield {
+                "level": about["level"],
+                "format": kind,
+                "bytes": told["bytes"],
+                "measured": {} if kind == "openvino" else measured,
+                "gap": gap,
+                "ms": said.pop("ms", float("nan")),
+                "answered": sorted(found.keys() - {"one"}),
+                "failed": said,
+            }
+
+
+def main():
+    """Prints a row for each file."""
+    arguments = parse()
+    levels = [path for path in sorted(arguments.folder.iterdir()) if path.is_dir()]
+    if not arguments.json:
+        print("| level | format | bytes | test set | largest difference | ms for one | answered | failed |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for level in levels:
+        newest = max((path for path in level.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+        for row in rows(newest):
+            if arguments.json:
+                print(json.dumps(row), flush=True)
+                continue
+            metric = ", ".join(f"{name} {value:.4g}" for name, value in row["measured"].items())
+            failed = ", ".join(f"{key}: {what}" for key, what in row["failed"].items()) or "-"
+            print(
+                f"| {row['level']} | {row['format']} | {row['bytes']:,} | {metric or '-'} | {row['gap']:.1e} | "
+                f"{row['ms']:.2f} | {len(row['answered'])} | {failed} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    began = time.perf_counter()
+    main()
+    print(f"\n{time.perf_counter() - began:.0f} s", file=sys.stderr)
