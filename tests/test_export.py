@@ -298,6 +298,20 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
         export.check_level(levels, "a")
 
 
+@pytest.mark.parametrize("factor", [2, 10])
+def test_a_picture_of_another_size_keeps_what_it_shows(factor):
+    """Area means undo an enlargement by whole factors, and a picture that is too small grows by squares."""
+    own = np.random.default_rng(0).integers(0, 256, (6, 8, 1), np.uint8)
+    large = np.repeat(np.repeat(own, factor, 0), factor, 1)
+
+    def decoded(values, shape):
+        return pictures.decode(tf.io.encode_png(values), shape).numpy()
+
+    np.testing.assert_allclose(decoded(large, (6, 8, 1)), own / 255, atol=1e-6)
+    grown = decoded(own, (6 * factor, 8 * factor, 1))
+    np.testing.assert_allclose(grown, large / 255, atol=1e-5)
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Writes a file instead of a SavedModel, for what is only about folders."""

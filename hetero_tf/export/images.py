@@ -127,7 +127,7 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     if "serve_bytes" in signatures:
         found += [
             f"`serve_bytes` takes PNG, JPEG and BMP files of up to {LARGEST_PICTURE:,} pixels; it turns a JPEG as its "
-            "Exif entry says, resizes it with antialiasing, and makes it grey or coloured as the model needs it.",
+            "Exif entry says, resizes it by area means, and makes it grey or coloured as the model needs it.",
             "A picture of another format, larger or translucent is answered by NaN and class -1; one that is damaged "
             "behind its header fails the request.",
         ]

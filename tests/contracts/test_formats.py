@@ -5,10 +5,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import ROOT
 from refusals import refusal
 
 import hetero_tf
@@ -109,6 +109,31 @@ def test_export_json_is_plain(exported):
     assert json.loads((folder / "export.json").read_text())["formats"] == about["formats"]
 
 
+def test_openvino_reads_the_folder_as_it_lies(exported):
+    openvino = pytest.importorskip("openvino")
+    process, folder, _ = exported
+    # Without the hint it computes in bfloat16 where the processor can.
+    core, exact = openvino.Core(), {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled, ask = core.compile_model(core.read_model(folder), "CPU", exact), saved_model.answering(folder)
+    for request in requests(process):
+        np.testing.assert_allclose(compiled(request)["logits"], ask(**request)["logits"], atol=1e-4)
+
+
+@pytest.mark.long
+def test_every_file_answers_alike_in_a_process_of_its_own(exported):
+    _, folder, about = exported
+    command = [sys.executable, "benchmarks/exports.py", str(folder.parents[1]), "--json"]
+    printed = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout
+    rows = {row["format"]: row for row in map(json.loads, printed.splitlines())}
+    assert {"savedmodel", *formats.names()} <= rows.keys()
+    for name, row in rows.items():
+        if name == "openvino" and "loading" in row["failed"]:
+            continue
+        exact = name in ("savedmodel", "openvino") or formats.find(name).EXACT
+        assert row["gap"] <= (1e-4 if exact else 1) and row["ms"] > 0, row
+        assert row["failed"].keys() <= ({"batch 0"} if name == "keras" else set()), row
+
+
 def test_a_keras_file_is_loaded_by_a_process_that_has_used_nothing_yet(exported, tmp_path):
     process, folder, _ = exported
     request = requests(process)[1]
@@ -120,6 +145,6 @@ model = hetero_tf.load_model(sys.argv[1])
 np.save(sys.argv[3], model(given))
 """
     paths = [folder / "model.keras", tmp_path / "request.npz", tmp_path / "found.npy"]
-    subprocess.run([sys.executable, "-c", code, *map(str, paths)], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code, *map(str, paths)], check=True, cwd=ROOT)
     wanted = saved_model.answering(folder)(**request)["logits"]
     np.testing.assert_allclose(np.load(paths[-1]), wanted, atol=1e-4)
