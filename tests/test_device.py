@@ -1,11 +1,17 @@
 """Training on devices: `hetero_tf.device` repeats the simulator's clients, and whole rounds of them."""
 
+import json
+
 import numpy as np
+import programs
 import pytest
+from refusals import refusal
 from simulated import Simulated, round_by_devices
 
 import hetero_tf
 from hetero_tf import device, export
+from hetero_tf.export import trained_alike
+from hetero_tf.export.trainable import check_trainable
 from hetero_tf.recipe import load
 
 LEVELS = ("levels.mix=a1-c1", "levels.assignment=fixed")
@@ -37,9 +43,14 @@ def cnn(tmp_path_factory):
     return exported("cnn", tmp_path_factory.mktemp("cnn"))
 
 
+def everybody_plan(process):
+    """The plan of a round of all clients."""
+    return process.plan(0, cohort=range(len(process.partition.train)))
+
+
 def check_steps(process, state, versions):
     """A device's steps are those of the simulator's client of the same level."""
-    plan = process.plan(0, cohort=range(process.recipe.partition.options["clients"]))
+    plan = everybody_plan(process)
     for level, version in versions.items():
         slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
         client, local = Simulated(process, state, plan, slot, STEPS), device.Client(version)
@@ -62,8 +73,9 @@ def test_steps_of_a_cnn_are_the_simulators(cnn):
 
 def check_round(name, process, state, versions):
     """A round of devices of both levels ends in the global values of the simulator, which cuts label axes."""
-    plan, (recipe, overrides) = process.plan(0), RECIPES[name]
-    assert set(plan.levels) == {0, 1} and (plan.steps > 0).all()
+    everybody, (recipe, overrides) = everybody_plan(process), RECIPES[name]
+    wide, narrow = (everybody.clients[everybody.levels == level] for level in (0, 1))
+    plan = process.plan(0, cohort=[wide[0], narrow[0], narrow[1]])
     wanted, _ = hetero_tf.learning_process(load(recipe, (*LEVELS, *overrides))).run(state, [plan])
     local = {level: device.Client(version) for level, version in versions.items()}
     found = round_by_devices(process, state, plan, local)
@@ -126,7 +138,10 @@ def test_a_device_needs_no_tensorflow(cnn):
 def test_push_forgets_what_the_optimizer_kept(cnn):
     process, state, versions = cnn
     plan = process.plan(0)
-    client, local = Simulated(process, state, plan, 0, 2), device.Client(versions[process.recipe.levels.names[plan.levels[0]]])
+    client, local = (
+        Simulated(process, state, plan, 0, 2),
+        device.Client(versions[process.recipe.levels.names[plan.levels[0]]]),
+    )
     results = []
     for _ in range(2):
         local.push(client.cut())
@@ -164,21 +179,17 @@ def test_what_a_device_refuses(cnn, tmp_path):
         (("tiny/digits", "client.correction={name: proximal, mu: 0.1}"), "client.correction"),
         (("tiny/digits", "precision=float64"), "precision: float64"),
         (("tiny/digits", "round.personal=['0']"), "round.personal"),
-        (("methods/fedepth_mkd",), "client.stages: blockwise"),
+        (("tiny/digits", "client.stages=slimmable"), "client.stages: slimmable"),
         (("tiny/digits", "levels.mix=b"), "levels.mix (level a is not in it)"),
     ],
 )
 def test_what_a_device_cannot_train_is_said_with_its_key(recipe, key):
-    from hetero_tf.export.trainable import check_trainable
-
     name, *overrides = recipe
     process = hetero_tf.learning_process(load(name, overrides))
     assert refusal(check_trainable, process, "a").endswith(f"Received: {key}")
 
 
 def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
-    from hetero_tf.export import trained_alike
-
     process, state, _ = cnn
     monkeypatch.setattr(trained_alike, "TOLERANCES", dict.fromkeys(trained_alike.TOLERANCES, -1.0))
     statistics = process.statistics(state, "c")
