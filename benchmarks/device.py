@@ -56,9 +56,18 @@ def on_device(folder):
         losses.append(client.train([inputs], settings["learning_rate"], present, np.random.default_rng(0)).loss)
         seconds.append(time.perf_counter() - began)
     np.savez(folder / "after.npz", **client.pull())
+    print(json.dumps({"losses": losses, "ms": 1000 * statistics.median(seconds[1:]), "peak_mb": peak_mb()}))
+
+
+def peak_mb():
+    """The peak memory of this process in MiB."""
+    status = Path("/proc/self/status")
+    # Linux lets a new program keep the peak of the one that started it in what `getrusage` says.
+    if status.exists():
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) / 2**10
     # On macOS it is counted in bytes.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    print(json.dumps({"losses": losses, "ms": 1000 * statistics.median(seconds[1:]), "peak_mb": peak}))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def measured(process, state, level, steps, folder):
@@ -93,6 +102,7 @@ def measured(process, state, level, steps, folder):
         gaps = [np.abs(after[path] - value).max() / max(np.abs(value).max(), 0.01) for path, value in values.items()]
     return {
         "recipe": process.recipe.name,
+        "data": process.dataset.source,
         "level": level,
         "parameters": sum(value.size for value in values.values()),
         "loss": [float(losses[0]), float(losses[-1])],
@@ -118,6 +128,7 @@ def main():
     process = learning_process(recipe.load(args.recipe, [*ours, *args.set]), data_dir=args.data_dir)
     state = process.initialize()
     if not args.json:
+        print(f"data: {process.dataset.source}\n")
         print("| recipe | level | parameters | loss | difference | of values | file bytes | ms a step | peak MB |")
         print("| --- " * 9 + "|")
     for level in args.levels:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,7 +115,9 @@ class LocalStep:
 
     def _call(self, rows, inputs):
         """Logits [1, examples, ...] of each exit, and the running statistics, see `RoutedModel.call`."""
-        process, draws = self.process, iter([inputs[name] for name in inputs if name.startswith(UNIFORM)])
+        process = self.process
+        # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
+        draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
         given = inputs["token_ids"] if "token_ids" in inputs else images.model_inputs(process, inputs["image"])
         # The key decides nothing, as all numbers come from outside.
         with self._replaced(lambda layer, values: next(draws) * STEPS):
