@@ -49,12 +49,11 @@ ask = lambda given: session.run(["logits"], {name: given})[0]
     "litert": """
 from ai_edge_litert.interpreter import Interpreter
 interpreter = Interpreter(model_path=path)
-(signature,) = interpreter.get_signature_list()
-runner = interpreter.get_signature_runner(signature)
+runner = interpreter.get_signature_runner("infer" if "infer" in interpreter.get_signature_list() else None)
 ask = lambda given: np.array(runner(**{name: given})["logits"])
 """,
 }
-LOADERS["litert_int8"] = LOADERS["litert"]
+LOADERS |= dict.fromkeys(("litert_int8", "litert_train"), LOADERS["litert"])
 ASKING = """
 import json, sys, time
 import numpy as np

@@ -145,3 +145,12 @@ def test_the_yardstick_says_how_to_install_torch_where_it_is_missing():
 def test_the_yardstick_compiles_and_nothing_of_the_project_asks_for_torch():
     compile(TORCH_LOOP.read_text(encoding="utf-8"), str(TORCH_LOOP), "exec")
     assert "torch" not in (ROOT / "setup.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_device_benchmark_compares_a_device_with_the_simulator():
+    pytest.importorskip("ai_edge_litert")
+    found = printed("device", "--levels", "c", "--steps=4")
+    assert (found["recipe"], found["level"]) == ("tiny_digits", "c") and found["parameters"] > 0
+    assert found["loss_difference"] < 1e-4 and found["weights_difference"] < 1e-3
+    assert found["file_bytes"] > 1000 and found["ms_per_step"] > 0 and 10 < found["peak_rss_mb"] < 300

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
 LINES = (
     ("__init__",),
     ("base",),
-    ("recipe", "store", "data", "partitions"),
+    ("recipe", "store", "data", "partitions", "device"),
     ("layers", "inputs", "methods"),
     ("planning", "models"),
     ("rounds",),
@@ -28,7 +28,8 @@ LINES = (
 )
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
-QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "methods/stages", "methods/schedules", "cli")
+QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "device")
+QUICK += ("methods/stages", "methods/schedules", "cli")
 NOT_QUICK = ("base/graph_random", "base/written_gradient")
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

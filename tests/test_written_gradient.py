@@ -39,3 +39,16 @@ def test_a_traced_graph_goes_with_its_last_reference(name):
     gc.collect()
     assert graph() is None
     assert set(ops.gradient_registry.list()) == registered
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_graph_without_a_tape_has_the_same_gradient(name):
+    def slope_of_graph(x):
+        return tf.gradients(tf.reduce_sum(FUNCTIONS[name](x) ** 3), x)[0]
+
+    compiled = tf.function(slope_of_graph, autograph=False)
+    np.testing.assert_allclose(compiled(X), slope(FUNCTIONS[name], X), rtol=1e-12, atol=1e-14)
+    graph = weakref.ref(compiled.get_concrete_function(X).graph)
+    del compiled
+    gc.collect()
+    assert graph() is None

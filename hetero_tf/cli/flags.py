@@ -63,7 +63,7 @@ def definitions() -> "flags.FlagValues":
     )
     flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
-    flags.DEFINE_list("format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_int8", values)
+    flags.DEFINE_list("format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_train", values)
     flags.DEFINE_integer(
         "export_version",
         None,

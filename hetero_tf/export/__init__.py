@@ -80,14 +80,12 @@ def export(
         gap = check_answers(process, model, ask, str(folder))
         measured = measure(process, ask)
         function, specs = endpoints[kind.PORTABLE]
-        spec = kind.input_spec(process)
-        given = spec.get("normalised_by", {})
-        part = Converted(draft, kind.PORTABLE, function, specs, model, given, lambda: examples(process))
-        converted = {name: _write_format(process, model, name, part) for name in others}
+        part = Converted(draft, kind.PORTABLE, function, specs, process, level, model, lambda: examples(process))
+        converted = {name: _write_format(name, part) for name in others}
         about = {
             **_about(process, state, level, model),
             "signatures": signatures,
-            "input": spec,
+            "input": kind.input_spec(process),
             "limits": request_limits(process.dataset.kind, model, process.dataset.classes),
             "measured": {**measured, "on": "the whole test set, by these files"},
             "largest_difference_of_logits": gap,
@@ -133,26 +131,27 @@ def _check_statistics(process, level, statistics):
             )
 
 
-def _write_format(process, model, name, part):
+def _write_format(name, part):
     """Writes the file of another format beside the SavedModel, asks it, and returns what to say of it."""
     kind = formats.find(name)
     path = part.saved_model / kind.FILE
     try:
         with formats.quiet():
-            kind.convert(part, path)
+            more = kind.convert(part, path)
             ask = kind.answering(path)
     except (BadInput, DiskProblem):
         raise
     # A converter refuses what it does not know in its own way.
     except Exception as problem:
         raise BadInput(f"--format {name}: the model cannot be converted: {short(problem)}") from problem
-    gap = check_answers(process, model, ask, str(path), exact=kind.EXACT)
+    gap = check_answers(part.process, part.model, ask, str(path), exact=kind.EXACT)
     return {
         "file": kind.FILE,
         "signature": part.signature,
         "bytes": path.stat().st_size,
-        "measured": {**measure(process, ask), "on": "the whole test set, by this file"},
+        "measured": {**measure(part.process, ask), "on": "the whole test set, by this file"},
         "largest_difference_of_logits": gap,
+        **more,
     }
 
 

@@ -32,9 +32,24 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     told = "\n".join(f"- {note}" for note in notes)
+    training = "".join(_training(one) for one in about["formats"].values() if "training" in one)
     return (
         f"# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
-        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{told}\n\n## Call\n\n```python\n{calls}```\n"
+        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{told}\n\n## Call\n\n```python\n{calls}```\n{training}"
+    )
+
+
+def _training(one):
+    """How a device trains the file of a format."""
+    sizes = ", ".join(f"{examples} x {positions}" for examples, positions in one["training"]["batches"].values())
+    return (
+        f"\n## Train on a device\n\n`{one['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"
+        "from hetero_tf.device import Client\n\nclient = Client('.')\nclient.push(weights)  # from the server\n"
+        "report = client.train(client.batches(x, y, epochs, rng), learning_rate, client.present(y), rng)\n"
+        "weights = client.pull()  # to the server\n```\n\n"
+        f"- A batch has one of these sizes (examples x positions): {sizes}. Others are refused, none is padded.\n"
+        "- The device has the whole label axis; labels that it lacks get no gradient, and the server merges none of "
+        "their rows.\n- `infer` keeps the statistics of static batch normalisation of this export.\n"
     )
 
 

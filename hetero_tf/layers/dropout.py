@@ -51,18 +51,19 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         if not training or not self.threshold:
             return inputs
-        mask = bits16(tf.convert_to_tensor(self.key), *self._draws(inputs)) >= self.threshold
-        if self.clients > 1 and not self.leading:
-            mask = tf.transpose(mask, [1, 0, 2])
-        mask = tf.reshape(mask, self._mask_shape(inputs))
+        mask = self.draws(inputs) >= self.threshold
         return inputs * (tf.cast(mask, inputs.dtype) * (STEPS / (STEPS - self.threshold)))
 
-    def _draws(self, inputs):
-        """How many draws a client needs, as (rows, channels)."""
+    def draws(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Whole numbers in 0..2**16 - 1 of the shape `draws_shape(inputs)`; those below the threshold drop a value."""
         channels = inputs.shape[-1] if self.clients == 1 or self.leading else inputs.shape[-1] // self.clients
-        return tf.reduce_prod(self._mask_shape(inputs)) // (channels * self.clients), channels
+        rows = tf.reduce_prod(self.draws_shape(inputs)) // (channels * self.clients)
+        bits = bits16(tf.convert_to_tensor(self.key), rows, channels)
+        if self.clients > 1 and not self.leading:
+            bits = tf.transpose(bits, [1, 0, 2])
+        return tf.reshape(bits, self.draws_shape(inputs))
 
-    def _mask_shape(self, inputs):
+    def draws_shape(self, inputs: tf.Tensor) -> tf.Tensor:
         """The shape of what is drawn, in the form of `inputs`."""
         return tf.shape(inputs)
 

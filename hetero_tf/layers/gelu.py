@@ -27,11 +27,12 @@ class GELU(keras.layers.Layer):
         if form not in get_args(Form):
             raise ValueError(f"`form` must be one of {', '.join(get_args(Form))}. Received: form={form!r}")
         self.form = form
+        self.erf = tf.math.erf
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if self.form == "tanh":
             return 0.5 * inputs * (1 + tf.tanh(math.sqrt(2 / math.pi) * (inputs + 0.044715 * inputs**3)))
-        return 0.5 * inputs * (1 + tf.math.erf(inputs * 0.5**0.5))
+        return 0.5 * inputs * (1 + self.erf(inputs * 0.5**0.5))
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

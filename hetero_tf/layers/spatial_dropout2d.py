@@ -22,5 +22,5 @@ class SpatialDropout2D(Dropout):
     def __init__(self, rate: Share, clients: int = 1, **kwargs):
         super().__init__(rate, clients, **kwargs)
 
-    def _mask_shape(self, inputs):
+    def draws_shape(self, inputs: tf.Tensor) -> tf.Tensor:
         return tf.stack([tf.shape(inputs)[0], 1, 1, inputs.shape[-1]])

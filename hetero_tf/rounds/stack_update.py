@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.inputs import Labels
 from hetero_tf.rounds.batches import build_batches
 from hetero_tf.rounds.cut import Axis, coordinates, merged_coordinates, take
 from hetero_tf.rounds.labels import global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.local_training import LocalResult, train_locally
-from hetero_tf.rounds.parts import RoundParts
+from hetero_tf.rounds.parts import Algorithm, RoundParts
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,10 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
     if algorithm.masks is not None:
         mask_state = algorithm.masks[submodel].prepare(start_trainable, key)
         mask = functools.partial(algorithm.masks[submodel].mask, state=mask_state)
+    outside = global_classes(parts.examples, parts.placement.cut) - label_axis.count
     local = train_locally(
         stack,
-        _objective(parts, label_axis, present, round),
+        build_objective(algorithm, present, round, outside),
         correct,
         algorithm.optimizer,
         build_batches(parts.examples, key[:, 2], steps, label_axis),
@@ -179,16 +179,24 @@ def own_values(weights: list[tf.Tensor], table: dict[int, tf.Tensor], client: tf
     return [table[position][client] if position in table else value for position, value in enumerate(weights)]
 
 
-def _objective(parts: RoundParts, label_axis: Labels, present: tf.Tensor, round: tf.Tensor) -> Callable:
-    """`(outputs, targets) -> [K]`, each client's mean."""
-    outside = global_classes(parts.examples, parts.placement.cut) - label_axis.count
+def build_objective(algorithm: Algorithm, present: tf.Tensor, round: tf.Tensor, outside: int) -> Callable:
+    """Builds what the steps of clients make smaller.
+
+    Args:
+        present: bool [K, label axis], which labels of its label axis each client has.
+        round: Scalar int32.
+        outside: How many classes have no place on the label axis.
+
+    Returns:
+        `(list of logits [K, batch, ...], targets [K, batch, ...]) -> [K]`, each client's mean.
+    """
 
     def loss(logits, targets):
         shape = [present.shape[0], *[1] * (logits.shape.rank - 2), present.shape[1]]
-        return parts.algorithm.loss(logits, targets, tf.reshape(present, shape), outside)
+        return algorithm.loss(logits, targets, tf.reshape(present, shape), outside)
 
     def objective(outputs, targets):
-        losses = parts.algorithm.couple([loss(logits, targets) for logits in outputs], outputs, targets, round)
+        losses = algorithm.couple([loss(logits, targets) for logits in outputs], outputs, targets, round)
         return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
 
     return objective

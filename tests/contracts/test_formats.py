@@ -16,7 +16,10 @@ from hetero_tf import export
 from hetero_tf.export import formats, measured, saved_model
 from hetero_tf.recipe import load
 
-RECIPES = {"images": ("tiny/mnist", ()), "text": ("tiny/wikitext2", ("input.segment=5", "data.length=40"))}
+RECIPES = {
+    "images": ("tiny/mnist", ("levels.mix=a-b",)),
+    "text": ("tiny/wikitext2", ("levels.mix=a-b", "input.segment=5", "data.length=40")),
+}
 
 
 @pytest.fixture(scope="module", params=RECIPES)

@@ -1,6 +1,7 @@
 """Formats of other runtimes, a module each: `convert(model, path)` and `answering(path) -> (**inputs) -> outputs`.
 
-A module says in `FILE` what its file is called, in `NEEDS` which modules it imports, in `EXTRA` which extra of this
+`convert` writes the file and returns a dict, what `export.json` says of this format besides what it says of each. A
+module says in `FILE` what its file is called, in `NEEDS` which modules it imports, in `EXTRA` which extra of this
 package installs them, and in `EXACT` whether its answers must be those of the SavedModel.
 """
 
@@ -19,6 +20,7 @@ import tensorflow as tf
 from keras import Model
 
 from hetero_tf.base.errors import BadInput, did_you_mean, require
+from hetero_tf.process import LearningProcess
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,7 @@ class Converted:
         saved_model: Folder of the SavedModel.
         signature: Name of the signature that has neither loops nor strings.
         function, specs: The same as a function for a graph, and what it takes.
-        model: The same as the Keras model that takes normalised inputs and gives logits.
-        normalised_by: "mean" and "std" of its inputs, a value for each channel; empty: they are not normalised.
+        process, level, model: What was trained, and the Keras model that the function calls.
         examples: `() -> {input: array}` of some training examples, for formats that must know the range of values.
     """
 
@@ -38,8 +39,9 @@ class Converted:
     signature: str
     function: Callable
     specs: list[tf.TensorSpec]
+    process: LearningProcess
+    level: str
     model: Model
-    normalised_by: dict
     examples: Callable
 
 

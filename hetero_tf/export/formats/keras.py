@@ -13,10 +13,12 @@ from hetero_tf.export.formats import Converted
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
-def convert(model: Converted, path: Path) -> None:
+def convert(model: Converted, path: Path) -> dict:
     """Writes a model that takes what the SavedModel takes, pixels in 0..1 or token ids, and gives logits."""
+    given = model.process.recipe.input.options
     with saved_model.writing(path.parent):
-        normalised(model.model, model.normalised_by).save(path)
+        normalised(model.model, {name: given[name] for name in ("mean", "std") if name in given}).save(path)
+    return {}
 
 
 def normalised(model: keras.Model, normalised_by: dict) -> keras.Model:

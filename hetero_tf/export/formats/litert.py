@@ -12,9 +12,10 @@ from hetero_tf.export.formats import Converted
 FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True
 
 
-def convert(model: Converted, path: Path) -> None:
+def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature."""
     files.write_new(path, converter(model).convert())
+    return {}
 
 
 def converter(model: Converted) -> tf.lite.TFLiteConverter:

@@ -13,9 +13,10 @@ FILE, NEEDS, EXTRA, EXACT = "model_int8.tflite", ("ai_edge_litert",), "litert", 
 __all__ = ["answering", "convert"]
 
 
-def convert(model: Converted, path: Path) -> None:
+def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature; its inputs and outputs stay 32-bit floats."""
     made = converter(model)
     made.optimizations = [tf.lite.Optimize.DEFAULT]
     made.representative_dataset = lambda: ((model.signature, given) for given in model.examples())
     files.write_new(path, made.convert())
+    return {}

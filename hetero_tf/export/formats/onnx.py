@@ -12,12 +12,13 @@ FILE, NEEDS, EXTRA, EXACT = "model.onnx", ("tf2onnx", "onnx", "onnxruntime"), "o
 OPSET = 18
 
 
-def convert(model: Converted, path: Path) -> None:
+def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature."""
     import tf2onnx
 
     called = tf.function(model.function, input_signature=model.specs, autograph=False)
     tf2onnx.convert.from_function(called, input_signature=model.specs, opset=OPSET, output_path=str(path))
+    return {}
 
 
 def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:

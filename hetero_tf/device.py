@@ -1,0 +1,191 @@
+"""A client on a device: it trains an exported model with ai-edge-litert and NumPy alone, without TensorFlow.
+
+client = Client("exports/e/1")  # made by `bin/hetero_tf export --level e --format litert_train`
+client.push(weights)  # from the server, `{path: array}`
+report = client.train(client.batches(x, y, epochs=5, rng=rng), 0.01, client.present(y), rng)
+weights = client.pull()  # to the server
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+FORMAT = "litert_train"
+# Zeros on each side of an image before it is cropped at random, as in `inputs.images`.
+PAD = 4
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client has done.
+
+    Attributes:
+        loss: Mean over its steps, each before its update.
+        gradient_norm: Mean over its steps of the L2 norm of all gradients, before they are clipped.
+        steps: How many.
+        examples: Examples of all steps, those of later epochs counted again.
+    """
+
+    loss: float
+    gradient_norm: float
+    steps: int
+    examples: int
+
+
+class Client:
+    """Trains a level's sub-model on the device's own examples.
+
+    Args:
+        folder: Version of an export, with `export.json` and the file for training.
+        threads: Of one operation.
+
+    Attributes:
+        settings: What `export.json` says of the training: "batches", "input", "classes", "epochs" and others.
+
+    Raises:
+        ValueError: The export has no file for training.
+    """
+
+    def __init__(self, folder: str | Path, threads: int = 1):
+        from ai_edge_litert.interpreter import Interpreter
+
+        about = json.loads((Path(folder) / "export.json").read_text(encoding="utf-8"))
+        if FORMAT not in about["formats"]:
+            raise ValueError(
+                f"`folder` must be an export with a file for training; export it with --format {FORMAT}. "
+                f"Received: folder={str(folder)!r} with formats {sorted(about['formats'])}"
+            )
+        told = about["formats"][FORMAT]
+        self.settings = told["training"]
+        interpreter = Interpreter(model_path=str(Path(folder) / told["file"]), num_threads=threads)
+        self._signatures = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
+        self._runs = {tuple(shape): name for name, shape in self.settings["batches"].items()}
+
+    def push(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Takes over the level's values, `{path: float32 array}`; the optimizer's memory begins anew.
+
+        Raises:
+            ValueError: A value is missing, unknown or of another shape.
+        """
+        paths = self.settings["variables"]
+        if weights.keys() != set(paths.values()):
+            odd = sorted(weights.keys() ^ set(paths.values()))
+            raise ValueError(
+                f"`weights` must have exactly the values of the export. Received: {odd} in one of them only"
+            )
+        wanted = self._signatures["push"].get_input_details()
+        for name, path in paths.items():
+            if tuple(wanted[name]["shape"]) != np.shape(weights[path]):
+                raise ValueError(
+                    f"`weights` must have the shapes of the export, {path} {tuple(map(int, wanted[name]['shape']))}. "
+                    f"Received: {np.shape(weights[path])}"
+                )
+        self._signatures["push"](**{name: np.asarray(weights[path], np.float32) for name, path in paths.items()})
+
+    def pull(self) -> dict[str, np.ndarray]:
+        """Returns the level's values as they are now, `{path: float32 array}`."""
+        paths = self.settings["variables"]
+        return {paths[name]: np.array(value) for name, value in self._signatures["pull"]().items()}
+
+    def infer(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Answers as the export's SavedModel does: `image` or `token_ids` -> "logits" and others."""
+        return {name: np.array(value) for name, value in self._signatures["infer"](**inputs).items()}
+
+    def train(
+        self,
+        batches: Iterable[Mapping[str, np.ndarray]],
+        learning_rate: float,
+        present: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Report:
+        """Takes one step on each batch.
+
+        Args:
+            batches: As `batches` makes them; numbers of Dropouts, `uniform_0` and so on, are drawn where they lack.
+            learning_rate: Of this round.
+            present: bool [classes], the labels that the client has, see `present`.
+            rng: For Dropout.
+
+        Raises:
+            ValueError: The file has no step for so many examples.
+        """
+        losses, norms, examples = [], [], 0
+        for batch in batches:
+            run = self._signatures[self._signature_of(batch["label"])]
+            given = {**batch, "present": present, "learning_rate": np.float32(learning_rate)}
+            # A signature lacks what its loss does not read.
+            inputs = {
+                name: given[name] if name in given else _draws(rng, details["shape"])
+                for name, details in run.get_input_details().items()
+            }
+            found = run(**inputs)
+            losses.append(float(found["loss"]))
+            norms.append(float(found["gradient_norm"]))
+            examples += len(batch["label"])
+        if not losses:
+            raise ValueError("`batches` must hold at least one batch. Received: none")
+        return Report(float(np.mean(losses)), float(np.mean(norms)), len(losses), examples)
+
+    def present(self, labels: np.ndarray) -> np.ndarray:
+        """Returns which labels occur, bool [classes]; of text give the tokens themselves."""
+        return np.isin(np.arange(self.settings["classes"]), labels)
+
+    def batches(
+        self, x: np.ndarray, y: np.ndarray | None, epochs: int, rng: np.random.Generator
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of local training, as the recipe's clients read them.
+
+        Args:
+            x: Images uint8 in 0..255 or float32 in 0..1, [n, height, width, channels]; or tokens int32 [n, length].
+            y: Labels int32 [n] of images; None for text.
+            epochs: Passes over the examples.
+            rng: For the order, random crops and hidden words.
+        """
+        size = self.settings["batch_size"]
+        for _ in range(epochs):
+            order = rng.permutation(len(x)) if self.settings["shuffle"] else np.arange(len(x))
+            for first in range(0, len(x), size):
+                rows = order[first : first + size]
+                yield from self._images(x[rows], y[rows], rng) if y is not None else self._segments(x[rows], rng)
+
+    def _images(self, x, y, rng):
+        pixels = x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)
+        if self.settings["input"]["augment"] == "crop_flip":
+            pixels = _crop_flip(pixels, rng)
+        yield {"image": pixels, "label": y.astype(np.int32)}
+
+    def _segments(self, x, rng):
+        """One batch for each segment of the rows; the mask token is the one behind the last word."""
+        segment, share = self.settings["input"]["segment"], self.settings["input"]["mask_share"]
+        for first in range(0, x.shape[1], segment):
+            words = x[:, first : first + segment].astype(np.int32)
+            hidden = rng.random(words.shape) < share
+            yield {"token_ids": np.where(hidden, np.int32(self.settings["classes"]), words), "label": words}
+
+    def _signature_of(self, label):
+        shape = (*label.shape, 1)[:2]
+        if shape not in self._runs:
+            raise ValueError(
+                "a batch must have as many examples and positions as a step of the file takes, one of "
+                f"{sorted(self._runs)}. Received: {shape}"
+            )
+        return self._runs[shape]
+
+
+def _draws(rng, shape):
+    """Multiples of 2**-16 in [0, 1), which is what rates of Dropouts are compared with."""
+    return rng.integers(0, 2**16, shape).astype(np.float32) / 2**16
+
+
+def _crop_flip(pixels, rng):
+    """Images [n, height, width, channels] cropped out of a frame of zeros, and half of them mirrored."""
+    count, height, width, _ = pixels.shape
+    framed = np.pad(pixels, [[0, 0], [PAD, PAD], [PAD, PAD], [0, 0]])
+    top, left = rng.integers(0, 2 * PAD + 1, (2, count))
+    cropped = np.stack([image[i : i + height, j : j + width] for image, i, j in zip(framed, top, left)])
+    mirrored = rng.random(count) < 0.5
+    cropped[mirrored] = cropped[mirrored, :, ::-1]
+    return cropped

@@ -1,0 +1,111 @@
+"""LiteRT that trains on the device: signatures `train`, `infer`, `pull` and `push`; see `hetero_tf.device`.
+
+Each size of a batch that the recipe's clients read has a `train` of its own, so that no batch is padded: the moments of
+a short last one stay exact.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import files, registry
+from hetero_tf.base.errors import BadInput
+from hetero_tf.export.formats import Converted
+from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
+from hetero_tf.export.trainable import check_trainable
+from hetero_tf.export.trained_alike import compare_training
+from hetero_tf.process import LearningProcess
+from hetero_tf.rounds.build import batch_shapes
+
+FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
+# Each size of a batch is a graph of its own in the file.
+MOST_SIZES = 16
+
+
+def convert(model: Converted, path: Path) -> dict:
+    """Writes the file, and compares its steps with TensorFlow's.
+
+    Returns:
+        {"training": what `hetero_tf.device.Client` must know}.
+
+    Raises:
+        BadInput: A device cannot train what the recipe's clients train, or the file trains other than they do.
+    """
+    process = model.process
+    check_trainable(process, model.level)
+    step, sizes = build_local_step(process, model.level, model.model, PORTABLE), _sizes(process)
+    inputs = {name: step.inputs(*size) for name, size in sizes.items()}
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        _save(model, step, inputs, scratch)
+        converter = tf.lite.TFLiteConverter.from_saved_model(scratch, signature_keys=[*inputs, "infer", "pull", "push"])
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        converter.experimental_enable_resource_variables = True
+        files.write_new(path, converter.convert())
+    differences = compare_training(model, inputs, path)
+    return {"training": {**_settings(model, step, sizes), "largest_differences": differences}}
+
+
+def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
+    """`{signature: (examples, positions)}` of every batch that a client of the recipe reads, the largest first."""
+    first, *others = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
+    if len(others) >= MOST_SIZES:
+        raise BadInput(
+            f"--format litert_train: the recipe's clients read batches of {len(others) + 1} sizes, and a file holds at "
+            f"most {MOST_SIZES}; choose client.batch_size so that fewer rests are left. "
+            f"Received: client.batch_size={process.recipe.client.batch_size}"
+        )
+    return {
+        "train": first,
+        **{f"train_{examples}x{positions}": (examples, positions) for examples, positions in others},
+    }
+
+
+def _save(model: Converted, step: LocalStep, inputs: dict, folder: str) -> None:
+    """Writes the SavedModel that the converter reads."""
+
+    def traced(function, specs):
+        named = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in specs.items()}
+        return tf.function(function, autograph=False).get_concrete_function(**named)
+
+    infer = tf.function(model.function, input_signature=model.specs, autograph=False)
+    signatures = {name: traced(step.train, specs) for name, specs in inputs.items()}
+    signatures["infer"] = infer.get_concrete_function()
+    signatures["pull"] = traced(step.pull, {})
+    signatures["push"] = traced(step.push, {name: step.returned[path] for name, path in step.names.items()})
+    module = tf.Module()
+    module.variables_of_model = [variable.value for variable in model.model.variables]
+    module.slots, module.count = step.slots, step.count
+    # The gradients are in the graphs already.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, folder, signatures=signatures, options=options)
+
+
+def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
+    """What a device must know, ready for JSON."""
+    process, recipe = model.process, model.process.recipe
+    defaults = {name: option.default for name, option in registry.options("inputs", recipe.input.name).items()}
+    return {
+        "variables": step.names,
+        "batches": {name: list(size) for name, size in sizes.items()},
+        "batch_size": recipe.client.batch_size,
+        "epochs": recipe.client.epochs_of(model.level),
+        "learning_rate": recipe.optimizer.learning_rate,
+        "classes": process.dataset.classes,
+        "shuffle": process.input.shuffle,
+        "input": {**defaults, **recipe.input.options, "name": recipe.input.name},
+    }
+
+
+def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:
+    """Returns `(**inputs) -> outputs` of the signature `infer` of the file, in LiteRT's own interpreter."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    runner = Interpreter(model_path=str(path)).get_signature_runner("infer")
+
+    def answer(**inputs):
+        return {name: np.array(value) for name, value in runner(**inputs).items()}
+
+    return answer

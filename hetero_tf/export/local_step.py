@@ -1,0 +1,218 @@
+"""A client's step of local training as a function of arrays, for devices that train without this package."""
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.export import images, portable_gradients
+from hetero_tf.export.portable_erf import erf
+from hetero_tf.layers.dropout import STEPS, Dropout
+from hetero_tf.layers.gelu import GELU
+from hetero_tf.models.variables import all_layers, constants, values
+from hetero_tf.process import LearningProcess
+from hetero_tf.rounds.local_training import clipped
+from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.stack_update import build_objective
+
+UNIFORM = "uniform_"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What differs between a step in TensorFlow and the same step for LiteRT.
+
+    Attributes:
+        gradients: `(function, values) -> (loss, gradients, others)`, as `portable_gradients.gradients`.
+        erf: The error function.
+    """
+
+    gradients: Callable
+    erf: Callable
+
+
+def by_tape(function: Callable, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor], list]:
+    """Returns what `portable_gradients.gradients` returns, by TensorFlow's own gradients."""
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        loss, others = function(values)
+    return loss, tape.gradient(loss, values, unconnected_gradients="zero"), others
+
+
+PORTABLE = Arithmetic(portable_gradients.gradients, erf)
+NATIVE = Arithmetic(by_tape, tf.math.erf)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalStep:
+    """The steps of a client of one level, and the variables that they change. Make it with `build_local_step`.
+
+    Attributes:
+        process: What the client takes part in.
+        routed: The model that it trains.
+        held: `{path: value}` in the order of the model's values, trainable ones first: a tf.Variable of what the client
+            returns, a tensor of what is constant.
+        slots: For each trainable value what the optimizer keeps beside it, [1, values] each.
+        count: int32 [1], how many steps the optimizer has taken.
+        arithmetic: `PORTABLE` or `NATIVE`.
+    """
+
+    process: LearningProcess
+    routed: RoutedModel
+    held: dict[str, tf.Variable | tf.Tensor]
+    slots: list[list[tf.Variable]]
+    count: tf.Variable
+    arithmetic: Arithmetic
+
+    @property
+    def returned(self) -> dict[str, tf.Variable]:
+        """`{path: variable}` of what the client returns: trainable values, then running statistics."""
+        return {path: value for path, value in self.held.items() if isinstance(value, tf.Variable)}
+
+    def inputs(self, examples: int, positions: int) -> dict[str, tf.TensorSpec]:
+        """What a step takes, by name.
+
+        `image` float32 [examples, height, width, channels] with pixels in 0..1, or `token_ids` int32 [examples,
+        positions] in which words are hidden already; `label` int32, [examples] or [examples, positions]; `present`
+        bool [classes], the labels that the client has; `learning_rate`, a scalar; and for each Dropout `uniform_0` and
+        so on, multiples of 2**-16 in [0, 1): values whose number is below its rate are dropped.
+        """
+        process = self.process
+        if process.dataset.kind == "images":
+            rows = {"image": tf.TensorSpec((examples, *process.input.shape(process.dataset.train.x)), tf.float32)}
+            rows["label"] = tf.TensorSpec((examples,), tf.int32)
+        else:
+            rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
+        draws = self._shapes_of_draws(rows)
+        return {
+            **rows,
+            "present": tf.TensorSpec((process.dataset.classes,), tf.bool),
+            "learning_rate": tf.TensorSpec((), tf.float32),
+            **{f"{UNIFORM}{site}": tf.TensorSpec(shape, tf.float32) for site, shape in enumerate(draws)},
+        }
+
+    def train(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Takes a step: scalars "loss", before it, and "gradient_norm", before the gradient is clipped."""
+        objective = build_objective(self.process.parts.algorithm, inputs["present"][None], tf.constant(0), 0)
+        rows = [tf.reshape(value, [1, -1]) for value in self.held.values()]
+
+        def forward(trainable):
+            outputs, running = self._call([*trainable, *rows[len(trainable) :]], inputs)
+            return objective(outputs, inputs["label"][None])[0], running
+
+        loss, gradients, running = self.arithmetic.gradients(forward, rows[: len(self.slots)])
+        norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
+        self._move(rows, gradients, norm, inputs["learning_rate"])
+        variables = list(self.held.values())
+        for position, value in running:
+            variables[position].assign(tf.reshape(value, variables[position].shape))
+        return {"loss": loss, "gradient_norm": norm}
+
+    def _call(self, rows, inputs):
+        """Logits [1, examples, ...] of each exit, and the running statistics, see `RoutedModel.call`."""
+        process = self.process
+        # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
+        draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
+        given = inputs["token_ids"] if "token_ids" in inputs else images.model_inputs(process, inputs["image"])
+        # The key decides nothing, as all numbers come from outside.
+        with self._replaced(lambda layer, values: next(draws) * STEPS):
+            return self.routed.call(rows, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+
+    def _move(self, rows, gradients, norm, learning_rate):
+        """Takes the optimizer's step."""
+        optimizer, variables = self.process.parts.algorithm.optimizer, self.held.values()
+        for row, gradient, variable, slots in zip(rows, gradients, variables, self.slots):
+            kept = tuple(tf.convert_to_tensor(slot) for slot in slots)
+            gradient = clipped(gradient, norm[None], optimizer.clip_norm)
+            stepped, kept = optimizer.step(row, gradient, kept, learning_rate, tf.convert_to_tensor(self.count))
+            variable.assign(tf.reshape(stepped, variable.shape))
+            for slot, value in zip(slots, kept, strict=True):
+                slot.assign(value)
+        self.count.assign_add([1])
+
+    def push(self, **named: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Takes over what a client gets, by `names`, and lets the optimizer begin anew; "steps" are 0 then."""
+        for name, path in self.names.items():
+            self.returned[path].assign(named[name])
+        for slot in [slot for slots in self.slots for slot in slots]:
+            slot.assign(tf.zeros_like(slot))
+        self.count.assign([0])
+        return {"steps": tf.convert_to_tensor(self.count)}
+
+    def pull(self) -> dict[str, tf.Tensor]:
+        """What the client returns, by `names`."""
+        return {name: tf.identity(self.returned[path]) for name, path in self.names.items()}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """`{name: path}` of what is pushed and pulled: paths have signs that names of tensors must not have."""
+        return {f"value_{position}": path for position, path in enumerate(self.returned)}
+
+    def _shapes_of_draws(self, rows):
+        """The shape of what each Dropout draws in a step, in the order in which the step asks for it."""
+        found = []
+
+        def noted(layer, values):
+            with tf.init_scope():
+                found.append(tuple(layer.draws_shape(tf.zeros(values.shape)).numpy().tolist()))
+            return tf.zeros(found[-1])
+
+        def traced(**inputs):
+            empty = [tf.zeros([1, math.prod(shape)]) for shape in self.routed.shapes]
+            given = inputs["token_ids"] if "token_ids" in inputs else inputs["image"]
+            with self._replaced(noted):
+                self.routed.call(empty, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+
+        tf.function(traced, autograph=False).get_concrete_function(**rows)
+        return found
+
+    @contextlib.contextmanager
+    def _replaced(self, draw):
+        """Lets `draw(layer, inputs)` take the place of what each Dropout draws, and sets the GELUs' error function."""
+        layers = list(all_layers(self.routed.model))
+        drops = [layer for layer in layers if isinstance(layer, Dropout)]
+        for layer in drops:
+            layer.draws = functools.partial(draw, layer)
+        for layer in layers:
+            if isinstance(layer, GELU):
+                layer.erf = self.arithmetic.erf
+        try:
+            yield
+        finally:
+            for layer in drops:
+                del layer.draws
+
+
+def build_local_step(process: LearningProcess, level: str, model: keras.Model, arithmetic: Arithmetic) -> LocalStep:
+    """Builds the steps of a client that starts with the values of a model and changes its variables.
+
+    Args:
+        process: What the client takes part in.
+        level: Of the client.
+        model: By which the level predicts, see `LearningProcess.model`.
+        arithmetic: `PORTABLE` or `NATIVE`.
+    """
+    trained = process.family.fresh(level, process.dataset.classes)
+    of_path = {variable.path: variable for variable in model.variables}
+    fixed = {variable.path for variable in constants(trained)}
+    held = {
+        variable.path: tf.constant(of_path[variable.path].numpy())
+        if variable.path in fixed
+        else of_path[variable.path].value
+        for variable in values(trained)
+    }
+    shapes = tuple(tuple(value.shape) for value in held.values())
+    slots = [
+        [
+            tf.Variable(tf.zeros([1, variable.shape.num_elements()]))
+            for _ in range(process.parts.algorithm.optimizer.slots)
+        ]
+        for variable in trained.trainable_variables
+    ]
+    routed = RoutedModel(trained, 1, shapes, tuple(range(len(shapes))))
+    return LocalStep(process, routed, held, slots, tf.Variable([0]), arithmetic)

@@ -1,0 +1,137 @@
+"""What a device needs to repeat a client of the simulator: its cut, its batches and its draws; and the round by devices."""
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import seeds
+from hetero_tf.inputs import all_labels
+from hetero_tf.inputs.images import crop_flip
+from hetero_tf.layers.dropout import STEPS, Dropout
+from hetero_tf.models.variables import all_layers
+from hetero_tf.rounds import layout
+from hetero_tf.rounds.coverage import axis_masks, coverage
+from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
+from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.stack_update import StackPlan, train_stack
+from hetero_tf.rounds.state import in_order, state_of
+
+
+class Simulated:
+    """A client of a planned round, in a process whose label axes are not cut and whose clients run one by one."""
+
+    def __init__(self, process, state, plan, slot, steps=None):
+        self.process, self.state, self.plan, self.slot = process, state, plan, slot
+        self.client, self.level = int(plan.clients[slot]), process.recipe.levels.names[plan.levels[slot]]
+        self.submodel = process.family.submodel_of[plan.levels[slot]]
+        self.steps = int(plan.steps[slot]) if steps is None else steps
+        self.seed = tf.constant(seeds.seed32(process.recipe.seed, "round"))
+        self.round = tf.constant(state.round)
+        self.present = process.partition.label_mask[self.client]
+        self.paths = list(layout.shapes(process.family, self.level, process.dataset.classes))
+
+    @property
+    def learning_rate(self):
+        return self.process.learning_rate(self.state.round)
+
+    @property
+    def where(self):
+        """The coordinates of its sub-model."""
+        labels, parts = tf.range(self.process.dataset.classes), self.process.parts
+        client = tf.constant(self.client)
+        choose = parts.algorithm.submodel
+        return coordinates(
+            parts.placement.cut, self.submodel, choose, self.round, client, self.seed, labels, tf.constant(0)
+        )
+
+    def cut(self):
+        """Its values before the round, `{path: array}`."""
+        values = take(self.process.parts.placement.cut, self.submodel, list(self.state.weights.values()), self.where)
+        return {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
+
+    def batches(self):
+        """Its batches as `device.Client.train` takes them, numbers of Dropouts included."""
+        stack = layout.build_stack(self.process.family, self.level, 1, self.process.dataset.classes)
+        routed = stack.stages[0].models[0]
+        for step in range(self.steps):
+            rows = self.plan.rows[self.slot, step]
+            key = tf.constant([int(self.seed), self.state.round, self.client, step])
+            batch, inputs = self._batch(rows[rows >= 0], key, self.plan.starts[self.slot, step])
+            yield batch | {f"uniform_{site}": draws for site, draws in enumerate(_draws(routed, key, inputs))}
+
+    def _batch(self, rows, key, start):
+        process, data = self.process, self.process.dataset.train
+        inputs, label = process.input.batch(
+            data.x, data.y, rows, start, key, all_labels(process.dataset.classes), training=True
+        )
+        if data.y is None:
+            return {"token_ids": inputs.numpy(), "label": label.numpy()}, inputs
+        pixels = tf.constant(data.x[rows])
+        if process.recipe.input.options.get("augment") == "crop_flip":
+            pixels = crop_flip(pixels, key)
+        scale = 255 if data.x.dtype == np.uint8 else 1
+        return {"image": pixels.numpy().astype(np.float32) / scale, "label": label.numpy()}, inputs
+
+    def train(self):
+        """(losses [steps], its values after them by path), by the simulator."""
+        parts, plan = self.process.parts, self.plan
+        rows, starts = plan.rows[self.slot, : self.steps], plan.starts[self.slot, : self.steps]
+        work = StackPlan(
+            tf.constant([self.client]),
+            tf.constant([0]),
+            tf.constant(self.steps),
+            tf.constant(rows[None]),
+            tf.constant(starts),
+            tf.zeros([self.steps], tf.int32),
+        )
+        rate = tf.constant(self.learning_rate, tf.float32)
+
+        def trained():
+            local = train_stack(parts, self.submodel, in_order(self.state), self.round, self.seed, work, rate).local
+            return local.losses, local.weights
+
+        losses, rows = tf.function(trained, autograph=False)()
+        values = parts.engine.stacks[self.submodel].from_row(rows[0])
+        return losses.numpy()[:, 0], {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
+
+
+def _draws(routed, key, inputs):
+    """What each Dropout of a step draws, in [0, 1), in the order of the step."""
+    found = []
+
+    def noted(layer):
+        def draws(inputs):
+            found.append(type(layer).draws(layer, inputs))
+            return found[-1]
+
+        return draws
+
+    layers = [layer for layer in all_layers(routed.model) if isinstance(layer, Dropout)]
+    for layer in layers:
+        layer.draws = noted(layer)
+    trainable = [tf.zeros(variable.shape) for variable in routed.model.trainable_variables]
+    routed.model.stateless_call(trainable, routed.fresh_state(key[None]), inputs, training=True)
+    for layer in layers:
+        del layer.draws
+    return [(draws.numpy() / STEPS).astype(np.float32) for draws in found]
+
+
+def round_by_devices(process, state, plan, devices):
+    """The state after a round whose clients are trained by devices, `{level: device.Client}`."""
+    parts, totals, where_merged = process.parts, None, []
+    cut = parts.placement.cut
+    for slot in range(len(plan.clients)):
+        client = Simulated(process, state, plan, slot)
+        device = devices[client.level]
+        device.push(client.cut())
+        device.train(client.batches(), client.learning_rate, client.present, np.random.default_rng(0))
+        pulled = device.pull()
+        where = merged_coordinates(cut, client.where, tf.constant(client.present))
+        placed = put(cut, client.submodel, [tf.constant(pulled[path]) for path in client.paths], where)
+        totals = placed if totals is None else [total + value for total, value in zip(totals, placed)]
+        where_merged.append(axis_masks(cut, where, parts.placement.dtype))
+    masks = {axis: tf.stack([mask[axis] for mask in where_merged]) for axis in cut.distinct}
+    counts = [tf.ones([len(plan.clients)])] * len(cut.shapes)
+    covered = coverage(cut, masks, counts, parts.placement.zeros_count)
+    weights, slots = merge_updates(parts, in_order(state), totals, covered)
+    values = {"weights": weights, "slots": slots, "tables": {}}
+    return state_of(state.round + 1, process.paths, (), values)

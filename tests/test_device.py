@@ -1,0 +1,231 @@
+"""Training on devices: `hetero_tf.device` repeats the simulator's clients, and whole rounds of them."""
+
+import json
+
+import numpy as np
+import programs
+import pytest
+from refusals import refusal
+from simulated import Simulated, round_by_devices
+
+import hetero_tf
+from hetero_tf import device, export
+from hetero_tf.export import trained_alike
+from hetero_tf.export.trainable import check_trainable
+from hetero_tf.recipe import load
+
+LEVELS = ("levels.mix=a1-c1", "levels.assignment=fixed")
+# A device has the whole label axis, and is compared with a client of the simulator that is computed alone.
+ALONE = ("engine=sequential", "client.label_cut=false")
+STEPS = 20
+RECIPES = {
+    "cnn": ("tiny/mnist_noniid", ("client.epochs=10",)),
+    "resnet": ("tiny/cifar10", ("client.epochs=10",)),
+    # Thirteen Dropouts: the names of their numbers are not in the order of the alphabet.
+    "transformer": ("tiny/wikitext2", ("client.epochs=3", "model.settings.blocks=4")),
+}
+
+
+def exported(name, folder):
+    """(process, state, {level: folder of its export}) of a recipe."""
+    recipe, overrides = RECIPES[name]
+    process = hetero_tf.learning_process(load(recipe, (*LEVELS, *ALONE, *overrides)))
+    state = process.initialize()
+    versions = {}
+    for level in process.recipe.levels.names:
+        statistics = process.statistics(state, level)
+        versions[level], _ = export.export(process, state, statistics, folder, {}, level, others=("litert_train",))
+    return process, state, versions
+
+
+@pytest.fixture(scope="module")
+def cnn(tmp_path_factory):
+    pytest.importorskip("ai_edge_litert")
+    return exported("cnn", tmp_path_factory.mktemp("cnn"))
+
+
+def everybody_plan(process):
+    """The plan of a round of all clients."""
+    return process.plan(0, cohort=range(len(process.partition.train)))
+
+
+def check_steps(process, state, versions):
+    """A device's steps are those of the simulator's client of the same level."""
+    plan = everybody_plan(process)
+    for level, version in versions.items():
+        slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
+        client, local = Simulated(process, state, plan, slot, STEPS), device.Client(version)
+        start = client.cut()
+        local.push(start)
+        reports = [local.train([batch], client.learning_rate, client.present, None) for batch in client.batches()]
+        losses, trained = client.train()
+        pulled = local.pull()
+        assert len(reports) == STEPS and pulled.keys() == trained.keys()
+        np.testing.assert_allclose([report.loss for report in reports], losses, atol=1e-4)
+        moved = [np.abs(trained[path] - start[path]).max() for path in trained]
+        assert max(moved) > 1e-3
+        for path, value in trained.items():
+            np.testing.assert_allclose(pulled[path], value, atol=1e-3 * max(np.abs(value).max(), 0.01), err_msg=path)
+
+
+def test_steps_of_a_cnn_are_the_simulators(cnn):
+    check_steps(*cnn)
+
+
+def check_round(name, process, state, versions):
+    """A round of devices of both levels ends in the global values of the simulator, which cuts label axes."""
+    everybody, (recipe, overrides) = everybody_plan(process), RECIPES[name]
+    wide, narrow = (everybody.clients[everybody.levels == level] for level in (0, 1))
+    plan = process.plan(0, cohort=[wide[0], narrow[0], narrow[1]])
+    wanted, _ = hetero_tf.learning_process(load(recipe, (*LEVELS, *overrides))).run(state, [plan])
+    local = {level: device.Client(version) for level, version in versions.items()}
+    found = round_by_devices(process, state, plan, local)
+    moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
+    assert moved > 1e-3
+    for path, value in wanted.weights.items():
+        np.testing.assert_allclose(found.weights[path], value, atol=1e-3 * moved, err_msg=path)
+
+
+def test_a_round_of_devices_of_both_levels_is_the_simulators(cnn):
+    check_round("cnn", *cnn)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["resnet", "transformer"])
+def test_steps_and_rounds_of_other_models_are_the_simulators(name, tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    parts = exported(name, tmp_path)
+    check_steps(*parts)
+    check_round(name, *parts)
+
+
+WITHOUT_TENSORFLOW = """
+import json, sys
+
+import numpy as np
+
+# Importing a module that is None raises ImportError.
+sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets"))
+from hetero_tf import device
+
+client = device.Client(sys.argv[1])
+rng = np.random.default_rng(0)
+x, y = rng.integers(0, 256, (20, 14, 14, 1), np.uint8), rng.integers(0, 10, 20)
+before = client.pull()
+report = client.train(client.batches(x, y, 2, rng), 0.1, client.present(y), rng)
+after = client.pull()
+client.push(before)
+back = client.pull()
+print(json.dumps({
+    "steps": report.steps, "examples": report.examples, "loss": report.loss, "norm": report.gradient_norm,
+    "moved": all((before[path] != after[path]).any() for path in before),
+    "back": all((before[path] == back[path]).all() for path in before),
+    "logits": client.infer(image=x.astype("float32") / 255)["logits"].shape,
+    "loaded": [name for name in sys.modules if name.startswith("hetero_tf")],
+}))
+"""
+
+
+def test_a_device_needs_no_tensorflow(cnn):
+    _, _, versions = cnn
+    done = programs.python(WITHOUT_TENSORFLOW, str(versions["c"]))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["steps"], told["examples"], told["logits"]) == (4, 40, [20, 10])
+    assert 0 < told["loss"] < 10 and told["norm"] > 0 and told["moved"] and told["back"]
+    assert told["loaded"] == ["hetero_tf", "hetero_tf.device"]
+
+
+def test_push_forgets_what_the_optimizer_kept(cnn):
+    process, state, versions = cnn
+    plan = process.plan(0)
+    client, local = (
+        Simulated(process, state, plan, 0, 2),
+        device.Client(versions[process.recipe.levels.names[plan.levels[0]]]),
+    )
+    results = []
+    for _ in range(2):
+        local.push(client.cut())
+        local.train(client.batches(), client.learning_rate, client.present, None)
+        results.append(local.pull())
+    for path, value in results[0].items():
+        np.testing.assert_array_equal(value, results[1][path])
+
+
+def test_what_a_device_refuses(cnn, tmp_path):
+    process, state, versions = cnn
+    local = device.Client(versions["c"])
+    weights = local.pull()
+    path = next(iter(weights))
+    for given, sentence in (
+        ({name: value for name, value in weights.items() if name != path}, f"Received: ['{path}'] in one of them only"),
+        (weights | {path: weights[path][..., :1]}, f"{path} {weights[path].shape}. Received: "),
+    ):
+        with pytest.raises(ValueError, match="`weights` must have") as refused:
+            local.push(given)
+        assert sentence in str(refused.value)
+    batch = {"image": np.zeros((3, 14, 14, 1), np.float32), "label": np.zeros(3, np.int32)}
+    with pytest.raises(ValueError, match=r"one of \[\(10, 1\)\]. Received: \(3, 1\)"):
+        local.train([batch], 0.1, np.ones(10, bool), None)
+    with pytest.raises(ValueError, match="at least one batch"):
+        local.train([], 0.1, np.ones(10, bool), None)
+    (tmp_path / "export.json").write_text('{"formats": {}}')
+    with pytest.raises(ValueError, match="export it with --format litert_train"):
+        device.Client(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        (("tiny/digits", "client.correction={name: proximal, mu: 0.1}"), "client.correction"),
+        (("tiny/digits", "precision=float64"), "precision: float64"),
+        (("tiny/digits", "round.personal=['0']"), "round.personal"),
+        (("tiny/digits", "client.stages=slimmable"), "client.stages: slimmable"),
+        (("tiny/digits", "levels.mix=b"), "levels.mix (level a is not in it)"),
+    ],
+)
+def test_what_a_device_cannot_train_is_said_with_its_key(recipe, key):
+    name, *overrides = recipe
+    process = hetero_tf.learning_process(load(name, overrides))
+    assert refusal(check_trainable, process, "a").endswith(f"Received: {key}")
+
+
+def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
+    process, state, _ = cnn
+    monkeypatch.setattr(trained_alike, "TOLERANCES", dict.fromkeys(trained_alike.TOLERANCES, -1.0))
+    statistics = process.statistics(state, "c")
+    folder = tmp_path / "out"
+    told = refusal(export.export, process, state, statistics, folder, {}, "c", others=("litert_train",))
+    assert "trains other than the recipe's clients do, so it was removed" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_reads_images_as_clients_do():
+    rng = np.random.default_rng(0)
+    client = device.Client.__new__(device.Client)
+    client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
+    x = np.arange(1, 10, dtype=np.uint8)[:, None, None, None] * np.ones((1, 12, 12, 1), np.uint8)
+    batches = list(client.batches(x, np.arange(9), 2, rng))
+    assert [len(batch["label"]) for batch in batches] == [4, 4, 1] * 2
+    first, second = (np.concatenate([batch["label"] for batch in half]) for half in (batches[:3], batches[3:]))
+    assert sorted(first) == sorted(second) == list(range(9)) and first.tolist() != second.tolist()
+    for batch in batches:
+        for image, label in zip(batch["image"], batch["label"]):
+            assert set(np.unique(image)) <= {np.float32(0), np.float32(label + 1) / 255} and image.max() > 0
+    assert any((batch["image"] == 0).any() for batch in batches)
+    assert client.present(np.array([1, 3, 3])).tolist() == [False, True, False, True, False]
+
+
+def test_a_device_hides_words_as_clients_do():
+    client = device.Client.__new__(device.Client)
+    options = {"segment": 64, "mask_share": 0.15}
+    client.settings = {"batch_size": 2, "shuffle": False, "classes": 50, "input": options}
+    x = np.random.default_rng(1).integers(0, 50, (3, 1000))
+    batches = list(client.batches(x, None, 1, np.random.default_rng(0)))
+    assert [batch["label"].shape for batch in batches] == [(2, 64)] * 15 + [(2, 40)] + [(1, 64)] * 15 + [(1, 40)]
+    np.testing.assert_array_equal(np.concatenate([batch["label"] for batch in batches[:16]], 1), x[:2])
+    hidden = np.concatenate([(batch["token_ids"] == 50).ravel() for batch in batches])
+    assert abs(hidden.mean() - 0.15) < 0.02
+    for batch in batches:
+        shown = batch["token_ids"] != 50
+        np.testing.assert_array_equal(batch["token_ids"][shown], batch["label"][shown])

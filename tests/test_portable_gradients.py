@@ -1,0 +1,123 @@
+"""Gradients for LiteRT: those that TensorFlow's own operations have, at every stride, padding and size."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.export import portable_gradients
+from hetero_tf.export.portable_erf import erf
+
+
+def arrays(*shapes):
+    rng = np.random.default_rng(0)
+    return [tf.constant(rng.normal(size=shape)) for shape in shapes]
+
+
+def both(function, values):
+    """The gradients that LiteRT can run, and TensorFlow's."""
+
+    @tf.function(autograph=False)
+    def portable():
+        return portable_gradients.gradients(lambda values: (tf.reduce_sum(function(*values) ** 3), ()), values)[1]
+
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        loss = tf.reduce_sum(function(*values) ** 3)
+    return portable(), tape.gradient(loss, values)
+
+
+def conv(stride, padding):
+    return lambda x, kernel: tf.nn.conv2d(x, kernel, stride, padding)
+
+
+def depthwise(stride, padding):
+    return lambda x, kernel: tf.nn.depthwise_conv2d(x, kernel, [1, stride, stride, 1], padding)
+
+
+CASES = {
+    f"{name} of {size} by {kernel}, stride {stride}, {padding}": (
+        make(stride, padding),
+        [(2, *size, 3), (*kernel, 3, filters)],
+    )
+    for name, make, filters in (("convolution", conv, 4), ("depthwise convolution", depthwise, 1))
+    for size in ((6, 7), (5, 8))
+    for kernel in ((1, 1), (3, 3), (5, 3))
+    for stride in (1, 2, 3)
+    for padding in ("SAME", "VALID")
+} | {
+    f"{name} of {size} by {window}, {padding}": (
+        lambda x, pool=pool, window=window, padding=padding: pool(x, window, window, padding),
+        [(2, *size, 3)],
+    )
+    for name, pool, paddings in (
+        ("max pool", tf.nn.max_pool2d, ("SAME", "VALID")),
+        ("average pool", tf.nn.avg_pool2d, ("VALID",)),
+    )
+    for size in ((6, 6), (5, 7))
+    for window in (2, 3)
+    for padding in paddings
+}
+CASES |= {
+    f"slice {name}": (function, [(4, 6, 5)])
+    for name, function in {
+        "with strides": lambda x: x[:, ::2, 1::3],
+        "of one position": lambda x: x[:, 2],
+        "from behind": lambda x: x[-3:-1, :-2],
+        "of the last": lambda x: x[..., -1],
+        "with a new axis": lambda x: x[1:3, None, ..., 2:4],
+        "of everything": lambda x: x[None],
+        "up to a computed end": lambda x: x[: tf.shape(x)[1] // 2],
+    }.items()
+}
+CASES["relu"] = (tf.nn.relu, [(3, 4)])
+CASES["bias"] = (tf.nn.bias_add, [(3, 4, 4, 5), (5,)])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_tensorflow(name):
+    function, shapes = CASES[name]
+    found, wanted = both(function, arrays(*shapes))
+    for one, other in zip(found, wanted, strict=True):
+        assert np.abs(other).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_the_first_of_equal_values_gets_the_gradient_of_a_maximum():
+    found, wanted = both(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [tf.ones([1, 4, 4, 1], tf.float64)])
+    np.testing.assert_array_equal(found[0], wanted[0])
+
+
+def test_written_gradients_and_what_nothing_depends_on():
+    from hetero_tf.layers.static_batch_normalization import normalize
+
+    def function(x, gamma, beta, unused):
+        return normalize(x, gamma, beta, 1e-5)[0]
+
+    values = arrays((4, 3), (3,), (3,), (2,))
+    found, wanted = both(function, values)
+    for one, other in zip(found[:3], wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(found[3], np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "sentence"),
+    [
+        (lambda x: x[::-1], [(3,)], "must not go backwards"),
+        (lambda x: tf.nn.max_pool2d(x, 3, 2, "VALID"), [(1, 6, 6, 1)], "square windows side by side"),
+        (lambda x: tf.nn.avg_pool2d(x, 2, 2, "SAME"), [(1, 5, 5, 1)], "must not pad"),
+        (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), [(1, 6, 6, 1), (3, 3, 1, 1)], "no dilation"),
+        (lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), [(1, 6, 6, 4), (3, 3, 2, 4)], "in groups"),
+        (lambda x, k: tf.nn.depthwise_conv2d(x, k, [1] * 4, "SAME"), [(1, 6, 6, 2), (3, 3, 2, 2)], "one kernel for"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(function, shapes, sentence):
+    values = arrays(*shapes)
+    traced = tf.function(lambda: portable_gradients.gradients(lambda v: (tf.reduce_sum(function(*v)), ()), values))
+    with pytest.raises(NotImplementedError, match=sentence):
+        traced.get_concrete_function()
+
+
+def test_the_error_function_has_all_digits_of_float32():
+    values = tf.linspace(-6.0, 6.0, 100_001)
+    assert np.abs(erf(values).numpy() - tf.math.erf(tf.cast(values, tf.float64)).numpy()).max() < 4e-7
