@@ -4,9 +4,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hetero_tf.base import files
 from hetero_tf.export.formats import Converted
-from hetero_tf.export.formats.litert import answering, converter
+from hetero_tf.export.formats.litert import answering, converter, write
 
 FILE, NEEDS, EXTRA, EXACT = "model_int8.tflite", ("ai_edge_litert",), "litert", False
 
@@ -18,5 +17,5 @@ def convert(model: Converted, path: Path) -> dict:
     made = converter(model)
     made.optimizations = [tf.lite.Optimize.DEFAULT]
     made.representative_dataset = lambda: ((model.signature, given) for given in model.examples())
-    files.write_new(path, made.convert())
+    write(model, made.convert(), path)
     return {}
