@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -105,6 +106,22 @@ def test_what_cannot_be_converted_is_one_sentence_and_nothing_stays(exported, tm
     told = refusal(export.export, process, state, process.statistics(state), tmp_path / "out", {}, others=("onnx",))
     assert told.startswith("--format onnx: the model cannot be converted: ") and "operation Foo" in told
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "ended, expected",
+    [((-6, ""), "it aborts; export another level or format"), ((1, "INFO: x\nValueError: odd\n"), "'ValueError: odd'")],
+)
+def test_a_file_that_ends_its_interpreter_is_refused(tmp_path, monkeypatch, ended, expected):
+    """The process that exports goes on, as only the one that tries the file ends."""
+    litert = formats.find("litert")
+    code, said = ended
+    monkeypatch.setattr(
+        litert.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, code, "", said)
+    )
+    model = types.SimpleNamespace(examples=lambda: iter([{"image": np.zeros(1)}]))
+    told = refusal(litert.write, model, b"file", tmp_path / "model.tflite")
+    assert told.startswith("model.tflite: LiteRT cannot compute the converted model: ") and expected in told
 
 
 def test_export_json_is_plain(exported):
