@@ -31,7 +31,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="digits")
     parser.add_argument("--levels", nargs="+", default=["a", "e"], help="one of the recipe's levels each")
-    parser.add_argument("--steps", type=int, default=20, help="of the client")
+    parser.add_argument("--steps", type=int, default=20, help="of the client, or as many as it has")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON line for each level instead of a table")
@@ -90,7 +90,7 @@ def measured(process, state, level, steps, folder):
         about = litert_train.convert(part, folder / litert_train.FILE)
     told = {"formats": {"litert_train": {"file": litert_train.FILE, **about}}}
     (folder / "export.json").write_text(json.dumps(told))
-    (folder / "work.json").write_text(json.dumps({"steps": steps, "learning_rate": client.learning_rate}))
+    (folder / "work.json").write_text(json.dumps({"steps": client.steps, "learning_rate": client.learning_rate}))
     start = client.cut()
     np.savez(folder / "start.npz", **start)
     for step, batch in enumerate(client.batches()):

@@ -23,7 +23,8 @@ class Simulated:
         self.process, self.state, self.plan, self.slot = process, state, plan, slot
         self.client, self.level = int(plan.clients[slot]), process.recipe.levels.names[plan.levels[slot]]
         self.submodel = process.family.submodel_of[plan.levels[slot]]
-        self.steps = int(plan.steps[slot]) if steps is None else steps
+        planned = int(plan.steps[slot])
+        self.steps = planned if steps is None else min(steps, planned)
         self.seed = tf.constant(seeds.seed32(process.recipe.seed, "round"))
         self.round = tf.constant(state.round)
         self.present = process.partition.label_mask[self.client]
