@@ -102,17 +102,22 @@ def few(batch: tf.Tensor, most: int) -> tf.Tensor:
     return checked(batch, count <= most, f"a request must hold at most {most} images.", [count])
 
 
+def normalised_by(process: LearningProcess) -> dict[str, list[float]]:
+    """Returns "mean" and "std" of the recipe's input, a value for each channel; empty where it has none."""
+    options = process.recipe.input.options
+    return {name: list(options[name]) for name in ("mean", "std") if name in options}
+
+
 def input_spec(process: LearningProcess) -> dict:
     """What the model takes, ready for JSON."""
     height, width, channels = process.input.shape(process.dataset.train.x)
-    options = process.recipe.input.options
     return {
         "kind": "images",
         "height": height,
         "width": width,
         "channels": channels,
         "pixels": "0..1 as float32, 0..255 as uint8",
-        "normalised_by": {name: list(options[name]) for name in ("mean", "std") if name in options},
+        "normalised_by": normalised_by(process),
     }
 
 

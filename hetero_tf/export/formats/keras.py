@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.export import saved_model
+from hetero_tf.export import images, saved_model
 from hetero_tf.export.formats import Converted
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
@@ -15,9 +15,8 @@ FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 def convert(model: Converted, path: Path) -> dict:
     """Writes a model that takes what the SavedModel takes, pixels in 0..1 or token ids, and gives logits."""
-    given = model.process.recipe.input.options
     with saved_model.writing(path.parent):
-        normalised(model.model, {name: given[name] for name in ("mean", "std") if name in given}).save(path)
+        normalised(model.model, images.normalised_by(model.process)).save(path)
     return {}
 
 

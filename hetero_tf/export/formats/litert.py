@@ -52,14 +52,11 @@ def converter(model: Converted) -> tf.lite.TFLiteConverter:
     return made
 
 
-def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:
-    """Returns `(**inputs) -> outputs` of the file, in LiteRT's own interpreter."""
+def answering(path: Path, signature: str | None = None) -> Callable[..., dict[str, np.ndarray]]:
+    """Returns `(**inputs) -> outputs` of a signature, the only one for None, in LiteRT's own interpreter."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=str(path))
-    interpreter.allocate_tensors()
-    (signature,) = interpreter.get_signature_list()
-    runner = interpreter.get_signature_runner(signature)
+    runner = Interpreter(model_path=str(path)).get_signature_runner(signature)
 
     def answer(**inputs):
         return {name: np.array(value) for name, value in runner(**inputs).items()}

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hetero_tf.base import files, registry
 from hetero_tf.base.errors import BadInput
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import Converted, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.trainable import check_trainable
 from hetero_tf.export.trained_alike import compare_training
@@ -101,11 +101,4 @@ def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
 
 def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:
     """Returns `(**inputs) -> outputs` of the signature `infer` of the file, in LiteRT's own interpreter."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    runner = Interpreter(model_path=str(path)).get_signature_runner("infer")
-
-    def answer(**inputs):
-        return {name: np.array(value) for name, value in runner(**inputs).items()}
-
-    return answer
+    return litert.answering(path, "infer")
