@@ -95,7 +95,7 @@ def measure(args):
     overrides += [f"client.epochs={args.epochs}"] if args.epochs else []
     overrides += [f"engine={args.engine}"] if args.engine else []
     loaded = recipe.load(args.recipe, overrides)
-    settings = experiment.Settings(Path("unused"), args.data_dir, args.threads, False)
+    settings = experiment.Settings(Path("unused"), args.data_dir, args.threads, False, "")
     set_up, process = timed(lambda: experiment.build_process(loaded, settings))
     plan = process.plan(0, balanced_cohort(process))
     plan = shortened(plan, args.steps) if args.steps else plan

@@ -17,6 +17,9 @@ STEPS = 3
 CALMER = 0.1
 # Of losses and gradient norms as a share of the largest one; of weights as a share of what training has changed.
 TOLERANCES = {"loss": 1e-4, "gradient_norm": 1e-3, "weights": 1e-3}
+# Where TensorFlow itself differs between a traced step and one that is not, so many times that is allowed, and in any
+# case at most this share: the steps of a deep residual network over ten images differ by 2e-3 to 7e-3.
+OF_ROUNDING, MOST = 10.0, 0.1
 
 
 def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec]], path: Path) -> dict[str, float]:
@@ -36,49 +39,69 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=str(path))
-    twin = model.process.family.predictor(model.level)
+    process, interpreter = model.process, Interpreter(model_path=str(path))
+    twin = process.family.predictor(model.level)
     for variable, value in zip(twin.variables, model.model.variables, strict=True):
         variable.assign(value)
-    step = build_local_step(model.process, model.level, twin, NATIVE)
-    before = {name: step.returned[place].numpy() for name, place in step.names.items()}
-    found, wanted = _steps(model.process, step.train, inputs, interpreter)
-    gaps = {name: _gap(found[name], wanted[name], np.abs(wanted[name]).max()) for name in found}
-    if model.process.recipe.optimizer.method.name == "sgd":
-        pulled, after = (
-            interpreter.get_signature_runner("pull")(),
-            {name: value.numpy() for name, value in step.pull().items()},
-        )
-        moved = max(np.abs(after[name] - before[name]).max() for name in after)
-        gaps["weights"] = max(_gap(pulled[name], after[name], moved) for name in after)
+    step = build_local_step(process, model.level, twin, NATIVE)
+    before = _numpy(step.pull())
+    found = _steps(process, inputs, {name: interpreter.get_signature_runner(name) for name in inputs})
+    found["weights"] = interpreter.get_signature_runner("pull")()
+    # Step by step: tracing the steps would take longer than all of them.
+    wanted = _steps(process, inputs, dict.fromkeys(inputs, step.train)) | {"weights": _numpy(step.pull())}
+    gaps, limits = _gaps(process, found, wanted, before), TOLERANCES
+    if not _within(gaps, limits):
+        step.push(**{name: tf.constant(value) for name, value in before.items()})
+        traced = {name: tf.function(step.train, autograph=False) for name in inputs}
+        again = _steps(process, inputs, traced) | {"weights": _numpy(step.pull())}
+        own = _gaps(process, again, wanted, before)
+        limits = {name: max(TOLERANCES[name], min(OF_ROUNDING * gap, MOST)) for name, gap in own.items()}
     for name, gap in gaps.items():
-        if not gap <= TOLERANCES[name]:
+        if not gap <= limits[name]:
             raise BadInput(
                 f"{path} trains other than the recipe's clients do, so it was removed; after a few steps the largest "
-                f"difference of {name} must be at most {TOLERANCES[name]:g} of the largest value. Received: {gap:.2g}"
+                f"difference of {name} must be at most {limits[name]:.2g} of the largest value. Received: {gap:.2g}"
             )
     return gaps
 
 
-def _steps(process, native, inputs, interpreter):
-    """What the file and TensorFlow say of the same steps: `{"loss": [steps], "gradient_norm": [steps]}` of each."""
-    found: list[dict] = []
-    wanted: list[dict] = []
+def _within(gaps, limits):
+    return all(gap <= limits[name] for name, gap in gaps.items())
+
+
+def _numpy(values):
+    return {name: value.numpy() for name, value in values.items()}
+
+
+def _steps(process, inputs, calls):
+    """What steps on the same examples tell: `{"loss": [steps], "gradient_norm": [steps]}`; calls: by signature."""
+    told: list[dict] = []
     rng = seeds.rng(process.recipe.seed, "training compared")
     for signature, specs in inputs.items():
-        run, compiled = interpreter.get_signature_runner(signature), tf.function(native, autograph=False)
-        for _ in range(1 if found else STEPS):
-            given = _example_inputs(process, specs, rng)
-            found.append(run(**{name: given[name] for name in run.get_input_details()}))
-            wanted.append(compiled(**{name: tf.constant(value) for name, value in given.items()}))
-    return ({name: np.array([float(one[name]) for one in each]) for name in wanted[0]} for each in (found, wanted))
+        call = calls[signature]
+        # A file takes only the inputs that its steps read.
+        taken = call.get_input_details() if hasattr(call, "get_input_details") else specs
+        for _ in range(1 if told else STEPS):
+            given = example_inputs(process, specs, rng)
+            told.append(call(**{name: tf.constant(given[name]) if taken is specs else given[name] for name in taken}))
+    return {name: np.array([float(one[name]) for one in told]) for name in told[0]}
+
+
+def _gaps(process, found, wanted, before):
+    """The largest differences of two ways to take the same steps, by name, as shares."""
+    gaps = {name: _gap(found[name], wanted[name], np.abs(wanted[name]).max()) for name in ("loss", "gradient_norm")}
+    if process.recipe.optimizer.method.name == "sgd":
+        after = wanted["weights"]
+        moved = max(np.abs(after[name] - before[name]).max() for name in after)
+        gaps["weights"] = max(_gap(found["weights"][name], after[name], moved) for name in after)
+    return gaps
 
 
 def _gap(found, wanted, scale):
     return float(np.max(np.abs(found - wanted)) / max(scale, np.finfo(np.float32).tiny))
 
 
-def _example_inputs(process: LearningProcess, specs: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def example_inputs(process: LearningProcess, specs: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Inputs of one step, of examples drawn from the training set; labels that none of them has are absent."""
     data, shape = process.dataset.train, specs["label"].shape
     rows = rng.integers(0, len(data.x), shape[0])

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -119,8 +118,8 @@ def test_a_file_that_ends_its_interpreter_is_refused(tmp_path, monkeypatch, ende
     monkeypatch.setattr(
         litert.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, code, "", said)
     )
-    model = types.SimpleNamespace(examples=lambda: iter([{"image": np.zeros(1)}]))
-    told = refusal(litert.write, model, b"file", tmp_path / "model.tflite")
+    requests = {"serving_default": {"image": np.zeros(1)}}
+    told = refusal(litert.write, b"file", tmp_path / "model.tflite", requests)
     assert told.startswith("model.tflite: LiteRT cannot compute the converted model: ") and expected in told
 
 

@@ -5,11 +5,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files
+from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.export.formats import Converted
 
@@ -18,26 +19,53 @@ FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True
 
 def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature."""
-    write(model, converter(model).convert(), path)
+    write(converter(model.saved_model, [model.signature]).convert(), path, {model.signature: next(model.examples())})
     return {}
 
 
-def write(model: Converted, content: bytes, path: Path) -> None:
-    """Writes a file, and asks it once in a process of its own: the interpreter ends the one that it is in on a failure.
+def converter(saved_model: Path, signatures: list[str]) -> tf.lite.TFLiteConverter:
+    """Returns a converter of some signatures of a SavedModel into operations that every LiteRT has."""
+    made = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=signatures)
+    made.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    # Which converter it was and with which options stands in export.json; adding it here reads and writes all again.
+    made.exclude_conversion_metadata = True
+    return made
+
+
+ASK = """
+import sys
+import numpy
+from ai_edge_litert.interpreter import Interpreter
+
+interpreter, given = Interpreter(model_path=sys.argv[1]), numpy.load(sys.argv[2])
+for signature in sorted({key.split("/")[0] for key in given}):
+    run = interpreter.get_signature_runner(signature)
+    run(**{name: given[f"{signature}/{name}"] for name in run.get_input_details()})
+"""
+
+
+def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]) -> None:
+    """Writes a file, and asks it in a process of its own: the interpreter ends the one that it is in on a failure.
+
+    Args:
+        content: What to write.
+        path: The file.
+        requests: For each signature to be asked, `{input: array}`.
 
     Raises:
         BadInput: LiteRT cannot compute the model.
     """
     files.write_new(path, content)
-    code = (
-        "import sys, numpy; from ai_edge_litert.interpreter import Interpreter; "
-        "run = Interpreter(model_path=sys.argv[1]).get_signature_runner(); run(**numpy.load(sys.argv[2]))"
-    )
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        request = Path(scratch, "request.npz")
-        np.savez(request, **next(model.examples()))
-        command = [sys.executable, "-c", code, str(path), str(request)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        asked = Path(scratch, "requests.npz")
+        with files.disk(asked, "write"):
+            given: dict[str, Any] = {
+                f"{name}/{key}": value for name in requests for key, value in requests[name].items()
+            }
+            np.savez(asked, **given)
+        done = subprocess.run(
+            [sys.executable, "-c", ASK, str(path), str(asked)], capture_output=True, text=True, check=False
+        )
     if done.returncode:
         said = "it aborts" if done.returncode < 0 else short(done.stderr.strip().splitlines()[-1])
         raise BadInput(
@@ -45,18 +73,12 @@ def write(model: Converted, content: bytes, path: Path) -> None:
         )
 
 
-def converter(model: Converted) -> tf.lite.TFLiteConverter:
-    """Returns a converter of one signature into operations that every LiteRT has."""
-    made = tf.lite.TFLiteConverter.from_saved_model(str(model.saved_model), signature_keys=[model.signature])
-    made.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    return made
-
-
 def answering(path: Path, signature: str | None = None) -> Callable[..., dict[str, np.ndarray]]:
     """Returns `(**inputs) -> outputs` of a signature, the only one for None, in LiteRT's own interpreter."""
     from ai_edge_litert.interpreter import Interpreter
 
-    runner = Interpreter(model_path=str(path)).get_signature_runner(signature)
+    # It computes with one thread where it is not told otherwise.
+    runner = Interpreter(model_path=str(path), num_threads=hardware.cores()).get_signature_runner(signature)
 
     def answer(**inputs):
         return {name: np.array(value) for name, value in runner(**inputs).items()}

@@ -14,8 +14,8 @@ __all__ = ["answering", "convert"]
 
 def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature; its inputs and outputs stay 32-bit floats."""
-    made = converter(model)
+    made = converter(model.saved_model, [model.signature])
     made.optimizations = [tf.lite.Optimize.DEFAULT]
     made.representative_dataset = lambda: ((model.signature, given) for given in model.examples())
-    write(model, made.convert(), path)
+    write(made.convert(), path, {model.signature: next(model.examples())})
     return {}

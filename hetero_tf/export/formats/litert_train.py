@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files, registry
+from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.export.formats import Converted, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
+from hetero_tf.export.saved_model import writing
 from hetero_tf.export.trainable import check_trainable
-from hetero_tf.export.trained_alike import compare_training
+from hetero_tf.export.trained_alike import compare_training, example_inputs
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.build import batch_shapes
 
@@ -38,12 +39,13 @@ def convert(model: Converted, path: Path) -> dict:
     check_trainable(process, model.level)
     step, sizes = build_local_step(process, model.level, model.model, PORTABLE), _sizes(process)
     inputs = {name: step.inputs(*size) for name, size in sizes.items()}
+    rng = seeds.rng(process.recipe.seed, "training tried")
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        _save(model, step, inputs, scratch)
-        converter = tf.lite.TFLiteConverter.from_saved_model(scratch, signature_keys=[*inputs, "infer", "pull", "push"])
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        _save(model, step, inputs, Path(scratch))
+        converter = litert.converter(Path(scratch), [*inputs, "infer", "pull", "push"])
         converter.experimental_enable_resource_variables = True
-        files.write_new(path, converter.convert())
+        steps = {name: example_inputs(process, specs, rng) for name, specs in inputs.items()}
+        litert.write(converter.convert(), path, steps)
     differences = compare_training(model, inputs, path)
     return {"training": {**_settings(model, step, sizes), "largest_differences": differences}}
 
@@ -63,7 +65,7 @@ def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
     }
 
 
-def _save(model: Converted, step: LocalStep, inputs: dict, folder: str) -> None:
+def _save(model: Converted, step: LocalStep, inputs: dict, folder: Path) -> None:
     """Writes the SavedModel that the converter reads."""
 
     def traced(function, specs):
@@ -80,7 +82,8 @@ def _save(model: Converted, step: LocalStep, inputs: dict, folder: str) -> None:
     module.slots, module.count = step.slots, step.count
     # The gradients are in the graphs already.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, folder, signatures=signatures, options=options)
+    with writing(folder):
+        tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
 
 
 def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
