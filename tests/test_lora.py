@@ -50,8 +50,10 @@ def tokens(process):
     return process.dataset.test.x[:, :4]
 
 
-@pytest.mark.parametrize("uncovered", ["left_out", "zeros"])
-@pytest.mark.parametrize(("engine", "submodel", "most"), [("sequential", "rolling", 1), ("stacked", "prefix", 2)])
+@pytest.mark.parametrize(
+    ("engine", "submodel", "most", "uncovered"),
+    [("sequential", "rolling", 1, "zeros"), ("stacked", "prefix", 2, "left_out")],
+)
 def test_rounds_equal_the_plain_loop(engine, submodel, most, uncovered):
     process = built(f"engine={engine}", f"round.submodel={submodel}", f"round.uncovered={uncovered}")
     assert [stack.clients for stack in process.parts.engine.stacks] == [most] * 2

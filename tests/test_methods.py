@@ -13,7 +13,7 @@ from hetero_tf.planning import plan as plans
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 # What is computed in another way one by one, or has small numbers under a root.
-TWICE = ("splitmix", "depthfl", "fedepth_link", "fedepth_peers", "fedepth_teachers", "adam")
+TWICE = ("splitmix", "fedepth_teachers", "adam")
 CASES = [(name, "stacked", "float64") for name in methods.METHODS] + [(name, "sequential", "float32") for name in TWICE]
 # One of each kind of method; the others are long.
 QUICK = ("fedprox", "fjord", "splitmix", "adam")

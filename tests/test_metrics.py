@@ -91,3 +91,19 @@ def test_a_line_shows_what_a_person_compares():
         "tuned_worst_decile",
         *of_levels,
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "best", "better"),
+    [
+        ("global_accuracy", {"global_accuracy": 100.0, "global_loss": 0.1}, {}, True),
+        ("global_accuracy", {"global_accuracy": 100.0, "global_loss": 0.1}, {"global_accuracy": 100.0, "global_loss": 0.2}, True),
+        ("global_accuracy", {"global_accuracy": 100.0, "global_loss": 0.2}, {"global_accuracy": 100.0, "global_loss": 0.2}, False),
+        ("global_accuracy", {"global_accuracy": 99.0, "global_loss": 0.1}, {"global_accuracy": 100.0, "global_loss": 0.2}, False),
+        ("local_mean", {"local_mean": 50.0, "local_loss": 0.1}, {"local_mean": 50.0, "local_loss": 0.2}, True),
+        ("local_loss", {"local_loss": 0.2}, {"local_loss": 0.2}, False),
+        ("local_loss", {"local_loss": None}, {}, False),
+    ],
+)  # fmt: skip
+def test_of_two_equally_good_rounds_the_one_with_the_lower_loss_is_the_best(name, row, best, better):
+    assert metrics.improves(name, row, best) == better

@@ -45,7 +45,7 @@ def test_every_recipe_has_a_tiny_one():
 def test_tiny_recipe_runs(path, tmp_path):
     # In float64 every processor gives the recorded numbers; in float32 norms over few examples amplify the last bits.
     given = recipe.load(path, ["precision=float64"])
-    said, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False)
+    said, settings = io.StringIO(), experiment.Settings(tmp_path, None, 2, False, "")
     summary = experiment.train(given, settings, Console(said))
     found = runs.rows(tmp_path)
     assert [row["round"] for row in found] == [1, 2] and summary["rounds"] == 2
@@ -68,7 +68,7 @@ def test_the_two_commands_of_a_header_go_on_from_each_other(name, tmp_path, monk
     for command in re.findall(r"^# (?:First|Run): bin/hetero_tf (.*)$", text, re.MULTILINE):
         _, path, *overrides = shlex.split(command)
         given, said = recipe.load(path, [value for value in overrides if value != "--set"]), io.StringIO()
-        experiment.train(given, experiment.Settings(Path("runs") / given.name, None, 2, False), Console(said))
+        experiment.train(given, experiment.Settings(Path("runs") / given.name, None, 2, False, ""), Console(said))
         told.append(said.getvalue())
     first = f"tiny_{name.removesuffix('_lg')}"
     assert "initial weights" not in told[0] and f"initial weights: runs/{first}/best, round " in told[1]

@@ -54,7 +54,11 @@ METRICS = {
         shown=True,
     ),
     "global_perplexity": Metric(
-        meaning="mean over the test batches of exp(loss)", better="lower", inputs=TEXT, selects=True, shown=True
+        meaning="mean over the test batches of exp(loss); all positions count, hidden or not",
+        better="lower",
+        inputs=TEXT,
+        selects=True,
+        shown=True,
     ),
     "validation_loss": Metric(
         meaning="loss of the global model on the examples that clients hold out",
@@ -191,6 +195,21 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
     if value is None or best is None:
         return value is not None
     return value < best if METRICS[name].better == "lower" else value > best
+
+
+def improves(name: str, row: dict, best: dict) -> bool:
+    """Whether an evaluation beats the best one so far; of two with the same value, that with the lower loss is better.
+
+    Args:
+        name: The metric that chooses.
+        row: Metrics of the evaluation.
+        best: Those of the best one; nothing before the first.
+    """
+    value, former = row.get(name), best.get(name)
+    if value is None or value != former:
+        return is_better(name, value, former)
+    loss = f"{name.partition('_')[0]}_loss"
+    return is_better(loss, row.get(loss), best.get(loss))
 
 
 def shown(row: dict) -> dict:
