@@ -57,5 +57,5 @@ setup(
         "hetero_tf.serve": ["page.html"],
         "hetero_tf.recipes": ["*", "**/*"],
     },
-    entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli.commands:main"]},
+    entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli.main:main"]},
 )

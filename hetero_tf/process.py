@@ -9,7 +9,7 @@ model = process.model(state, level="e")
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +94,15 @@ class LearningProcess:
         """
         metrics, statistics = self.evaluator.evaluate(state, levels)
         return metrics | self._tuned(state), statistics
+
+    def watched(self, watch: Callable[[int, int], None]) -> "LearningProcess":
+        """Returns the same process, whose rounds tell how far they are; their results are the same bit for bit.
+
+        Args:
+            watch: `(steps that clients have done since its last call for them, clients that are done)`, called on
+                threads of TensorFlow while a round runs; not where XLA compiles the round.
+        """
+        return dataclasses.replace(self, parts=dataclasses.replace(self.parts, watch=watch))
 
     @property
     def chosen_by(self) -> str:

@@ -191,7 +191,7 @@ def _fork(request):
         os.chdir(request["cwd"])
         if request["largest"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest"], resource.RLIM_INFINITY))
-        from hetero_tf.cli.commands import main
+        from hetero_tf.cli.main import main
 
         if request["user"]:
             os.setgroups([])

@@ -28,7 +28,7 @@ def trainer(monkeypatch):
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
         said = io.StringIO()
         console = console or Console(said)
-        settings = experiment.Settings(folder, data_dir, threads, allow)
+        settings = experiment.Settings(folder, data_dir, threads, allow, "command")
         summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
         return summary, said.getvalue()
 
@@ -37,7 +37,9 @@ def trainer(monkeypatch):
 
 def built(text, *overrides):
     """The learning process of a recipe, as a run builds it."""
-    return experiment.build_process(recipe.loads(text, "test", overrides), experiment.Settings(None, None, 2, False))
+    return experiment.build_process(
+        recipe.loads(text, "test", overrides), experiment.Settings(None, None, 2, False, "")
+    )
 
 
 class Stopped(Exception):
@@ -51,8 +53,8 @@ class StoppingConsole(Console):
         super().__init__(io.StringIO())
         self.last = last
 
-    def progress(self, text):
-        super().progress(text)
+    def progress(self, text, keep=True):
+        super().progress(text, keep)
         if int(text.split("/")[0].removeprefix("round ")) >= self.last:
             raise Stopped
 

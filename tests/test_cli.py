@@ -13,7 +13,7 @@ from refusals import refusal
 
 from hetero_tf import __version__
 from hetero_tf.base import hardware
-from hetero_tf.cli import actions, commands, flags, interrupts
+from hetero_tf.cli import commands, flags, interrupts, main
 from hetero_tf.store import sealed
 
 R = "--recipe=small.yaml"
@@ -31,7 +31,7 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, export_version, format, "
-        "help, host, input, json, level, levels, out, plugin, port, recipe, run_dir, set, state, threads, version",
+        "help, host, input, json, level, levels, out, plugin, port, quiet, recipe, run_dir, set, state, threads, version, word",
     ),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
@@ -54,7 +54,7 @@ WRONG = [
     (["--recipe=binary.yaml"], "binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8"),
     (["trian", R], "unknown command 'trian'; did you mean 'train'?"),
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
-    (["small.yaml"], "unknown command 'small.yaml'; known: describe, evaluate, export, predict, serve, train"),
+    (["small.yaml"], "unknown command 'small.yaml'; known: describe, evaluate, explain, export, predict, serve, train"),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
     (["export"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -151,15 +151,17 @@ WRONG = [
 
 
 # Which flags a command takes, besides those that all take; the value that a flag is given here.
+OF_RECIPES = ("set", "data_dir", "plugin", "threads")
 TAKES = {
-    "train": ("recipe", "run_dir", "engine", "allow_other_machine"),
-    "describe": ("recipe", "engine", "draw"),
-    "evaluate": ("run_dir", "state", "levels"),
-    "export": ("run_dir", "state", "level", "out", "format", "export_version"),
-    "predict": ("run_dir", "state", "level", "input"),
-    "serve": ("run_dir", "out", "host", "port"),
+    "train": ("recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES),
+    "describe": ("recipe", "engine", "draw", *OF_RECIPES),
+    "evaluate": ("run_dir", "state", "levels", *OF_RECIPES),
+    "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
+    "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
+    "serve": ("run_dir", "out", "host", "port", "threads"),
+    "explain": ("word",),
 }
-BY_ALL = ("set", "data_dir", "plugin", "threads", "json", "debug", "help", "version")
+BY_ALL = ("json", "quiet", "debug", "help", "version")
 VALUES = {
     "engine": "auto",
     "state": "last",
@@ -224,7 +226,7 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
 def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
     before = tree(place)
-    assert commands.main(["hetero_tf", *words]) == 2
+    assert main.main(["hetero_tf", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
     if sentence.endswith("..."):
@@ -239,7 +241,7 @@ def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
-    assert commands.main(["hetero_tf", R, "--run_dir=new"]) == 3
+    assert main.main(["hetero_tf", R, "--run_dir=new"]) == 3
     assert capsys.readouterr().err == (
         "hetero_tf: new: could not create: Read-only file system; choose a folder that can be written\n"
     )
@@ -262,11 +264,11 @@ def test_the_unexpected_is_one_sentence_too(place, capsys, monkeypatch, error, c
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(actions, "train", fail)
-    assert commands.main(["hetero_tf", R]) == code
+    monkeypatch.setattr(commands.find("train"), "run", fail)
+    assert main.main(["hetero_tf", R]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"hetero_tf: {text}") and err.count("\n") == 1
-    assert commands.main(["hetero_tf", R, "--debug"]) == code
+    assert main.main(["hetero_tf", R, "--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -275,7 +277,7 @@ def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, 
         raise KeyError("surprise")
 
     monkeypatch.setattr("hetero_tf.process.plan_round", fail)
-    assert commands.main(["hetero_tf", R, "--run_dir=run"]) == 1
+    assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a defect of the program; --debug shows where\n"
 
@@ -283,10 +285,10 @@ def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, 
 def test_a_file_of_the_current_folder_never_takes_the_place_of_a_library(place, capsys):
     (place / "own_nothing.py").write_text("raise SystemExit('the recipe must not run this')")
     before = list(sys.path)
-    assert commands.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
+    assert main.main(["hetero_tf", "--recipe=bad.yaml"]) == 2
     assert sys.path == before
     # A plug-in is looked for there too, behind everything else.
-    assert commands.main(["hetero_tf", "--recipe=bad.yaml", "--plugin=own_raises"]) == 2
+    assert main.main(["hetero_tf", "--recipe=bad.yaml", "--plugin=own_raises"]) == 2
     assert sys.path == [*before, str(place)]
 
 
@@ -304,7 +306,7 @@ def test_python_m_leaves_the_working_folder_out_too(tmp_path):
 def test_closed_streams_do_not_matter(place, monkeypatch, words, closed):
     for name in closed:
         monkeypatch.setattr(sys, name, None)
-    assert commands.main(["hetero_tf", *words]) == (0 if words == ["--version"] else 2)
+    assert main.main(["hetero_tf", *words]) == (0 if words == ["--version"] else 2)
 
 
 def test_a_sentence_that_nobody_reads_does_not_change_the_exit_code(place):
@@ -338,15 +340,25 @@ def test_work_is_kept_whatever_cannot_be_printed(tmp_path, closed):
 
 def test_version_and_help(capsys, monkeypatch):
     monkeypatch.setattr(interrupts, "install", lambda sentence: None)
-    assert commands.main(["hetero_tf", "--version"]) == 0
+    assert main.main(["hetero_tf", "--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
-    for words in (["--help"], ["-h"], ["train", "--help"]):
-        assert commands.main(["hetero_tf", *words]) == 0
+    for words in (["--help"], ["-h"]):
+        assert main.main(["hetero_tf", *words]) == 0
         out = capsys.readouterr().out
-        for flag in flags.definitions():
-            assert f"--{flag} " in out or flag == "h"
-        for command in ("describe", "evaluate", "export", "predict", "serve"):
-            assert f"hetero_tf {command} --" in out
+        for command, module in ((command, commands.find(command)) for command in TAKES):
+            assert f"hetero_tf {module.USAGE} " in out and module.SUMMARY in out
+            assert module.USAGE.startswith("--recipe" if command == "train" else command)
+
+
+@pytest.mark.parametrize("command", TAKES)
+def test_the_help_of_a_command_has_its_flags_and_no_other(capsys, monkeypatch, command):
+    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    assert main.main(["hetero_tf", command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"hetero_tf {commands.find(command).USAGE}\n")
+    shown = {line.split()[0].removeprefix("--") for line in out.splitlines() if line.startswith("  --")}
+    assert shown == {*TAKES[command], *BY_ALL}
+    assert max(map(len, out.splitlines())) <= 132
 
 
 @pytest.fixture(scope="module")
@@ -388,12 +400,13 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     lines = (folder / "err").read_text().splitlines()
     assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
     firsts = [line.split(" ")[0] for line in lines]
-    assert " ".join(firsts) == "data: clients: engine: first round round last: best: done next:  "
+    assert " ".join(firsts) == "data: clients: note: engine: first round round time: last: best: done next:  "
     parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
-    assert re.fullmatch(rf"first round after \d+\.\d s: {parts}", lines[3])
-    assert re.fullmatch(r"round 1/2  \d+ s left  loss .*  a\d b\d", lines[4])
-    # log.txt begins where the run does.
-    assert (folder / "run" / "log.txt").read_text().splitlines()[:3] == lines[3:6]
+    assert re.fullmatch(rf"first round after \d+\.\d s: {parts}", lines[4])
+    assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", lines[5])
+    mark, *logged = (folder / "run" / "log.txt").read_text().splitlines()
+    assert re.search(r" --recipe \S*small.yaml --run_dir \S*run --json --set rounds=2  \(begins\)$", mark)
+    assert [line[9:] for line in logged] == lines
 
 
 def test_a_reader_that_leaves_is_not_a_crash(folder):
@@ -473,20 +486,20 @@ def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tm
 def test_the_flag_for_the_engine_is_a_key_of_the_recipe(place, monkeypatch):
     """It comes last, so that it holds whatever --set says."""
     found = []
-    monkeypatch.setattr(actions, "describe", lambda recipe, flags, console: found.append(recipe.engine))
+    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: found.append(recipe.engine))
     for words in (
         [],
         ["--engine=sequential"],
         ["--engine", "stacked", "--set=engine=sequential"],
         ["--set=engine=sequential"],
     ):
-        assert commands.main(["hetero_tf", "describe", R, *words]) == 0
+        assert main.main(["hetero_tf", "describe", R, *words]) == 0
     assert found == ["auto", "sequential", "stacked", "sequential"]
 
 
 def test_old_spellings_are_said_before_anything_begins(place, monkeypatch, capfd):
-    monkeypatch.setattr(actions, "describe", lambda recipe, flags, console: console.say(recipe.engine))
-    assert commands.main(["hetero_tf", "describe", R, "--set=engine=cohort"]) == 0
+    monkeypatch.setattr(commands.find("describe"), "run", lambda recipe, flags, console: console.say(recipe.engine))
+    assert main.main(["hetero_tf", "describe", R, "--set=engine=cohort"]) == 0
     assert capfd.readouterr().out == "note: --set engine=cohort: engine: cohort is now called stacked\nstacked\n"
 
 

@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -19,15 +20,35 @@ def test_piped_output_is_plain_lines_and_is_logged(tmp_path):
     out = io.StringIO()
     console = Console(out)
     console.say("before the run")
-    console.log = tmp_path / "log.txt"
+    console.open_log(tmp_path / "log.txt", "train this")
     console.progress("round 1")
-    console.progress("round 2")
-    console.say("done")
-    assert out.getvalue() == "before the run\nround 1\nround 2\ndone\n"
-    assert console.log.read_text() == "round 1\nround 2\ndone\n"
+    console.progress("round 2", keep=False)
+    console.live("not here")
+    console.say("done\nat last")
+    assert out.getvalue() == "before the run\nround 1\nround 2\ndone\nat last\n"
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", line[:8]) for line in lines)
+    assert re.fullmatch(r"---- \d{4}-\d\d-\d\d  train this", lines[0][9:])
+    assert logged(tmp_path) == ["before the run", "round 1", "round 2", "done", "at last"]
 
 
-def terminal(monkeypatch, kind="xterm", columns=40):
+def logged(folder):
+    """The lines of a log behind its mark, without their times."""
+    return [line[9:] for line in (folder / "log.txt").read_text("utf-8").split("\n")[1:-1]]
+
+
+def test_a_quiet_console_prints_nothing_and_logs_everything(tmp_path, monkeypatch):
+    console, read = terminal(monkeypatch, quiet=True)
+    console.open_log(tmp_path / "log.txt", "mark")
+    console.say("one")
+    console.progress("two")
+    console.live("three")
+    console.stream.write("end")
+    console.stream.flush()
+    assert read() == "end" and logged(tmp_path) == ["one", "two"]
+
+
+def terminal(monkeypatch, kind="xterm", columns=40, quiet=False):
     """A console on a pseudo terminal, and a function that reads what came out of it."""
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", kind)
@@ -41,18 +62,18 @@ def terminal(monkeypatch, kind="xterm", columns=40):
             text += os.read(ours, 10000)
         return text.decode()
 
-    return Console(stream), read
+    return Console(stream, quiet=quiet), read
 
 
 def test_a_terminal_has_one_live_line_that_fits(monkeypatch):
     console, read = terminal(monkeypatch)
-    console.progress("round 1" + "." * 100)
-    assert read() == "\r\x1b[2Kround 1" + "." * 32
-    console.progress("round 2")
-    assert read() == "\r\x1b[2Kround 2"
+    console.progress("round 1" + "." * 100, keep=False)
+    assert read() == "\r\x1b[2K\x1b[2m...\x1b[22m"
+    console.live("round 2  four words that stay  and five words that are cut")
+    assert read() == "\r\x1b[2K\x1b[2mround 2  four words that stay...\x1b[22m"
+    console.progress("round 2  measured")
     console.say("done")
-    console.say("next")
-    assert read() == "\r\ndone\r\nnext\r\n"
+    assert read() == "\r\x1b[2Kround 2  measured\r\ndone\r\n"
 
 
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
@@ -68,10 +89,10 @@ def test_nobody_listens(tmp_path, error):
             raise error
 
     console = Console(Gone())
-    console.log = tmp_path / "log.txt"
+    console.open_log(tmp_path / "log.txt", "mark")
     console.say("one")
     console.progress("two")
-    assert console.log.read_text() == "one\ntwo\n"
+    assert logged(tmp_path) == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +106,11 @@ def test_nobody_listens(tmp_path, error):
 def test_what_is_not_printed_is_escaped_on_the_stream_and_in_the_log(tmp_path, text, shown):
     out = io.StringIO()
     console = Console(out)
-    console.log = tmp_path / "log.txt"
+    console.open_log(tmp_path / "log.txt", "mark")
     console.say(text)
     console.progress(text)
-    assert out.getvalue() == console.log.read_text(encoding="utf-8") == f"{shown}\n{shown}\n"
+    assert out.getvalue() == f"{shown}\n{shown}\n"
+    assert "\n".join(logged(tmp_path)) == f"{shown}\n{shown}"
 
 
 def test_streams_are_opened_where_they_are_closed_and_write_what_their_encoding_lacks(monkeypatch):
@@ -103,7 +125,7 @@ def test_streams_are_opened_where_they_are_closed_and_write_what_their_encoding_
 def test_a_log_that_cannot_be_written_does_not_stop_the_work():
     out = io.StringIO()
     console = Console(out)
-    console.log = "/dev/full"
+    console.open_log("/dev/full", "mark")
     console.say("one")
     assert out.getvalue() == "one\n"
 

@@ -30,7 +30,7 @@ def test_every_word_of_a_run_is_explained(tmp_path):
     assert run.code == 0, run.err
     begins = set(re.findall(r"^([a-z]+):", run.out, re.MULTILINE))
     (laps,) = re.findall(r"^first round after [\d.]+ s: (.*)$", run.out, re.MULTILINE)
-    (line,) = re.findall(r"^round 4/4 .*? left  (.*)$", run.out, re.MULTILINE)
+    (line,) = re.findall(r"^round 4/4  (.*)$", run.out, re.MULTILINE)
     names = {part.split()[0] for part in re.split(r"\s{2,}", line) if re.match(r"[a-z_]+ [\d.]", part)}
     assert {"data", "engine", "last", "next"} <= begins and {"loss", "global_accuracy"} <= names
     words = begins | names | {lap.split()[0] for lap in laps.split(", ")}

@@ -171,8 +171,8 @@ def test_every_module_keeps_the_rules(path, safe):
 
 
 QUICK_ANSWERS = {
-    "help": "from hetero_tf.cli.commands import main; assert main(['hetero_tf', '--help']) == 0",
-    "a refusal": "from hetero_tf.cli.commands import main; assert main(['hetero_tf', '--recipe=digitz']) == 2",
+    "help": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--help']) == 0",
+    "a refusal": "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--recipe=digitz']) == 2",
     "recipes": "from hetero_tf import recipe; recipe.load('cifar10'); recipe.documentation()",
     "versions": "from hetero_tf.store.environment import environment; environment({}, {})",
 }
@@ -196,7 +196,7 @@ def test_every_folder_of_modules_is_a_package():
         ("from hetero_tf import rounds", "data", "rounds"),
         ("import hetero_tf.run.loop", "rounds", "run"),
         ("from hetero_tf.models import build", "planning", "models"),
-        ("def f():\n    from hetero_tf.cli.commands import main", "run", "cli"),
+        ("def f():\n    from hetero_tf.cli.main import main", "run", "cli"),
         ("from ..rounds.cut import Cut", "layers", "rounds"),
         ("from .. import recipe", "base", "recipe"),
         ("from hetero_tf import process", "__init__", "process"),

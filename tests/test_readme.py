@@ -10,7 +10,8 @@ import pytest
 
 from hetero_tf import learning_process, load_recipe
 from hetero_tf.base import registry
-from hetero_tf.cli.flags import COMMANDS, definitions
+from hetero_tf.cli.commands import NAMES
+from hetero_tf.cli.flags import definitions
 from hetero_tf.recipe.files import shipped
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -60,7 +61,7 @@ def test_the_front_page_is_short_and_its_commands_exist():
     words = set(re.findall(r"(?<![\w-])--([a-z_]+)", README))
     assert words and words <= set(definitions())
     called = set(re.findall(r"bin/hetero_tf ([a-z]+)", README))
-    assert called == set(COMMANDS) - {"train"}
+    assert called == set(NAMES) - {"train"}
 
 
 def test_overrides_that_are_shown_are_legal():

@@ -12,8 +12,7 @@ from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput, NotFinite
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.recipe.keys import Plugin
-from hetero_tf.run import experiment
-from hetero_tf.run import loop as training
+from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.store.run_folder import RunFolder
 
@@ -42,9 +41,10 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     assert metric in said
     assert not any(hidden in said for hidden in ("bytes", "train_flops", "local_mean", "local_std"))
     found = runs.rows(tmp_path)
-    best = max(found, key=lambda row: (sign * row[metric], -row["round"]))
+    loss = f"{metric.partition('_')[0]}_loss"
+    best = max(found, key=lambda row: (sign * row[metric], -row[loss], -row["round"]))
     assert summary["best"] == {name: best[name] for name in summary["best"]}
-    settings = experiment.Settings(tmp_path, None, 2, False)
+    settings = experiment.Settings(tmp_path, None, 2, False, "")
     process = experiment.build_process(recipe.loads(RunFolder(tmp_path).read_recipe()), settings, RunFolder(tmp_path))
     opened = open_newest(tmp_path / "best", process)
     state, info = opened.state, opened.sealed.info
@@ -106,20 +106,20 @@ class Diverging:
 def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
     process = Diverging([[0], [1], [2, 1], [0]])
     begin = State(0, {})
-    state, rows, trained = training.advance(process, begin, [(round, 0) for round in range(4)])
+    state, rows, trained = calls.advance(process, begin, [(round, 0) for round in range(4)])
     # Half of the clients of round 3 diverge, so the call ends before it.
     assert (state.round, [row["non_finite"] for row in rows]) == (2, [0, 1])
     assert trained == [(0, 0), (1, 0)]
-    state, rows, trained = training.advance(process, state, [(2, 0), (3, 0)])
+    state, rows, trained = calls.advance(process, state, [(2, 0), (3, 0)])
     assert trained == [(2, 1)]
     assert state.round == 3 and rows == [{"round": 3, "non_finite": 1, "levels": {"a": 4}, "learning_rate": 0.1}]
     assert process.calls[-1] == [(2, 1)]
-    state, rows, _ = training.advance(process, state, [(3, 0)])
+    state, rows, _ = calls.advance(process, state, [(3, 0)])
     assert state.round == 4 and rows[0]["non_finite"] == 0
     with pytest.raises(
         NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with a second"
     ):
-        training.advance(Diverging([[4, 3]]), begin, [(0, 0)])
+        calls.advance(Diverging([[4, 3]]), begin, [(0, 0)])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_learning_rate_that_stands_out_is_to_be_lowered(server, rate, named)
     process.recipe = recipe.loads(tiny.DENSE, "tiny", [f"round={{clients: 3, server: {server}}}"])
     process.run = lambda state, planned: (state, [{"non_finite": 4, "levels": {"a": 4}, "learning_rate": rate}])
     with pytest.raises(NotFinite) as error:
-        training.advance(process, State(0, {}), [(0, 0)])
+        calls.advance(process, State(0, {}), [(0, 0)])
     assert str(error.value).endswith(f"the state before this round is kept. Lower {named}")
 
 

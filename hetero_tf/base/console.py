@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,59 +14,92 @@ from hetero_tf.base.errors import Refusal
 
 IMPORTED = time.monotonic()
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+# Of terminals: back to the first column of an empty line; faint; as usual.
+CLEAR, DIM, PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[22m"
 
 
 class Console:
     """Prints sentences and progress; a closed pipe or full disk silences it instead of stopping the work.
 
-    Whatever a text quotes, a terminal sees only characters that can be printed, see `printable`.
+    Whatever a text quotes, a terminal sees only characters that can be printed, see `printable`. Several threads may
+    print.
 
     Args:
         stream: Where to print; standard error if the result is to be read by a program.
         clock: Seconds, monotonic.
+        quiet: Prints nothing; the log gets everything.
 
     Attributes:
-        log: File that all text is added to; None: none yet.
         laps: Seconds of each `lap`, by name.
     """
 
-    def __init__(self, stream=None, clock=time.monotonic):
+    def __init__(self, stream=None, clock=time.monotonic, quiet=False):
         self.stream = sys.stdout if stream is None else stream
         self.clock = clock
-        self.log = None
         self.laps = {}
+        self._quiet, self._log, self._unlogged = quiet, None, []
         self._lapped = clock() - age()
-        self._live = False
+        self._live, self._lock = False, threading.Lock()
 
     def lap(self, name: str) -> None:
         """Ends a part of the work, which lasted since the one before; the first began with the process."""
         now = self.clock()
         self.laps[name], self._lapped = now - self._lapped, now
 
+    def open_log(self, path: Path | str, mark: str) -> None:
+        """Adds a mark, all that was said before, and from now on what is said, to a file; each line with its time."""
+        with self._lock:
+            waiting, self._log, self._unlogged = self._unlogged, path, []
+            self._record(printable(f"---- {time.strftime('%Y-%m-%d')}  {mark}"))
+            for text, at in waiting:
+                self._record(text, at)
+
     def say(self, text: str) -> None:
         """Prints a sentence on lines of its own, and logs it."""
-        text = printable(text)
-        self._write(("\n" if self._live else "") + text + "\n")
+        with self._lock:
+            text = printable(text)
+            self._print(text)
+            self._record(text)
+
+    def progress(self, text: str, keep: bool = True) -> None:
+        """Says how far the work is: in one line of a terminal, which stays if `keep`; else as a line. Logs it."""
+        with self._lock:
+            text = printable(text)
+            if not self.terminal:
+                self._print(text)
+            elif keep:
+                self._print(self._cut(text))
+            else:
+                self._overwrite(text)
+            self._record(text)
+
+    def live(self, text: str) -> None:
+        """Shows the state of the work over the last one; only on a terminal, and not in the log."""
+        with self._lock:
+            if self.terminal:
+                self._overwrite(printable(text))
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a person sees the lines as they come, and a line can be overwritten."""
+        seen = self.stream is not None and not self.stream.closed and self.stream.isatty()
+        return seen and not self._quiet and os.environ.get("TERM") != "dumb"
+
+    def _print(self, text):
+        self._write((CLEAR if self._live else "") + text + "\n")
         self._live = False
-        self._record(text)
 
-    def progress(self, text: str) -> None:
-        """Shows the state of the work: over the last one on a terminal, else as a line."""
-        text = printable(text)
-        if self._terminal():
-            # Some terminals do not tell their width.
-            width = os.get_terminal_size(self.stream.fileno()).columns or 80
-            self._write("\r\x1b[2K" + text[: width - 1])
-            self._live = True
-        else:
-            self._write(text + "\n")
-        self._record(text)
+    def _overwrite(self, text):
+        self._write(CLEAR + DIM + self._cut(text) + PLAIN)
+        self._live = True
 
-    def _terminal(self):
-        return self.stream is not None and self.stream.isatty() and os.environ.get("TERM") != "dumb"
+    def _cut(self, text):
+        # Some terminals do not tell their width; in the last column some begin another line.
+        width = (os.get_terminal_size(self.stream.fileno()).columns or 80) - 1
+        return text if len(text) <= width else text[: width - 3].rpartition("  ")[0][: width - 3] + "..."
 
     def _write(self, text):
-        if self.stream is None:
+        if self.stream is None or self._quiet:
             return
         try:
             self.stream.write(text)
@@ -73,13 +107,16 @@ class Console:
         except (OSError, ValueError):
             self.stream = None
 
-    def _record(self, text):
-        if self.log is not None:
-            # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
-            with contextlib.suppress(OSError, Refusal):
-                descriptor = files.open_in_place(self.log, os.O_WRONLY | os.O_APPEND, "append to")
-                with open(descriptor, "a", encoding="utf-8") as log:
-                    log.write(text + "\n")
+    def _record(self, text, at=None):
+        at = at or time.strftime("%H:%M:%S")
+        if self._log is None:
+            self._unlogged.append((text, at))
+            return
+        # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
+        with contextlib.suppress(OSError, Refusal):
+            descriptor = files.open_in_place(self._log, os.O_WRONLY | os.O_APPEND, "append to")
+            with open(descriptor, "a", encoding="utf-8") as log:
+                log.write("".join(f"{at} {line}\n" for line in text.split("\n")))
 
 
 def printable(text: str) -> str:

@@ -85,6 +85,13 @@ def options(kind: str, name: str) -> dict[str, Option]:
     return {option.name: option for option in _keywords(path, EXPORTS[kind])}
 
 
+def meaning(kind: str, name: str) -> str:
+    """Returns what the source of a plug-in or layer says of it: the first paragraph of its docstring."""
+    body = tree(_source(kind, name))
+    node = _definition(body.body, ast.ClassDef, name) if kind == "layers" else body
+    return " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+
+
 def register_plugin(module_name: str) -> list[tuple[str, str]]:
     """Imports a person's own module and adds what it defines, for `--plugin pkg.module`.
 

@@ -7,28 +7,11 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.cli import commands
 
 if TYPE_CHECKING:
     from absl import flags
 
-COMMANDS = ("train", "describe", "evaluate", "export", "predict", "serve")
-# The commands on which a flag has an effect; a flag that is not listed has one on all of them.
-COMMANDS_OF = {
-    "recipe": ("train", "describe"),
-    "run_dir": ("train", "evaluate", "export", "predict", "serve"),
-    "engine": ("train", "describe"),
-    "state": ("evaluate", "export", "predict"),
-    "level": ("export", "predict"),
-    "input": ("predict",),
-    "levels": ("evaluate",),
-    "out": ("export", "serve"),
-    "host": ("serve",),
-    "port": ("serve",),
-    "draw": ("describe",),
-    "format": ("export",),
-    "export_version": ("export",),
-    "allow_other_machine": ("train",),
-}
 PATHS = ("recipe", "run_dir", "data_dir", "out", "draw")
 # Flags that absl adds by itself: one reads flags from a file, the other ignores flags that do not exist.
 _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
@@ -61,6 +44,7 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_multi_string(
         "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
     )
+    flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
     flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
     flags.DEFINE_list("format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_train", values)
@@ -75,14 +59,19 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_integer("port", 8501, "port to serve at; 0 takes a free one", 0, 65535, flag_values=values)
     flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
+    flags.DEFINE_bool("quiet", False, "print nothing but refusals and the line of --json", values)
     flags.DEFINE_bool("debug", False, "show tracebacks", values)
     flags.DEFINE_bool("help", False, "show this help", values, short_name="h")
     flags.DEFINE_bool("version", False, "show the version", values)
     return values
 
 
-def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
-    """The command, `train` where none is named, and the values of the flags; `BadInput` if something is wrong."""
+def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
+    """Returns the command, None where none is named, and the values of the flags; `train` is meant by None.
+
+    Raises:
+        BadInput: A word is unknown, or a flag has no effect on the command.
+    """
     from absl import flags
 
     values = definitions()
@@ -96,23 +85,26 @@ def parse(argv: list[str]) -> tuple[str, "flags.FlagValues"]:
         raise BadInput(f"unknown flag --{error.flagname}{did_you_mean(error.flagname, known)}") from error
     except flags.Error as error:
         raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
-    command = words[0] if words else "train"
-    if command not in COMMANDS:
-        raise BadInput(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}")
-    if command == "predict":
-        values["input"].value = [*values.input, *words[1:]]
+    command = words[0] if words else None
+    if command is not None and command not in commands.NAMES:
+        raise BadInput(f"unknown command {command!r}{did_you_mean(command, commands.NAMES)}")
+    module = commands.find(command or "train")
+    if module.WORDS:
+        values[module.WORDS].value = [*(values[module.WORDS].value or ()), *words[1:]]
     elif len(words) > 1:
         raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
     if not (values.help or values.version):
-        _check(command, values)
+        _check(command or "train", values)
     return command, values
 
 
 def _check(command, values):
     """Refuses flags that have no effect on the command, and values that no computer could use."""
-    for name, commands in COMMANDS_OF.items():
-        if values[name].present and command not in commands:
-            raise BadInput(f"--{name} has no effect on {command}; it is a flag of {' and '.join(commands)}")
+    for name in values:
+        # Its short name stands for a flag once more.
+        if values[name].present and len(name) > 1 and command not in commands.with_flag(name):
+            others = " and ".join(commands.with_flag(name))
+            raise BadInput(f"--{name} has no effect on {command}; it is a flag of {others}")
     most = max(MOST_THREADS, MOST_THREADS_OF_A_CORE * hardware.cores())
     if not 1 <= values.threads <= most:
         raise BadInput(

@@ -170,6 +170,7 @@ def build_parts(
         _algorithm(recipe, len(partition.train), layout.entry_masks(family, label_axis)),
         _placement(recipe, family, label_axis),
         engine,
+        watch=None,
     )
 
 

@@ -40,6 +40,7 @@ def train_locally(
     learning_rate: tf.Tensor,
     key: tf.Tensor,
     mask: Callable | None = None,
+    note: Callable | None = None,
 ) -> LocalResult:
     """Runs the steps of a stack's clients in a loop of the graph.
 
@@ -54,6 +55,7 @@ def train_locally(
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each client's own step is added to it.
         mask: `weights [K, parameters] -> [K, parameters]`, what they are multiplied by in the forward pass; entries at
             0 stand still. None: all move.
+        note: `tick -> 0`, called after each tick, see `watch.build_note`; None: nothing is.
 
     Returns:
         `LocalResult`.
@@ -79,7 +81,8 @@ def train_locally(
         if batches.active is not None:
             after = _keep_idle(batches.active(tick), after, (steps, weights, slots))
         steps, weights, slots, loss, norm = after
-        return tick + 1, steps, weights, slots, losses.write(tick, loss), norms.write(tick, norm)
+        following = tick + 1 if note is None else tick + 1 + note(tick)
+        return following, steps, weights, slots, losses.write(tick, loss), norms.write(tick, norm)
 
     # Two, since a function that runs eagerly writes into the array itself.
     records = (tf.TensorArray(weights.dtype, size=batches.most, element_shape=[stack.clients]) for _ in range(2))

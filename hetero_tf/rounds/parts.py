@@ -109,9 +109,15 @@ class Placement:
 
 @dataclass(frozen=True)
 class RoundParts:
-    """Everything that a round reads besides its state and its plan."""
+    """Everything that a round reads besides its state and its plan.
+
+    Attributes:
+        examples, algorithm, placement, engine: See there.
+        watch: What hears of the clients' steps while a round runs, see `watch.build_note`; None: nobody does.
+    """
 
     examples: Examples
     algorithm: Algorithm
     placement: Placement
     engine: Engine
+    watch: Callable[[int, int], None] | None

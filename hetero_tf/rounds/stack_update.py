@@ -11,6 +11,7 @@ from hetero_tf.rounds.cut import Axis, coordinates, merged_coordinates, take
 from hetero_tf.rounds.labels import global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.local_training import LocalResult, train_locally
 from hetero_tf.rounds.parts import Algorithm, RoundParts
+from hetero_tf.rounds.watch import build_note
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,8 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
     if algorithm.masks is not None:
         mask_state = algorithm.masks[submodel].prepare(start_trainable, key)
         mask = functools.partial(algorithm.masks[submodel].mask, state=mask_state)
+    # XLA calls nothing on the host.
+    note = None if parts.engine.compiled else build_note(parts.watch, *steps[:2])
     outside = global_classes(parts.examples, parts.placement.cut) - label_axis.count
     local = train_locally(
         stack,
@@ -148,6 +151,7 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
         learning_rate,
         key,
         mask,
+        note,
     )
     after = _after_training(parts, submodel, local, start_trainable, memory, slots, mask_state, learning_rate, key)
     return (local.weights, local.losses, local.gradient_norms, local.steps), after

@@ -7,6 +7,7 @@ from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import metrics, registry
 from hetero_tf.base.console import Console, engine_lines, figures
+from hetero_tf.base.live import Live
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
@@ -29,12 +30,14 @@ class Settings:
         data_dir: Folder of the data, or None.
         threads: Stacks of clients in flight at once.
         allow_other_machine: Resume although the bits may differ from the run so far.
+        command: What a person typed, for the log.
     """
 
     run_dir: Path
     data_dir: Path | None
     threads: int
     allow_other_machine: bool
+    command: str
 
 
 def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
@@ -49,12 +52,14 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
     """
     console.lap("start")
     run = RunFolder(settings.run_dir)
-    with resume.locked(run):
+    with resume.locked(run), Live(console) as live:
+        live.begin("reading the data")
         before = facts.newest(run)
         resume.check_recipe(run, recipe, before)
         resume.check_checkpoints(run, recipe, before, console.say)
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
+        live.begin("building the models")
         process = learning_process(recipe, *loaded, parallel=settings.threads)
         resume.check_best(run, process, before)
         _announce(process, console)
@@ -64,8 +69,9 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         if before is None or not run.partition.exists():
             process.partition.save(run.partition)
         resume.write_copies(run, recipe, conditions, console.say)
-        console.log = run.log
-        return _finish(run, process, train_rounds(run, process, progress, conditions, console), conditions, console)
+        console.open_log(run.log, _mark(settings, progress))
+        progress = train_rounds(run, process, progress, conditions, console, live)
+    return _finish(run, process, progress, conditions, console)
 
 
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
@@ -101,14 +107,32 @@ def _announce(process, console):
             f"validation: {len(partition.held_out.ids):,} {unit} that nobody trains on are held out; "
             f"{process.chosen_by} chooses the best round"
         )
-    if dataset.test.y is not None and not partition.test.sizes.any():
-        console.say("note: no client has test examples, so Local metrics are left out")
+    for line in _about_metrics(process):
+        console.say(f"metrics: {line}")
     costs = Costs(process.family, process.example_shape, dataset.classes)
     if process.recipe.levels.fit is not None:
         console.say(f"fit: {told(process.recipe.levels)}")
     for level, share in exceeded(costs).items():
         console.say(f"note: level {level} is OVER its budget: its clients hold {100 * share:.1f} % of it")
     console.say(engine_lines(process.engine_report()))
+
+
+def _about_metrics(process):
+    """What a person must know to read the numbers of this run."""
+    test, loss = process.dataset.test, process.recipe.client.loss.name
+    if test.y is None:
+        return ["perplexity and loss are over all positions, hidden or not"]
+    if not process.partition.test.sizes.any():
+        return ["no client has test examples, so Local metrics are left out"]
+    if registry.find("losses", loss).MASKS_LABELS and not process.partition.label_mask.all():
+        return [f"with {loss}, local_ metrics choose among the labels that the client has, global_ ones among all"]
+    return []
+
+
+def _mark(settings, progress):
+    """The line of the log at which a run begins, or goes on."""
+    done = progress.state.round
+    return f"{settings.command}  ({f'goes on after round {done}' if done else 'begins'})"
 
 
 def _conditions(process, settings):

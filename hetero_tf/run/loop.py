@@ -1,21 +1,25 @@
 """Trains a run: plans each call of the compiled round while the one before runs, then measures and seals."""
 
 import dataclasses
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hetero_tf.accounting.traffic import accumulated
-from hetero_tf.base import registry
 from hetero_tf.base.console import Console, duration, figures
 from hetero_tf.base.errors import NotFinite
-from hetero_tf.base.metrics import is_better, shown
-from hetero_tf.planning.plan import Plan
+from hetero_tf.base.live import Live
+from hetero_tf.base.metrics import improves, shown
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.run import facts, timings
+from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.resume import mend_metrics
 from hetero_tf.store import metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
+
+# Measured on the shipped recipes, on one core; half and twice as long were seen.
+SECONDS_OF_A_VARIABLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Progress:
 
 
 def train_rounds(
-    run: RunFolder, process: LearningProcess, progress: Progress, conditions: dict, console: Console
+    run: RunFolder, process: LearningProcess, progress: Progress, conditions: dict, console: Console, live: Live
 ) -> Progress:
     """Calls the compiled round until all rounds are done; every call ends where something is measured or sealed.
 
@@ -49,6 +53,7 @@ def train_rounds(
         progress: Where to begin.
         conditions: The environment, as sealed states name it.
         console: Its laps end with those of the first call.
+        live: Shows what is done between two lines of the console.
 
     Returns:
         The progress after the last round.
@@ -57,40 +62,73 @@ def train_rounds(
         NotFinite: Too many clients of a round diverged, also with a second cohort; the state before it is sealed.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
+    process = process.watched(live.seen)
     with ThreadPoolExecutor(1) as planner:
-        ahead = planner.submit(plan_call, process, first)
-        _trace(process, progress, console)
-        began = clock()
+        ahead = planner.submit(_timed, plan_call, process, first)
+        _trace(process, progress, console, live)
+        began, spent, measuring = clock(), [], None
         while progress.state.round < recipe.rounds:
-            started, planned = clock(), ahead.result()
-            ahead = planner.submit(plan_call, process, progress.state.round + len(planned))
+            (planned, planning), started = ahead.result(), clock()
+            ahead = planner.submit(_timed, plan_call, process, progress.state.round + len(planned))
+            _begin_call(live, process, progress.state.round, planned)
             try:
                 state, rows, trained = advance(process, progress.state, planned)
             except NotFinite:
                 if progress.state.round > first:
                     _seal(run, process, progress, {}, conditions, always=True)
                 raise
-            seconds = max(clock() - started, 1e-6)
+            merging, seconds = live.since_last_step, max(clock() - started, 1e-6)
             if len(rows) < len(planned):
                 # The call ended before a round that failed: the next one begins with it.
-                ahead = planner.submit(plan_call, process, state.round)
+                ahead = planner.submit(_timed, plan_call, process, state.round)
             if progress.state.round == first:
                 _say_first(console, len(rows))
             rows = accumulated(rows, progress.spent)
-            progress = _measure_and_seal(run, process, progress, state, rows, conditions, console.say)
+            # What the last evaluation took, this one will take too.
+            (measured, statistics), took = _timed(_measure, process, state, live, measuring)
+            measuring = took if measured else measuring
+            progress, sealing = _timed(
+                _write_and_seal, run, process, progress, state, rows, measured, statistics, conditions, console.say
+            )
+            parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, took, sealing)))
+            spent.append(parts)
             examples = sum(int(process.examples(plan).sum()) for plan in trained)
-            metrics.append(run.timings, timings.of_call(state.round, trained, examples, seconds))
+            metrics.append(run.timings, timings.of_call(state.round, trained, examples, seconds, parts))
             left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
-            console.progress(_line(process, rows[-1], examples / seconds, left))
+            console.progress(_line(process, rows[-1] | measured, examples / seconds, left), keep=bool(measured))
+    if spent:
+        console.say(f"time: {timings.shares(spent)}")
     return progress
 
 
-def _trace(process, progress, console):
+def _timed(function, *arguments):
+    """What a function returns, and the seconds that it took."""
+    began = time.perf_counter()
+    return function(*arguments), time.perf_counter() - began
+
+
+def _trace(process, progress, console, live):
     """Traces the compiled round if there is a round to run."""
     if progress.state.round < process.recipe.rounds:
         console.lap("build")
+        live.begin("tracing the round", _tracing_seconds(process))
         process.compile()
         console.lap("trace")
+
+
+def _tracing_seconds(process):
+    """About how long tracing takes: it grows with the variables that each stage of each sub-model moves."""
+    stacks = process.parts.engine.stacks
+    return SECONDS_OF_A_VARIABLE * sum(len(process.paths) * len(stack.stages) for stack in stacks)
+
+
+def _begin_call(live, process, done, planned):
+    """Says which rounds a call trains, and of how many steps and clients they are."""
+    steps = sum(int(plan.steps.sum()) for plan in planned)
+    clients = sum(int((plan.steps > 0).sum()) for plan in planned)
+    last = done + len(planned)
+    numbers = str(last) if len(planned) == 1 else f"{done + 1}-{last}"
+    live.begin(f"round {numbers}/{process.recipe.rounds}", None, steps, clients)
 
 
 def _say_first(console, rounds):
@@ -101,13 +139,19 @@ def _say_first(console, rounds):
     console.say(f"first {what} after {total:.1f} s: {shares}")
 
 
-def _measure_and_seal(run, process, progress, state, rows, conditions, say):
-    """Measures the state if it is time to, writes the rows of metrics, seals; returns the new `Progress`."""
-    recipe, statistics = process.recipe, {}
-    if state.round == recipe.rounds or state.round % recipe.evaluate.every == 0:
-        measured, statistics = process.evaluate(state)
-        rows[-1] |= measured
+def _measure(process, state, live, expected):
+    """Metrics and statistics of the state if it is time to measure; else nothing."""
+    if not is_measured(process.recipe, state.round):
+        return {}, {}
+    live.begin(f"measuring round {state.round}/{process.recipe.rounds}", expected)
+    return process.evaluate(state)
+
+
+def _write_and_seal(run, process, progress, state, rows, measured, statistics, conditions, say):
+    """Writes the rows of metrics and seals; returns the new `Progress`."""
+    if measured:
         progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
+    rows = [*rows[:-1], rows[-1] | measured]
     # It stands before the first row: rows without it mean that it was lost.
     sealed.make(run.checkpoints)
     mend_metrics(run, progress.rows, say)
@@ -116,60 +160,11 @@ def _measure_and_seal(run, process, progress, state, rows, conditions, say):
     return _seal(run, process, progress, statistics, conditions)
 
 
-def plan_call(process: LearningProcess, first: int) -> list[Plan]:
-    """Plans the rounds of one call, the first of which is `first`; there are none behind the last round."""
-    return [process.plan(round) for round in range(first, _next_stop(process.recipe, first))]
-
-
-def _next_stop(recipe, done):
-    """The next round after which something is measured or sealed."""
-    stops = [done - done % every + every for every in (recipe.evaluate.every, recipe.checkpoint.every)]
-    return min(*stops, recipe.rounds)
-
-
-def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:
-    """Trains the planned rounds, or those before the first one in which too many clients diverged.
-
-    If that is the first round of all, it is repeated once with another cohort.
-
-    Returns:
-        The new state, one row of metrics for each round, and the plans of these rounds.
-    """
-    after, rows = process.run(state, planned)
-    failed = [index for index, row in enumerate(rows) if _too_many_diverged(process, row)]
-    if failed and failed[0] > 0:
-        return advance(process, state, planned[: failed[0]])
-    if failed:
-        planned = [process.plan(state.round, attempt=1)]
-        after, rows = process.run(state, planned)
-        if _too_many_diverged(process, rows[0]):
-            raise NotFinite(
-                f"round {state.round + 1}: {rows[0]['non_finite']} of {process.recipe.round.clients} clients returned "
-                "NaN or infinite weights, also with a second cohort; the state before this round is kept. Lower "
-                f"{_suspect(process.recipe, rows[0]['learning_rate'])}"
-            )
-    rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
-    return after, rows, planned
-
-
-def _suspect(recipe, rate):
-    """The learning rate that is most likely too high: the server's where it is further above what is usual."""
-    server = recipe.round.server
-    known = registry.options("servers", server.name).get("learning_rate")
-    if known is not None and server.options["learning_rate"] > max(1.0, rate) * known.default:
-        return f"round.server.learning_rate. Received: learning_rate={server.options['learning_rate']:g}"
-    return f"optimizer.learning_rate. Received: learning_rate={rate:g}"
-
-
-def _too_many_diverged(process, row):
-    return row["non_finite"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
-
-
 def _seal(run, process, progress, statistics, conditions, always=False):
     """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     recipe, metric = process.recipe, process.chosen_by
-    improved = last.get("round") == state.round and is_better(metric, last[metric], progress.best.get(metric))
+    improved = last.get("round") == state.round and improves(metric, last, progress.best)
     due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
     if not (improved or due):
         return progress
@@ -189,7 +184,15 @@ def _line(process, row, speed, left):
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"
-    return (
-        f"round {row['round']}/{process.recipe.rounds}  {duration(left)} left  {figures(shown(row))}"
-        f"{diverged}  {speed:,.0f} {unit}/s  {mix}"
+    chosen = {name: row[name] for name in (process.chosen_by,) if name in row}
+    others = {name: value for name, value in shown(row).items() if name not in chosen}
+    return "  ".join(
+        [
+            f"round {row['round']}/{process.recipe.rounds}",
+            *([figures(chosen)] if chosen else []),
+            f"{duration(left)} left",
+            f"{figures(others)}{diverged}",
+            f"{speed:,.0f} {unit}/s",
+            mix,
+        ]
     )

@@ -10,19 +10,14 @@ from hetero_tf import __version__
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console, prepare_streams, printable
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal
-from hetero_tf.cli import actions, interrupts
-from hetero_tf.cli.flags import COMMANDS_OF, again, parse, program
+from hetero_tf.base.live import Live
+from hetero_tf.cli import commands, interrupts
+from hetero_tf.cli.flags import again, parse, program
 
-USAGE = """hetero_tf {version}: federated learning of one model on unequal devices, from a YAML recipe.
+TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
 
-  {program} --recipe FILE              trains; the same command resumes
-  {program} describe --recipe FILE     cost of every level, and how the data are split
-  {program} evaluate --run_dir DIR     measures a trained model again
-  {program} export --run_dir DIR       writes a SavedModel that needs no hetero_tf
-  {program} predict --run_dir DIR X    answers pictures, or sentences with <mask>
-  {program} serve --run_dir DIR        serves its exports over HTTP, with a page to try them
-
-"""
+# Of the first column of a help.
+WIDTH = 24
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,21 +88,23 @@ def _run(command, flags):
         print(__version__)
         return 0
     if flags.help:
-        print(printable(USAGE.format(version=__version__, program=program())) + _help_of(flags))
+        print(printable(_help(command, flags)))
         return 0
-    console = Console(sys.stderr if flags.json else sys.stdout)
-    # What is served needs neither its recipe nor modules of a person's own.
-    recipe = None if command == "serve" else _recipe(command, flags)
+    console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet)
+    module = commands.find(command or "train")
+    recipe = _recipe(module.SOURCE, command, flags) if module.SOURCE else None
     for note in recipe.notes if recipe is not None else ():
         console.say(f"note: {note}")
     interrupts.install(
         "finished rounds are kept and the same command continues from there"
-        if command == "train"
+        if module.SOURCE == "recipe"
         else "nothing is half-written"
     )
-    action = getattr(actions, command)
-    hardware.import_quietly()
-    result = interrupts.in_worker(lambda: action(recipe, flags, console))
+    if command not in commands.QUICK:
+        with Live(console) as live:
+            live.begin("loading TensorFlow")
+            hardware.import_quietly()
+    result = interrupts.in_worker(lambda: module.run(recipe, flags, console))
     if flags.json:
         from hetero_tf.store.plain_json import finite
 
@@ -115,14 +112,26 @@ def _run(command, flags):
     return 0
 
 
-def _help_of(flags):
-    rows = [(name, flags[name].help.splitlines()[0].rstrip(";")) for name in flags if name != "h"]
-    of = {name: ", ".join(commands) + ": " for name, commands in COMMANDS_OF.items()}
-    return "\n".join(f"  {f'--{name}':22} {of.get(name, '')}{text}" for name, text in rows)
+def _help(command, flags):
+    """What a person may type: all commands where none is named, else one command with its flags."""
+    if command is None:
+        found = map(commands.find, commands.NAMES)
+        calls = [f"  {program()} {module.USAGE:{WIDTH}} {module.SUMMARY}" for module in found]
+        return "\n".join([TITLE, "", *calls, "", f"{program()} COMMAND --help shows the flags of a command."])
+    module = commands.find(command)
+    groups = {f"Flags of {command}:": module.FLAGS, "Flags of every command:": commands.COMMON}
+    lines = [f"{program()} {module.USAGE}", f"  {module.SUMMARY}"]
+    for title, names in groups.items():
+        lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {_help_of(flags[name])}" for name in names)]
+    return "\n".join(lines)
 
 
-def _recipe(command, flags):
-    """The recipe of --recipe, or of the run folder for commands that read one."""
+def _help_of(flag):
+    return flag.help.splitlines()[0].rstrip(";")
+
+
+def _recipe(source, command, flags):
+    """The recipe of --recipe, or of the run folder where `source` is "run_dir"."""
     from hetero_tf.base import registry
     from hetero_tf.recipe import load, loads
     from hetero_tf.store.run_folder import RunFolder
@@ -139,7 +148,7 @@ def _recipe(command, flags):
                 f"--plugin {module}: ends the program when it is imported; give a module that only defines things"
             ) from error
     overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
-    if command in ("train", "describe"):
+    if source == "recipe":
         if not flags.recipe:
             raise BadInput(f"--recipe is missing; try {program()} --recipe digits")
         return load(flags.recipe, overrides)

@@ -1,0 +1,28 @@
+"""The commands, a module each; the first word behind the program's name chooses one.
+
+A module says in `USAGE` how the command is called, in `SUMMARY` what it does, in `FLAGS` which flags have an effect on
+it besides `COMMON`, in `WORDS` which flag takes the words behind its name (None: there are none), and in `SOURCE` which
+flag names its recipe, "recipe" or "run_dir" (None: it reads none). `run(recipe, flags, console)` does the work and
+returns its result, ready for JSON. Importing a module must not import TensorFlow.
+"""
+
+import importlib
+from types import ModuleType
+
+# In the order in which a person meets them.
+NAMES = ("train", "describe", "evaluate", "export", "predict", "serve", "explain")
+# They answer without TensorFlow.
+QUICK = ("explain",)
+COMMON = ("json", "quiet", "debug", "help", "version")
+# Of every command that builds what a recipe describes.
+OF_RECIPES = ("set", "plugin", "data_dir", "threads")
+
+
+def find(name: str) -> ModuleType:
+    """Returns the module of a command in `NAMES`."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def with_flag(flag: str) -> list[str]:
+    """Lists the commands on which a flag has an effect."""
+    return [name for name in NAMES if flag in COMMON or flag in find(name).FLAGS]

@@ -1,0 +1,24 @@
+"""`explain`: says what a word of the output or of a recipe means."""
+
+from typing import TYPE_CHECKING
+
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import BadInput
+from hetero_tf.recipe.explain import explain
+
+if TYPE_CHECKING:
+    from absl.flags import FlagValues
+
+USAGE, SUMMARY = "explain WORD", "a word of the output, a key of recipes or a plug-in"
+FLAGS, WORDS, SOURCE = ("word",), "word", None
+
+
+def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+    """Prints what is known of each word."""
+    if not flags.word:
+        raise BadInput("explain needs a word behind it, such as coverage, levels.mix or slimmable")
+    found = {word: explain(word) for word in flags.word}
+    for texts in found.values():
+        for text in texts:
+            console.say(text)
+    return found

@@ -1,0 +1,41 @@
+"""`predict`: answers pictures, or sentences with hidden words, by the model of a level."""
+
+from typing import TYPE_CHECKING
+
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import BadInput
+from hetero_tf.cli.commands import OF_RECIPES
+from hetero_tf.cli.opened import check_level, open_run, statistics_of
+
+if TYPE_CHECKING:
+    from absl.flags import FlagValues
+
+    from hetero_tf.recipe.schema import Recipe
+
+USAGE, SUMMARY = "predict --run_dir DIR X", "answers pictures, or sentences with <mask>"
+FLAGS, WORDS, SOURCE = ("run_dir", "state", "level", "input", *OF_RECIPES), "input", "run_dir"
+
+
+def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Prints what the model answers, the likeliest first."""
+    from hetero_tf import export as exports
+    from hetero_tf.export.predict import predict as answered
+
+    if not flags.input:
+        raise BadInput("predict needs a picture file, or a sentence with <mask>, behind it")
+    check_level(recipe, flags)
+    level = exports.check_level(recipe.levels, flags.level)
+    process, found = open_run(recipe, flags, console)
+    model = process.model(found.state, level, statistics_of(process, found, level))
+    answers = answered(process, model, flags.input)
+    if process.dataset.stand_in_for is not None:
+        console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
+    for one in answers:
+        # A picture has one list of answers, a sentence one for each hidden word.
+        lists = one["answers"] if process.dataset.kind == "text" else [one["answers"]]
+        console.say(f"{one['input']}: " + "; ".join(map(_likely, lists)))
+    return {"round": found.state.round, "state": flags.state, "level": level, "predictions": answers}
+
+
+def _likely(pairs):
+    return ", ".join(f"{name} {percent:.1f} %" for name, percent in pairs)

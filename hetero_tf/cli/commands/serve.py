@@ -1,0 +1,30 @@
+"""`serve`: serves the exports of a run, or those below --out, over HTTP until it is stopped."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hetero_tf.base import hardware
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import BadInput
+from hetero_tf.cli.flags import program
+
+if TYPE_CHECKING:
+    from absl.flags import FlagValues
+
+USAGE, SUMMARY = "serve --run_dir DIR", "serves its exports over HTTP, with a page to try them"
+FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "threads"), None, None
+
+
+def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
+    """Serves until a signal comes."""
+    from hetero_tf.serve import run as served
+    from hetero_tf.store.run_folder import RunFolder
+
+    if not (flags.run_dir or flags.out):
+        raise BadInput("--run_dir is missing; name a run with exports, or a folder of exports by --out")
+    hardware.prepare(flags.threads)
+    folder = Path(flags.out or RunFolder(flags.run_dir).export)
+    make = f"{program()} export --run_dir {shlex.quote(flags.run_dir or 'RUN_DIR')}"
+    served.run(folder, flags.host, flags.port, flags.threads, console.say, make)
+    return {}

@@ -1,0 +1,66 @@
+"""`explain`: every word of the glossary, every key of recipes and every plug-in is explained, without TensorFlow."""
+
+import json
+from dataclasses import is_dataclass
+
+import programs
+import pytest
+from refusals import refusal
+
+from hetero_tf.base import registry
+from hetero_tf.base.metrics import METRICS
+from hetero_tf.cli import main
+from hetero_tf.recipe.explain import explain
+from hetero_tf.recipe.keys import keys
+from hetero_tf.recipe.schema import Recipe
+
+
+def test_words_of_the_output_are_those_of_the_glossary():
+    assert explain("Coverage") == ["coverage: how many clients of the cohort trained an entry of the global variables"]
+    assert explain("steps/s")[0].startswith("clients, steps, steps/s: in the live line")
+    # A word may be one of the output and a plug-in.
+    assert explain("steps")[0] == explain("steps/s")[0] and explain("steps")[1].startswith("schedules: steps: ")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_are_explained_also_of_one_level(name):
+    assert f"{name}: {METRICS[name].meaning}" in explain(name.replace("LEVEL", "c"))
+
+
+def test_keys_of_recipes_are_explained_with_what_they_may_hold():
+    sections = {field.name: field.type for field in keys(Recipe).values() if is_dataclass(field.type)}
+    assert {"levels", "round", "client", "evaluate"} <= set(sections)
+    for path in (*keys(Recipe), *(f"{name}.{key}" for name, section in sections.items() for key in keys(section))):
+        assert any(text.startswith(f"recipe key {path}: ") for text in explain(path)), path
+    assert explain("checkpoint.keep") == [
+        "recipe key checkpoint.keep: sealed states that are kept (a whole number from 1 to 1000000; default 2)"
+    ]
+    (text,) = explain("round.server")
+    assert "(one of adagrad, adam, " in text and text.endswith("; default replace)")
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_plugin_is_explained_with_its_options(kind):
+    for name in registry.names(kind):
+        (text,) = [text for text in explain(name) if text.startswith(f"{kind}: {name}: ")]
+        first, *options = text.split("\n")
+        assert len(first) > len(f"{kind}: {name}: ") + 10
+        assert [line.split(":")[0].strip() for line in options] == list(registry.options(kind, name))
+
+
+def test_an_unknown_word_is_one_sentence():
+    assert refusal(explain, "sedd") == (
+        "no word 'sedd' in output or recipes; did you mean 'seed'?; recipes/GLOSSARY.md has those of the output"
+    )
+    assert refusal(explain, "qqqqqqqq").count(";") == 1
+
+
+def test_the_command_prints_text_or_json_and_loads_no_tensorflow(capsys):
+    assert main.main(["hetero_tf", "explain"]) == 2
+    assert "needs a word behind it, such as coverage" in capsys.readouterr().err
+    done = programs.python(
+        "import sys; from hetero_tf.cli.main import main; code = main(['x', 'explain', 'mix', 'proximal', '--json']);"
+        "assert 'tensorflow' not in sys.modules; raise SystemExit(code)"
+    )
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and list(found) == ["mix", "proximal"] and len(found["mix"]) == 2

@@ -1,0 +1,87 @@
+"""What a person sees while a round runs: how far it is, how fast, and how long it will take."""
+
+import io
+
+import pytest
+
+from hetero_tf.base import live as module
+from hetero_tf.base.console import Console
+from hetero_tf.base.live import Live
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_a_line_says_how_far_a_round_is_and_when_it_ends(clock):
+    live = Live(Console(io.StringIO(), clock))
+    assert live.line() == ""
+    live.begin("round 3/10", steps=2000, clients=10)
+    clock.now += 2
+    assert live.line() == "round 3/10  2 s"
+    live.seen(300, 0)
+    live.seen(200, 2)
+    clock.now += 8
+    assert live.line() == "round 3/10  10 of 40 s  2/10 clients  500/2,000 steps  50 steps/s"
+    clock.now += 60
+    assert live.line().startswith("round 3/10  1:10 of 4:40 min  ")
+    live.begin("tracing the round", 90.0)
+    assert live.line() == "tracing the round  0 s of about 1:30 min"
+    live.begin("measuring round 3/10")
+    clock.now += 61
+    assert live.line() == "measuring round 3/10  1:01 min"
+    live.begin("tracing the round", 12.0)
+    assert live.line() == "tracing the round  0 of about 12 s"
+
+
+def test_a_line_fits_80_columns(clock):
+    live = Live(Console(io.StringIO(), clock))
+    live.begin("round 100/800", steps=32_700, clients=10)
+    clock.now += 110
+    live.seen(16_350, 5)
+    assert len(live.line()) < 80
+
+
+def test_the_time_since_the_last_client_is_known_when_all_are_done(clock):
+    live = Live(Console(io.StringIO(), clock))
+    live.begin("round 1/1", steps=4, clients=2)
+    live.seen(2, 1)
+    assert live.since_last_step is None
+    clock.now += 3
+    live.seen(2, 1)
+    clock.now += 0.5
+    assert live.since_last_step == 0.5
+    live.begin("round 2/2", steps=4, clients=0)
+    assert live.since_last_step is None
+
+
+def test_where_it_is_piped_there_is_a_line_a_minute_that_the_log_has_too(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "EVERY", 0.001)
+    out = io.StringIO()
+    console = Console(out, clock)
+    console.open_log(tmp_path / "log.txt", "mark")
+    with Live(console) as live:
+        live.begin("round 1/2", steps=10, clients=1)
+        for _ in range(3):
+            seen = out.getvalue().count("\n")
+            clock.now += module.PIPED + 1
+            while out.getvalue().count("\n") == seen:
+                pass
+    assert out.getvalue() == "round 1/2  1:01 min\nround 1/2  2:02 min\nround 1/2  3:03 min\n"
+    assert (tmp_path / "log.txt").read_text().count("round 1/2") == 3
+
+
+def test_a_thread_that_shows_ends_with_its_block(clock):
+    with pytest.raises(ZeroDivisionError), Live(Console(io.StringIO(), clock)) as live:
+        raise ZeroDivisionError
+    assert not live._thread.is_alive()

@@ -1,0 +1,79 @@
+"""What a round tells while it runs: all steps and clients, from several threads, and not a bit of its result changes."""
+
+import threading
+
+import methods
+import numpy as np
+import pytest
+import tiny
+
+from hetero_tf.rounds import watch as module
+
+CASES = [(base, engine) for base in ("DENSE", "TEXT") for engine in ("sequential", "stacked")]
+
+
+class Watch:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.calls, self.threads = [], set()
+
+    def __call__(self, steps, clients):
+        self.calls.append((steps, clients))
+        self.threads.add(threading.get_ident())
+
+
+def totals(watch):
+    return tuple(map(sum, zip(*watch.calls)))
+
+
+def planned(plans):
+    return sum(int(plan.steps.sum()) for plan in plans), sum(int((plan.steps > 0).sum()) for plan in plans)
+
+
+@pytest.mark.parametrize(("base", "engine"), CASES)
+def test_every_step_and_client_is_told_once_and_the_result_is_the_same(base, engine):
+    plain = tiny.process(getattr(tiny, base), f"engine={engine}", "precision=float32")
+    watch = Watch()
+    watched, plans = plain.watched(watch), tiny.plans(plain, 2)
+    states = [process.run(process.initialize(), plans) for process in (plain, watched)]
+    (first, rows), (second, others) = states
+    assert rows == others and {path: value.tobytes() for path, value in tiny.arrays(first).items()} == {
+        path: value.tobytes() for path, value in tiny.arrays(second).items()
+    }
+    assert totals(watch) == planned(plans) and len(watch.calls) > 2
+    # Nothing in the graph makes clients wait for each other.
+    assert watched._round.experimental_get_tracing_count() == 1
+
+
+def test_long_training_tells_seldom_and_still_everything(monkeypatch):
+    monkeypatch.setattr(module, "MOST_CALLS", 2)
+    process, watch = tiny.process(tiny.DENSE, "engine=sequential", "client.epochs=4"), Watch()
+    plan = process.plan(0)
+    process.watched(watch).run(process.initialize(), [plan])
+    assert totals(watch) == planned([plan])
+    assert len(watch.calls) <= 3 * len(plan.clients) and max(steps for steps, _ in watch.calls) > 1
+
+
+def test_stages_and_ensembles_are_counted_too():
+    for name in ("fedepth_link", "splitmix"):
+        process, watch = methods.built(name), Watch()
+        plan = process.plan(0)
+        process.watched(watch).run(process.initialize(), [plan])
+        assert totals(watch) == planned([plan]), name
+
+
+def test_clients_do_not_wait_for_each_other():
+    """Two clients meet inside of the watch, which they never could one behind the other."""
+    process = tiny.process(tiny.DENSE, "engine=sequential", "levels.mix=b1", "round.clients=2")
+    meeting, met = threading.Barrier(2), []
+
+    def watch(steps, clients):
+        if not met:
+            meeting.wait(60)
+            met.append(threading.get_ident())
+
+    plan = process.plan(0)
+    assert len(plan.clients) == 2 and (plan.steps > 0).all()
+    process.watched(watch).run(process.initialize(), [plan])
+    assert met and np.isfinite(list(tiny.arrays(process.initialize()).values())[0]).all()
