@@ -400,7 +400,7 @@ def test_a_run_prints_plain_lines_and_nothing_of_tensorflow(folder):
     lines = (folder / "err").read_text().splitlines()
     assert "\r" not in (folder / "err").read_text() and "\x1b" not in (folder / "err").read_text()
     firsts = [line.split(" ")[0] for line in lines]
-    assert " ".join(firsts) == "data: clients: note: engine: first round round time: last: best: done next:  "
+    assert " ".join(firsts) == "data: clients: metrics: engine: first round round time: last: best: done next:  "
     parts = ", ".join(rf"{name} \d+\.\d" for name in ("start", "data", "build", "trace", "round"))
     assert re.fullmatch(rf"first round after \d+\.\d s: {parts}", lines[4])
     assert re.fullmatch(r"round 1/2  global_accuracy \S+  \d+ s left  loss .*  a\d b\d", lines[5])
