@@ -81,7 +81,7 @@ def measured(process, state, level, steps, folder):
     plan = process.plan(0, cohort=range(len(process.partition.train)))
     slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
     client = Simulated(process, state, plan, slot, steps)
-    model = process.model(state, level, {})
+    model = process.network(state, level, {})
     kind = images if process.dataset.kind == "images" else text
     with tempfile.TemporaryDirectory() as scratch:
         function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE]

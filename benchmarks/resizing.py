@@ -51,7 +51,7 @@ def main():
     run = RunFolder(arguments.run_dir)
     process = hetero_tf.learning_process(recipe.loads(run.read_recipe()))
     found = open_newest(run.checkpoints, process)
-    model, test = process.model(found.state, statistics=found.statistics), process.dataset.test
+    model, test = process.network(found.state, statistics=found.statistics), process.dataset.test
     pixels, labels = measured.pixels(test.x[: arguments.images]), test.y[: arguments.images]
     own = pixels.shape[1:3]
 

@@ -9,9 +9,10 @@ model = process.model(state, level="e")
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,16 +22,20 @@ from hetero_tf.accounting import budgets
 from hetero_tf.accounting.levels import Costs, client_costs
 from hetero_tf.accounting.traffic import ClientCost, round_cost
 from hetero_tf.base import hardware, registry, seeds
+from hetero_tf.base.errors import BadInput
 from hetero_tf.base.metrics import METRICS, chooses
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.evaluator import Evaluator
+from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.evaluation.round_metrics import round_metrics
 from hetero_tf.inputs import Input
 from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.own_model import ModelFunction
+from hetero_tf.models.preprocessed import normalised, normalised_by
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
-from hetero_tf.recipe import located
+from hetero_tf.recipe import given, located
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
@@ -119,8 +124,25 @@ class LearningProcess:
         return self.evaluator.statistics(state, level)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
-        """Returns the trained Keras model at any level, see `Evaluator.model`."""
+        """Returns the trained Keras model at any level, which takes examples as the data set has them and gives logits.
+
+        Pixels of a data set of bytes are 0..255, float32 or uint8; the model normalises them as the recipe says.
+
+        Args:
+            state: `State`.
+            level: Name of a level of the recipe; None for the global model.
+            statistics: As `statistics` gives them for this level; None queries them.
+        """
+        network, of_bytes = self.network(state, level, statistics), self.dataset.train.x.dtype == np.uint8
+        return normalised(network, normalised_by(self.recipe), of_bytes)
+
+    def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
+        """Returns the same model without the normalisation: it takes what clients train on, see `Evaluator.model`."""
         return self.evaluator.model(state, level, statistics)
+
+    def client_results(self, state: State, level: str | None = None) -> ClientResults:
+        """Returns what each client's own test examples give, as arrays; see `Evaluator.client_results`."""
+        return self.evaluator.client_results(state, level)
 
     def begin(self, weights: dict[str, tf.Tensor]) -> State:
         """Returns the state before the first round with given global values by path, see `rounds.start`."""
@@ -259,7 +281,8 @@ class LearningProcess:
     def _fine_tuning(self):
         """The process of the round that fine-tunes the clients that are tested."""
         recipe, engine = fine_tuning(self.recipe, len(self.evaluator.tests.clients)), self.parts.engine
-        family, units = family_of(recipe, self.input, self.dataset), tuned_units(self.recipe)
+        family = family_of(recipe, self.input, self.dataset, self.family.function)
+        units = tuned_units(self.recipe)
         stages = {
             level: tuple(dataclasses.replace(stage, trained=stage.trained & units) for stage in of_level)
             for level, of_level in family.stages.items()
@@ -286,27 +309,36 @@ def _within_budgets(recipe, source, dataset):
 
 
 def learning_process(
-    recipe: Recipe,
+    recipe: Recipe | Mapping[str, Any] | str | Path,
     dataset: Dataset | None = None,
     partition: Partition | None = None,
     data_dir: Path | str | None = None,
     parallel: int | None = None,
     device: str | None = None,
+    model: ModelFunction | None = None,
 ) -> LearningProcess:
     """Builds the learning process of a recipe.
 
     Args:
-        recipe: What to run.
+        recipe: What to run: a `Recipe`, a path or the name of a shipped one, a YAML text, or a mapping with its keys.
         dataset: The examples; None loads the recipe's.
         partition: Which client has which of them; None splits them as the recipe says.
         data_dir: Folder of the data, see README.
         parallel: Stacks of clients in flight at once; None: as many as there are cores.
         device: "cpu" or "gpu", what the engine is chosen for; None: what TensorFlow sees.
+        model: `(width, classes) -> keras.Model`, which builds a model of your own in place of the recipe's layers, see
+            `models.own_model.build_own_model`; the recipe need not have the key `model` then.
 
     If TensorFlow has not started yet, its threads are set as `hardware.prepare` says.
     """
     parallel = hardware.cores() if parallel is None else parallel
     hardware.prepare(parallel)
+    recipe = given(recipe, own_model=model is not None)
+    if model is not None and (recipe.levels.fit or recipe.levels.budgets or recipe.levels.ensemble):
+        raise BadInput(
+            "`model` cannot be divided as the layers of a recipe can; leave levels.fit, levels.budgets and "
+            "levels.members out"
+        )
     if dataset is None:
         dataset = load_data(recipe, data_dir)
     check_data(recipe, dataset)
@@ -316,7 +348,7 @@ def learning_process(
     device = hardware.devices() if device is None else device
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))
-        family = family_of(_within_budgets(recipe, source, dataset), source, dataset)
+        family = family_of(_within_budgets(recipe, source, dataset), source, dataset, model)
         return _assembled(family, dataset, partition, source, parallel, device)
 
 

@@ -99,7 +99,7 @@ def test_a_frozen_head_is_cut_by_labels_like_a_trained_one():
 def test_every_level_predicts_with_the_first_entries_of_the_constants(level):
     process = built()
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
-    model = process.model(state, level)
+    model = process.network(state, level)
     assert [variable.path for variable in constants(model)] == list(FIXED)
     for variable in constants(model):
         whole = np.asarray(state.weights[variable.path])
@@ -110,7 +110,7 @@ def test_every_level_predicts_with_the_first_entries_of_the_constants(level):
 def test_the_query_gathers_what_the_model_with_its_constants_sees(level):
     process = built()
     state, _ = process.run(process.initialize(), tiny.plans(process, 1))
-    statistics, model = process.statistics(state, level), process.model(state, level)
+    statistics, model = process.statistics(state, level), process.network(state, level)
     assert list(statistics) == [variable.path for variable in queried(model)]
     examples, key, labels = process.parts.examples, tf.zeros([2], tf.int32), all_labels(tiny.CLASSES)
     inputs, _ = process.input.batch(examples.x, examples.y, tf.range(25), 0, key, labels, training=True)
@@ -127,7 +127,7 @@ def test_an_exported_model_has_them(tmp_path):
         folder, _ = export.export(process, state, statistics, tmp_path, {}, level)
         serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         pixels = np.random.default_rng(0).random((3, 5, 5, 2)).astype(np.float32)
-        model = process.model(state, level, statistics)
+        model = process.network(state, level, statistics)
         expected = model((pixels - [0.4, 0.5]) / [0.3, 0.2])
         np.testing.assert_allclose(serve(image=tf.constant(pixels))["logits"], expected, atol=1e-5)
 

@@ -236,11 +236,11 @@ def whole_text():
 def test_scalers_are_off_when_a_narrow_level_is_evaluated():
     process, state = images("evaluate.statistics=pooled")
     statistics = process.statistics(state, "c")
-    model = process.model(state, "c", statistics)
+    model = process.network(state, "c", statistics)
     inputs = oracle.batch(process, np.arange(3), 0, [0])[0]
     client = process.family.fresh("c", tiny.CLASSES)
     client.set_weights([np.asarray(value) for value in model.variables])
     assert client.count_params() == model.count_params()
     np.testing.assert_array_equal(client(inputs, training=False), model(inputs, training=False))
-    plain = process.model(state, "c", statistics)
+    plain = process.network(state, "c", statistics)
     assert np.abs(client(inputs, training=True) - plain(inputs, training=True)).max() > 1e-9

@@ -29,7 +29,7 @@ METHODS = {
 
 def plain(process, state, level, x, y):
     """Loss and accuracy of the model that `process.model` gives, by Keras alone."""
-    logits = process.model(state, level).predict(inputs(process, x), verbose=0)
+    logits = process.network(state, level).predict(inputs(process, x), verbose=0)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     return {"loss": -np.log(chances[range(len(y)), y]).mean(), "accuracy": 100 * np.mean(logits.argmax(1) == y)}
 

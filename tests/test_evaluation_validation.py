@@ -42,7 +42,7 @@ def test_validation_metrics_equal_plain_keras_on_the_held_out_rows():
     rows = found.partition.held_out.ids
     assert rows.tolist() == [4, 5, 6, 10, 11, 17, 18, 19, 20, 23, 24]
     x, y = found.dataset.train.x[rows], found.dataset.train.y[rows]
-    logits = found.model(state).predict(inputs(found, x), verbose=0)
+    logits = found.network(state).predict(inputs(found, x), verbose=0)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert metrics["validation_loss"] == pytest.approx(-np.log(chances[range(len(y)), y]).mean(), rel=1e-6)
     assert metrics["validation_accuracy"] == pytest.approx(100 * np.mean(logits.argmax(1) == y))

@@ -112,7 +112,7 @@ def token_ids():
 
 def direct(process, ids):
     """Logits [n, length, words] by the Keras model, segment by segment."""
-    model = process.model(moved(process), statistics={})
+    model = process.network(moved(process), statistics={})
     size = process.recipe.input.options["segment"]
     pieces = [model(ids[:, start : start + size], training=False) for start in range(0, ids.shape[1], size)]
     return np.concatenate(pieces, 1)
@@ -192,7 +192,7 @@ def test_json_tells_what_was_exported(exported, image_process):
     assert about["signatures"]["serve_uint8"]["inputs"] == {"image": {"dtype": "uint8", "shape": [None, 14, 14, 1]}}
     assert about["signatures"]["serve_bytes"]["outputs"]["logits"] == {"dtype": "float32", "shape": [None, 10]}
     assert about["input"]["normalised_by"] == {"mean": [0.1307], "std": [0.3081]}
-    assert about["parameters"] == image_process.model(image_process.initialize()).count_params() - 2 * 72
+    assert about["parameters"] == image_process.network(image_process.initialize()).count_params() - 2 * 72
     assert about["largest_difference_of_logits"] < 1e-5
     there = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -223,7 +223,7 @@ def test_what_was_measured_is_what_the_run_measures(exported, image_process, tex
 def test_every_value_is_stored_once(exported, image_process):
     found = tf.train.load_checkpoint(str(exported[0] / "variables" / "variables")).get_variable_to_shape_map()
     stored = sum(np.prod(shape) for name, shape in found.items() if name.endswith("VARIABLE_VALUE"))
-    assert stored == image_process.model(image_process.initialize()).count_params()
+    assert stored == image_process.network(image_process.initialize()).count_params()
 
 
 def test_the_lines_of_the_card_work(exported, image_process):
@@ -252,7 +252,7 @@ def test_a_narrower_level_is_its_own_model(image_process, tmp_path):
     folder, told = export.export(image_process, state, statistics, tmp_path, {}, level="e")
     assert folder == tmp_path / "e" / "1"
     pixels = image_process.dataset.test.x[:3] / np.float32(255)
-    model = image_process.model(state, "e", statistics)
+    model = image_process.network(state, "e", statistics)
     expected = model((pixels - np.float32(0.1307)) / np.float32(0.3081), training=False)
     found = saved_model.answering(folder)(image=pixels)["logits"]
     np.testing.assert_allclose(found, expected, atol=1e-5)

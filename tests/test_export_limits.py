@@ -106,7 +106,7 @@ def test_no_request_ends_the_server_or_gets_an_answer_that_looks_right(asked):
 
 def test_one_bad_image_or_row_leaves_the_others_of_its_batch():
     process = built("images")
-    made, _ = export.images.endpoints(process, process.model(process.initialize(), statistics=None), None)
+    made, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
     serve = made["serving_default"][0]
     alone, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
     np.testing.assert_allclose(both["logits"][1:], alone["logits"], rtol=1e-6)

@@ -107,7 +107,7 @@ def test_at_the_start_every_level_predicts_what_the_base_does(tmp_path):
     process = built(f"model.initial_weights={tmp_path / 'base.npz'}")
     state, expected = process.initialize(), base.model(base.initialize(), "a")(tokens(process))
     for level in ("a", "c"):
-        np.testing.assert_array_equal(process.model(state, level)(tokens(process)), expected)
+        np.testing.assert_array_equal(process.network(state, level)(tokens(process)), expected)
     drawn = built().initialize().weights
     for path, same in (("1_0_transformer_block/expand_lora/a", True), ("3_0_dense/kernel", False)):
         assert (state.weights[path].numpy() == drawn[path].numpy()).all() == same
@@ -119,13 +119,13 @@ def test_at_the_start_every_level_predicts_what_the_base_does(tmp_path):
 def test_a_weak_level_is_the_global_model_without_its_last_ranks():
     process = built()
     state = with_adapters(process)
-    weak, whole = (process.model(state, level)(tokens(process)).numpy() for level in ("c", "a"))
+    weak, whole = (process.network(state, level)(tokens(process)).numpy() for level in ("c", "a"))
     assert np.abs(weak - whole).max() > 0.01
     for path in filter(is_adapter, process.paths):
         value = state.weights[path].numpy().copy()
         (np.moveaxis(value, -1, 0) if path.endswith("/a") else value)[1:] = 0
         state.weights[path] = tf.constant(value)
-    np.testing.assert_allclose(process.model(state, "a")(tokens(process)), weak, atol=1e-12)
+    np.testing.assert_allclose(process.network(state, "a")(tokens(process)), weak, atol=1e-12)
 
 
 def test_where_only_ranks_are_cut_no_scaler_divides():
@@ -179,7 +179,7 @@ def test_an_export_predicts_what_the_model_does(level, tmp_path):
     given = tokens(process)
     name = next(iter(serve.structured_input_signature[1]))
     found = serve(**{name: tf.constant(given)})["logits"]
-    np.testing.assert_allclose(found, process.model(state, level)(given), atol=1e-5)
+    np.testing.assert_allclose(found, process.network(state, level)(given), atol=1e-5)
 
 
 FIARSE = ("round.mask=fiarse", "levels.entries={c: 1/4}", "levels.assignment=dynamic")

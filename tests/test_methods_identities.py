@@ -143,7 +143,7 @@ def test_an_ensemble_predicts_the_mean_of_as_many_networks_as_a_level_has():
     ]
     logits = [alone.model(one)(inputs).numpy() for one in own]
     for level, members in (("a", 3), ("c", 2)):
-        np.testing.assert_allclose(ensemble.model(state, level)(inputs), np.mean(logits[:members], 0), rtol=EXACT)
+        np.testing.assert_allclose(ensemble.network(state, level)(inputs), np.mean(logits[:members], 0), rtol=EXACT)
 
 
 def test_exits_predict_alone_or_by_their_mean():
@@ -157,4 +157,4 @@ def test_exits_predict_alone_or_by_their_mean():
             found = tf.nest.flatten(model(inputs, training=False))
             assert len(found) == depth
             expected = found[-1] if exits == "last" else sum(found) / depth
-            np.testing.assert_allclose(process.model(state, level)(inputs), expected, rtol=1e-9)
+            np.testing.assert_allclose(process.network(state, level)(inputs), expected, rtol=1e-9)

@@ -42,7 +42,7 @@ def disagreement(process, state):
     start = {path: np.asarray(v) for path, v in state.weights.items()}
     x, found = tf.constant(oracle.batch(process, np.arange(20), 0, [0] * 4)[0]), []
     for client in range(4):
-        own = process.model(state)
+        own = process.network(state)
         teacher = tf.nn.softmax(own(x, training=False))
         for path, value in state.clients["peers"].items():
             start[path] = value[client, 0]

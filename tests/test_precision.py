@@ -174,10 +174,10 @@ def test_what_is_measured_and_served_is_the_float32_model(base):
     (found, statistics), (wanted, others) = mixed.evaluate(state), plain.evaluate(state)
     assert found == wanted
     assert tiny.same(statistics, others)
-    model = mixed.model(state, "c")
+    model = mixed.network(state, "c")
     assert {layer.compute_dtype for layer in all_layers(model)} == {"float32"}
     inputs = np.ones((2, 4), np.int32) if base == "text" else np.ones((2, 5, 5, 2), np.float32)
-    assert model(inputs).numpy().tobytes() == plain.model(state, "c")(inputs).numpy().tobytes()
+    assert model(inputs).numpy().tobytes() == plain.network(state, "c")(inputs).numpy().tobytes()
 
 
 def test_costs_count_float32_weights():

@@ -23,13 +23,13 @@ def pictures():
     dataset = dataclasses.replace(process.dataset, class_names=NAMES)
     process = hetero_tf.learning_process(process.recipe, dataset=dataset, partition=process.partition)
     state, _ = process.next(process.initialize())
-    return process, process.model(state)
+    return process, process.network(state)
 
 
 @pytest.fixture(scope="module")
 def sentences():
     process = hetero_tf.learning_process(load("tiny/wikitext2", ["input.segment=5", "data.length=40"]))
-    return process, process.model(process.initialize())
+    return process, process.network(process.initialize())
 
 
 def picture(folder, pixels, name="picture.png"):

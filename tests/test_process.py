@@ -88,13 +88,13 @@ def test_a_level_has_the_first_channels_of_the_global_weights():
     process = tiny.process(tiny.IMAGES)
     state = process.initialize()
     for level, width in (("a", 8), ("b", 4), ("c", 2)):
-        model = process.model(state, level, statistics={})
+        model = process.network(state, level, statistics={})
         assert model.layers[1].kernel.shape == (3, 3, 2, width)
         for variable in model.trainable_variables:
             part = np.asarray(state.weights[variable.path])[tuple(slice(size) for size in variable.shape)]
             assert variable.numpy().tobytes() == part.tobytes()
-    assert process.model(state, statistics={}).count_params() == process.evaluator.global_model.count_params()
-    assert process.model(state, "b")(process.dataset.test.x / 255).shape == (11, tiny.CLASSES)
+    assert process.network(state, statistics={}).count_params() == process.evaluator.global_model.count_params()
+    assert process.network(state, "b")(process.dataset.test.x / 255).shape == (11, tiny.CLASSES)
 
 
 def test_statistics_belong_to_the_level_that_is_asked():
@@ -105,7 +105,7 @@ def test_statistics_belong_to_the_level_that_is_asked():
     for path, value in narrow.items():
         assert value.shape[0] < wide[path].shape[0]
         assert np.isfinite(value).all()
-    model = process.model(state, "c")
+    model = process.network(state, "c")
     for variable in model.non_trainable_variables:
         np.testing.assert_array_equal(variable, narrow[variable.path])
 

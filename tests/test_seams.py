@@ -47,7 +47,7 @@ def test_a_client_of_fiarse_moves_no_more_than_its_share_of_entries():
 def test_a_level_of_fiarse_predicts_with_its_share_of_entries():
     process = methods.built("fiarse")
     state = process.initialize()
-    values = np.concatenate([np.ravel(v.numpy()) for v in process.model(state, "c").trainable_variables])
+    values = np.concatenate([np.ravel(v.numpy()) for v in process.network(state, "c").trainable_variables])
     whole = np.concatenate([np.ravel(value) for value in state.weights.values()])
     inside = np.argsort(-np.abs(whole))[: int(0.25 * len(whole))]
     np.testing.assert_array_equal(np.flatnonzero(values), np.sort(inside))

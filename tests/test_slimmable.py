@@ -26,7 +26,7 @@ def after_one_step(stages):
     state, _ = process.run(process.initialize(), [dataclasses.replace(plan, levels=np.zeros_like(plan.levels))])
     rows = process.partition.train[CLIENT]
     x, y = process.dataset.train.x[rows] / 255.0, process.dataset.train.y[rows]
-    models = [process.model(state, level) for level in ("a", "c")]
+    models = [process.network(state, level) for level in ("a", "c")]
     return [loss(model(x, training=False).numpy(), y) for model in models]
 
 

@@ -48,7 +48,7 @@ class Asked(dict):
 def test_prediction_unit_by_unit_has_the_same_bits(name):
     base, overrides, level = CASES[name]
     process = tiny.process(base, *overrides)
-    model = process.model(process.initialize(), level)
+    model = process.network(process.initialize(), level)
     shape = (3, *process.example_shape)
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=shape).astype("float32") if len(shape) > 2 else rng.integers(0, 13, shape, "int32")

@@ -96,7 +96,7 @@ def model_of(path, *overrides):
     sizes = ("model.settings.scale=1", f"model.settings.patch={PATCH}")
     process = learning_process(recipe.load(NAME, [*given, *sizes, *overrides]))
     state = process.initialize()
-    return process.model(state, "a"), [np.asarray(state.weights[f"{HEAD}/{part}"]) for part in ("kernel", "bias")]
+    return process.network(state, "a"), [np.asarray(state.weights[f"{HEAD}/{part}"]) for part in ("kernel", "bias")]
 
 
 @pytest.fixture

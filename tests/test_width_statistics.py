@@ -46,7 +46,7 @@ def test_a_step_moves_the_averages_of_its_width_alone_and_every_level_predicts_b
     assert found["0_2_norm/wbn/moving_mean_4"] and found["0_2_norm/wbn/moving_variance_4"]
     assert not found["0_2_norm/wbn/moving_mean_8"] and not found["0_2_norm/wbn/moving_variance_8"]
     for level, channels in (("a", 8), ("b", 4)):
-        model = process.model(after, level)
+        model = process.network(after, level)
         (mean,) = [v for v in model.non_trainable_variables if v.path == f"0_2_norm/wbn/moving_mean_{channels}"]
         np.testing.assert_array_equal(mean, after.weights[mean.path])
 

@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry
+from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
 from hetero_tf.evaluation.ensemble import best_first
-from hetero_tf.evaluation.fairness import ClientTests, client_tests
-from hetero_tf.evaluation.global_metrics import build_image_logits, image_metrics, local_metrics, named
+from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
+from hetero_tf.evaluation.global_metrics import build_image_logits, image_metrics, local_hits, local_metrics, named
 from hetero_tf.evaluation.predictor import Predictor, noise_seed
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import values
@@ -86,6 +87,38 @@ class Evaluator:
         """
         predictor = self._predictor(level)
         return predictor.statistics(self._predicting(state, predictor.level), self._statistics_rows)
+
+    def client_results(self, state: State, level: str | None = None) -> ClientResults:
+        """How each client's test examples are predicted, one by one where Local metrics are means.
+
+        Args:
+            state: The state of a run.
+            level: Whose model predicts; None: the global one, or where units stay with the clients each client's own.
+
+        Raises:
+            BadInput: The data are text, or no client has test examples.
+        """
+        tests = self.tests
+        if self.dataset.test.y is None or not tests.clients.size:
+            raise BadInput(
+                "results of clients need labelled test examples of theirs. "
+                f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
+            )
+        if level is None and state.clients.get("personal"):
+            logits = self._compiled_client_logits(*self.client_values(state))
+        else:
+            logits = tf.gather(self._logits_of(self.model(state, level)), tests.examples)
+        masks = registry.find("losses", self.recipe.client.loss.name).MASKS_LABELS
+        hits = local_hits(logits, tf.gather(self.dataset.test.y, tests.examples), tests, masks)
+        names = {int(tests.clients[at]): name for name, positions in tests.levels.items() for at in positions}
+        levels = tuple(names[client] for client in tests.clients.tolist()) if names else ()
+        return ClientResults(tests.clients, levels, tests.counts, accuracies(hits, tests).numpy())
+
+    def _logits_of(self, model):
+        """Logits [examples, classes] of the test examples, by a model with its values."""
+        x, size = self._splits["test"][0], self.recipe.evaluate.batch_size
+        logits_of = tf.function(build_image_logits(model, self.examples.input, x, size, self.parallel), autograph=False)
+        return logits_of(model.trainable_variables, model.non_trainable_variables)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """The trained Keras model at any level, with all classes and the first channels of the global weights.
@@ -209,6 +242,10 @@ class Evaluator:
         positions = np.zeros(len(self.partition.train), int) if assigned is None else assigned
         models = [self.family.predictor(name) for name in names]
         return build_client_logits(models, positions, batches, self.partition.train, self.tests, self.parallel)
+
+    @functools.cached_property
+    def _compiled_client_logits(self):
+        return tf.function(self.client_logits, autograph=False)
 
     @functools.cached_property
     def tests(self) -> ClientTests:

@@ -34,6 +34,23 @@ class ClientTests:
         return np.repeat(np.arange(len(self.clients), dtype=np.int32), self.counts)
 
 
+@dataclass(frozen=True)
+class ClientResults:
+    """How each client's own test examples were predicted; clients without any are left out.
+
+    Attributes:
+        clients: int [tested], their numbers, ascending.
+        levels: The name of each one's level; empty where levels are drawn anew each round.
+        examples: int [tested], its test examples.
+        accuracy: float [tested], percent, with the labels that Local metrics of the run choose among.
+    """
+
+    clients: np.ndarray
+    levels: tuple[str, ...]
+    examples: np.ndarray
+    accuracy: np.ndarray
+
+
 def client_tests(partition: Partition, levels: np.ndarray | None = None, names: Sequence[str] = ()) -> ClientTests:
     """Returns the `ClientTests` of a partition.
 

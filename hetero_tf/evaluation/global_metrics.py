@@ -101,13 +101,18 @@ def local_metrics(
         tests: Whose examples these are.
         masks_labels: Whether the logits of labels that a client lacks are set to zero.
     """
+    hits = local_hits(logits, targets, tests, masks_labels)
     logits = masked(logits, tests.present) if masks_labels else logits
-    hits = _hits(logits, targets)
     return {
         "local_loss": _cross_entropy(logits, targets),
         "local_accuracy": 100 * tf.reduce_mean(hits),
         **fairness(hits, tests),
     }
+
+
+def local_hits(logits: tf.Tensor, targets: tf.Tensor, tests: ClientTests, masks_labels: bool) -> tf.Tensor:
+    """Returns 1 where a client's test example is predicted right, else 0: [pairs]. Arguments as of `local_metrics`."""
+    return _hits(masked(logits, tests.present) if masks_labels else logits, targets)
 
 
 def _cross_entropy(logits, targets):

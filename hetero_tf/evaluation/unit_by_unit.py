@@ -18,8 +18,9 @@ def predict_unit_by_unit(
     Args:
         family: The models of all levels.
         level: Name of the level.
-        values: Those of all weights by path, as `{v.path: v.numpy() for v in process.model(state, level).weights}` has
-            them. Each is asked for when its unit is next, so they may lie in a file, such as one of `np.savez`.
+        values: Those of all weights by path, such as `{v.path: v.numpy() for v in model.weights}` of the model that
+            `process.network` gives. Each is asked for when its unit is next, so they may lie in a file, such as one of
+            `np.savez`.
         inputs: What the model takes: [batch, height, width, channels], or tokens [batch, positions].
 
     Raises:

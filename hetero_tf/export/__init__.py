@@ -71,7 +71,7 @@ def export(
     check_place(folder, version)
     for name in others:
         formats.find(name)
-    model = process.model(state, level, statistics)
+    model = process.network(state, level, statistics)
     with drafted(folder) as draft:
         kind = images if process.dataset.kind == "images" else text
         endpoints, signatures = _write_model(process, kind, model, draft)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from hetero_tf.export.limits import LARGEST_PICTURE, checked, filled, most_examples
 from hetero_tf.export.pictures import decode
 from hetero_tf.inputs import all_labels
+from hetero_tf.models.preprocessed import normalised_by
 from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
@@ -102,12 +103,6 @@ def few(batch: tf.Tensor, most: int) -> tf.Tensor:
     return checked(batch, count <= most, f"a request must hold at most {most} images.", [count])
 
 
-def normalised_by(process: LearningProcess) -> dict[str, list[float]]:
-    """Returns "mean" and "std" of the recipe's input, a value for each channel; empty where it has none."""
-    options = process.recipe.input.options
-    return {name: list(options[name]) for name in ("mean", "std") if name in options}
-
-
 def input_spec(process: LearningProcess) -> dict:
     """What the model takes, ready for JSON."""
     height, width, channels = process.input.shape(process.dataset.train.x)
@@ -117,7 +112,7 @@ def input_spec(process: LearningProcess) -> dict:
         "width": width,
         "channels": channels,
         "pixels": "0..1 as float32, 0..255 as uint8",
-        "normalised_by": normalised_by(process),
+        "normalised_by": normalised_by(process.recipe),
     }
 
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
@@ -65,7 +65,7 @@ def build_model(
         Wrong: A layer of a model of one client cannot take what the layer before it gives; or a unit cannot be frozen.
         BadInput: A layer has a constant that a client could not keep.
     """
-    with _seeded(seed):
+    with seeded(seed):
         weight_dtype = keras.DTypePolicy(dtype).variable_dtype
         inputs = _inputs(shape, weight_dtype, clients)
         make = functools.partial(
@@ -237,8 +237,8 @@ def layer_class(name: str, clients: int = 1, mixed: bool = False) -> Callable[..
 
 
 @contextlib.contextmanager
-def _seeded(seed):
-    """Keras draws the seeds of initialisers from Python's generator: fix it here and give it back as it was."""
+def seeded(seed: int) -> Iterator[None]:
+    """Fixes Python's generator, from which Keras draws the seeds of initialisers, and gives it back as it was."""
     state = random.getstate()
     random.seed(seed)
     try:

@@ -13,6 +13,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
 from hetero_tf.models.build import build_model
+from hetero_tf.models.own_model import ModelFunction, build_own_model, check_nested, layers_of
 from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import shrink_to_part
 from hetero_tf.recipe.schema import Recipe
@@ -28,6 +29,7 @@ class ModelFamily:
         classes: Length of the global label axis.
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
+        function: Builds a person's own model in place of the recipe's layers, see `own_model`; None: there is none.
     """
 
     recipe: Recipe
@@ -35,6 +37,7 @@ class ModelFamily:
     classes: int
     stages: dict[str, tuple[Stage, ...]]
     drawn: bool
+    function: ModelFunction | None = None
 
     @functools.cached_property
     def submodels(self) -> tuple[str, ...]:
@@ -152,6 +155,8 @@ class ModelFamily:
     def _build(self, route, scale, classes, dtype, clients=1, member=None, seed=None):
         model, name = self.recipe.model, "model"
         seed = seeds.seed32(self.recipe.seed, "model") if seed is None else seed
+        if self.function is not None:
+            return build_own_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
@@ -163,7 +168,13 @@ class ModelFamily:
         return {}
 
 
-def build_family(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[int, ...], classes: int) -> ModelFamily:
+def build_family(
+    recipe: Recipe,
+    shape: tuple[int | None, ...],
+    example: tuple[int, ...],
+    classes: int,
+    function: ModelFunction | None = None,
+) -> ModelFamily:
     """Builds the model family of a recipe.
 
     Args:
@@ -171,10 +182,13 @@ def build_family(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[i
         shape: Of one input without the batch axis, see `models.build.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
+        function: Builds the models in place of the recipe's layers, which the family's recipe then describes.
 
     Raises:
-        BadInput: A level cannot hold any unit, or some unit is trained by nobody.
+        BadInput: A level cannot hold any unit, some unit is trained by nobody, or the function's models are not nested.
     """
+    if function is not None:
+        recipe = _with_own_model(recipe, shape, classes, function)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
     # Counting what units take needs a whole model, so it is done only where levels have budgets.
     shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else {}
@@ -183,7 +197,18 @@ def build_family(recipe: Recipe, shape: tuple[int | None, ...], example: tuple[i
         for level in recipe.levels.names
     }
     _check_every_unit_is_trained(recipe, stages)
-    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN)
+    return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function)
+
+
+def _with_own_model(recipe, shape, classes, function):
+    """The recipe whose layers are those that the function builds at the global level."""
+    models = {
+        level: build_own_model(function, shape, recipe.levels.widths[level], classes=classes)
+        for level in recipe.levels.names
+    }
+    top = recipe.levels.global_level
+    check_nested(models, top)
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=layers_of(models[top])))
 
 
 def _check_every_unit_is_trained(recipe, stages):

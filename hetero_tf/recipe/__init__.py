@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.bases import read_tree
@@ -13,50 +14,76 @@ from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.files import Source, read
 from hetero_tf.recipe.key_rules import check_keys
+from hetero_tf.recipe.model import OwnModel
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, resolved
+from hetero_tf.recipe.write import differences, resolved, written
 
-__all__ = ["Recipe", "difference", "documentation", "load", "loads", "located"]
+__all__ = ["Recipe", "difference", "documentation", "given", "load", "loads", "located"]
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+def load(path: str | Path, overrides: Iterable[str] = (), own_model: bool = False) -> Recipe:
     """Reads the recipe of a file.
 
     Args:
         path: A YAML file, or the name of a shipped recipe such as `mnist` or `tiny/mnist`.
         overrides: Texts `path=value`, applied in order, such as `levels.mix=a1-e9`.
+        own_model: Whether a Python function builds the model: the recipe need not have the key `model`, of which
+            nothing but `initial_weights` is read.
 
     Raises:
         BadInput: Names file, line, column and key (or the override), what is wrong and what is allowed.
     """
-    return _built(read(path), overrides)
+    return _built(read(path), overrides, own_model)
 
 
-def loads(text: str, name: str = "recipe", overrides: Iterable[str] = ()) -> Recipe:
+def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), own_model: bool = False) -> Recipe:
     """Builds the recipe of a text.
 
     Args:
         text: YAML as in a recipe file.
         name: Stands for the file in refusals and in `Recipe.path`; a `base: PATH` is looked for beside it.
-        overrides: See `load`.
+        overrides, own_model: See `load`.
 
     Raises:
         BadInput: See `load`.
     """
-    return _built(Source(text, name, Path(name)), overrides)
+    return _built(Source(text, name, Path(name)), overrides, own_model)
 
 
-def _built(source, overrides):
+def given(value: Recipe | Mapping[str, Any] | str | Path, own_model: bool = False) -> Recipe:
+    """Returns the recipe that somebody gives in Python.
+
+    Args:
+        value: A `Recipe`; a mapping with the keys of a recipe, in which texts such as "!w 8" and "!classes" are tags; a
+            YAML text, which has a line break; else the path of a file or the name of a shipped recipe.
+        own_model: See `load`.
+
+    Raises:
+        BadInput: See `load`; or a mapping holds what YAML cannot say.
+    """
+    if isinstance(value, Recipe):
+        return loads(value.source, value.path, own_model=True) if own_model else value
+    if isinstance(value, Mapping):
+        return loads(written(value), own_model=own_model)
+    if isinstance(value, str) and "\n" in value:
+        return loads(value, own_model=own_model)
+    return load(value, own_model=own_model)
+
+
+def _built(source, overrides, own_model):
     root, notes = read_tree(source)
     for override in overrides:
         root, of_override = apply(root, override)
         notes += of_override
     value = plain(root)
+    if own_model and isinstance(value, dict):
+        model = value.get("model")
+        value["model"] = OwnModel(model.get("initial_weights") if isinstance(model, dict) else None)
     with _located(root):
         recipe = build_recipe(value)
         check_keys(recipe)
-    text = resolved(recipe, value["model"])
+    text = resolved(recipe, {"layers": []} if own_model else value["model"])
     return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root)
 
 

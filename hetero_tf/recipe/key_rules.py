@@ -25,6 +25,11 @@ def check_keys(recipe: Recipe) -> None:
     _text(recipe)
     _schedule(recipe.schedule)
     _metric(recipe)
+    if recipe.model.layers:
+        _layers(recipe)
+
+
+def _layers(recipe):
     if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
         raise Wrong(
             ("model", "layers"), "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"

@@ -4,7 +4,7 @@ from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
+from hetero_tf.recipe.model import Classes, LayerSpec, Model, OwnModel, Width
 from hetero_tf.recipe.nodes import Setting, Wrong, show
 from hetero_tf.recipe.values import convert
 
@@ -16,16 +16,18 @@ _FILE, _NAMES = Constraint("str", optional=True), Constraint("tuple", item=Const
 _VALUES = (str, int, float, bool, Width, Classes, type(None))
 
 
-def build_model(value: dict, path: tuple) -> Model:
+def build_model(value: dict | OwnModel, path: tuple) -> Model:
     """Builds the `Model` of a recipe.
 
     Args:
-        value: Plain value of the key `model`.
+        value: Plain value of the key `model`, or what stands for it.
         path: Its path, for refusals.
 
     Raises:
         Wrong: A layer, an argument or a setting is not allowed.
     """
+    if isinstance(value, OwnModel):
+        return Model(layers=(), initial_weights=convert(value.initial_weights, _FILE, (*path, "initial_weights")))
     check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "frozen", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
         raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")

@@ -22,6 +22,13 @@ class Classes:
     """`!classes`: the label axis, one entry per class (or per word of the vocabulary)."""
 
 
+@dataclass(frozen=True)
+class OwnModel:
+    """Stands for the key `model` where a Python function builds the model, see `models.own_model`."""
+
+    initial_weights: object = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerSpec:
     """One layer of the model: a class name of the layer table with its arguments.
@@ -42,7 +49,7 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The layers, in order, and what they start from.
+    """The layers, in order, and what they start from; none before a function has built a model of one's own.
 
     `settings` are values that layers refer to by `!setting name`. `initial_weights` is a run folder or a file of
     weights by variable path; `reinitialize` names layers that draw new initial values instead. See

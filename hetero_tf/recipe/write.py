@@ -2,14 +2,18 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.keys import Plugin, keys, plugin_beside
 from hetero_tf.recipe.nodes import plain, show
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
 
+_TAGS = ("!w", "!classes", "!setting")
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_./+-]*")
 
 
@@ -34,6 +38,38 @@ def resolved(recipe: Recipe, model: dict) -> str:
         else:
             lines.append(f"{name}: {_flow(_plain_value(getattr(recipe, name)))}")
     return "\n".join(lines) + "\n"
+
+
+def written(recipe: Mapping[str, Any]) -> str:
+    """Writes a mapping as the YAML of a recipe.
+
+    Args:
+        recipe: Keys and plain values; a text that begins with a tag, such as "!w 8" or "!classes", is that tag.
+
+    Raises:
+        BadInput: It holds what YAML cannot say.
+    """
+    try:
+        return yaml.dump(dict(recipe), Dumper=_Tags, sort_keys=False, allow_unicode=True)
+    except yaml.YAMLError as problem:
+        raise BadInput(
+            "a recipe must hold numbers, texts, lists, tuples and mappings. Received: "
+            f"{type(problem.args[-1]).__name__}"
+        ) from problem
+
+
+class _Tags(yaml.SafeDumper):
+    """Writes texts that begin with a tag as that tag."""
+
+
+def _tag_or_text(dumper, text):
+    tag, _, value = text.partition(" ")
+    if tag in _TAGS:
+        return dumper.represent_scalar(tag, value, style="")
+    return yaml.SafeDumper.represent_str(dumper, text)
+
+
+_Tags.add_representer(str, _tag_or_text)
 
 
 def differences(old: str, new: str) -> list[str]:

@@ -16,6 +16,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
 from hetero_tf.models.family import ModelFamily, build_family
+from hetero_tf.models.own_model import ModelFunction
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.availability import check_somebody_returns
 from hetero_tf.recipe import located
@@ -131,9 +132,10 @@ def _facts(dataset, source):
     )
 
 
-def family_of(recipe: Recipe, source: Input, dataset: Dataset) -> ModelFamily:
-    """Returns the `ModelFamily` of a recipe on its data."""
-    return build_family(recipe, source.shape(dataset.train.x), example_shape(source, dataset.train.x), dataset.classes)
+def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelFunction | None = None) -> ModelFamily:
+    """Returns the `ModelFamily` of a recipe on its data, see `models.family.build_family`."""
+    x = dataset.train.x
+    return build_family(recipe, source.shape(x), example_shape(source, x), dataset.classes, function)
 
 
 def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:

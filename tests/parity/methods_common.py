@@ -242,7 +242,7 @@ class Trainer:
 def predict(process, state, images, level=None, training=False):
     """Logits of a level's predictor; with `training` its norms use the moments of the images themselves."""
     images = tf.constant(images, process.recipe.float_type)
-    return process.model(state, level, statistics={})(images, training=training)
+    return process.network(state, level, statistics={})(images, training=training)
 
 
 def mean_loss(logits, labels):

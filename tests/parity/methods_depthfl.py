@@ -165,7 +165,7 @@ class Replay(common.Replay):
         self.note("exit logits", np.mean(exits.argmax(-1) == labels, -1), "eval/exits/accuracy")
         for level, depth in levels.depths.items():
             if depth in predicted_depths(self.meta):
-                loss = common.mean_loss(process.model(state, level)(images, training=False), labels)
+                loss = common.mean_loss(process.network(state, level)(images, training=False), labels)
                 place = "eval/ensemble" if depth == self.deepest else f"eval/depth{depth}"
                 self.note("prediction", loss, f"{place}/loss")
         found, _ = process.evaluate(state)

@@ -146,7 +146,7 @@ class Replay(common.Replay):
         for client, own in enumerate(outputs):
             self.note("own outputs", own, f"eval/local{client}/outputs")
         self.note("mean outputs", np.mean(outputs, 0), "eval/ensemble/outputs")
-        mean = {variable.path: variable.numpy() for variable in values(self.process.model(state))}
+        mean = {variable.path: variable.numpy() for variable in values(self.process.network(state))}
         self.gaps.note("mean net", mean, self.expected("mean_after"))
         self.note("mean net", self.outputs(mean), "eval/mean/outputs")
 

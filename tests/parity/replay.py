@@ -107,7 +107,7 @@ def compare_evaluation(replay, state):
         replay.note("sbn", value, name)
     found = evaluator.measure_global(weights, statistics)
     if file.text:
-        model = replay.process.model(state, statistics=dict(zip(paths, statistics)))
+        model = replay.process.network(state, statistics=dict(zip(paths, statistics)))
         hidden = file.input("eval/mask") == 1
         logits = model(np.where(hidden, file.meta["num_tokens"], file.input("eval/tokens")), training=False)
         replay.note("global", np.transpose(logits, (0, 2, 1)), "eval/global/logits")

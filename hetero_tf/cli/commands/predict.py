@@ -26,7 +26,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     check_level(recipe, flags)
     level = exports.check_level(recipe.levels, flags.level)
     process, found = open_run(recipe, flags, console)
-    model = process.model(found.state, level, statistics_of(process, found, level))
+    model = process.network(found.state, level, statistics_of(process, found, level))
     answers = answered(process, model, flags.input)
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.export import images, saved_model
+from hetero_tf.export import saved_model
 from hetero_tf.export.formats import Converted
+from hetero_tf.models.preprocessed import normalised, normalised_by
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
@@ -16,22 +17,8 @@ FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 def convert(model: Converted, path: Path) -> dict:
     """Writes a model that takes what the SavedModel takes, pixels in 0..1 or token ids, and gives logits."""
     with saved_model.writing(path.parent):
-        normalised(model.model, images.normalised_by(model.process)).save(path)
+        normalised(model.model, normalised_by(model.process.recipe)).save(path)
     return {}
-
-
-def normalised(model: keras.Model, normalised_by: dict) -> keras.Model:
-    """Returns a model behind the normalisation of its inputs; the model itself where there is none.
-
-    Args:
-        model: Takes normalised inputs.
-        normalised_by: `{"mean", "std"}`, a value for each channel; empty: no normalisation.
-    """
-    if not normalised_by:
-        return model
-    variance = np.square(normalised_by["std"])
-    pixels = keras.Input(model.inputs[0].shape[1:], dtype="float32", name="image")
-    return keras.Model(pixels, model(keras.layers.Normalization(mean=normalised_by["mean"], variance=variance)(pixels)))
 
 
 def load(path: str | Path) -> keras.Model:

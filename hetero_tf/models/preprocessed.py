@@ -1,0 +1,54 @@
+"""Keras models that normalise their inputs themselves, for whoever has pixels as a data set stores them."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.recipe.schema import Recipe
+
+
+def normalised_by(recipe: Recipe) -> dict[str, list[float]]:
+    """Returns "mean" and "std" of a recipe's input, one value or one a channel; empty where it has none."""
+    return {name: list(recipe.input.options[name]) for name in ("mean", "std") if name in recipe.input.options}
+
+
+def normalised(model: keras.Model, mean_and_std: Mapping[str, Sequence[float]], of_bytes: bool = False) -> keras.Model:
+    """Returns a model that takes pixels, with the weights of one that takes what the recipe makes of them.
+
+    Args:
+        model: Takes normalised images [n, height, width, channels].
+        mean_and_std: As `normalised_by` gives them; empty: there is no normalisation.
+        of_bytes: Whether the new model takes pixels in 0..255, and warns where they seem to be in 0..1; else in 0..1.
+
+    Returns:
+        The new model; the given one where there is nothing to do.
+    """
+    dtype, before = model.inputs[0].dtype, []
+    if of_bytes:
+        before.append(BytePixels(name="pixels", dtype=dtype))
+    if mean_and_std:
+        variance = np.square(mean_and_std["std"])
+        before.append(keras.layers.Normalization(mean=mean_and_std["mean"], variance=variance, dtype=dtype))
+    if not before:
+        return model
+    inputs = value = keras.Input(model.inputs[0].shape[1:], dtype=dtype, name="image")
+    for layer in before:
+        value = layer(value)
+    return keras.Model(inputs, model(value))
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class BytePixels(keras.layers.Layer):
+    """Divides pixels by 255, and warns where they look as if somebody had done so before."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if tf.executing_eagerly() and 0 < float(tf.reduce_max(inputs)) <= 1:
+            warnings.warn(
+                "this model takes pixels in 0..255 as the data set has them, and these are in 0..1; multiply them by "
+                "255, or take process.network(state), which takes normalised inputs",
+                stacklevel=2,
+            )
+        return inputs / 255

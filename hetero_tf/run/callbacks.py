@@ -1,0 +1,156 @@
+"""Trains in Python, without a run folder: a loop over rounds with callbacks, for notebooks and programs.
+
+trained = hetero_tf.train(process, 20, callbacks=[EarlyStopping(patience=3), Checkpoint("states", every=5)])
+trained.rows[-1]["global_accuracy"]
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.metrics import METRICS, find
+from hetero_tf.process import LearningProcess, State
+from hetero_tf.run.calls import advance, is_measured
+from hetero_tf.run.checkpoint import arrays_of, open_newest
+from hetero_tf.store import sealed
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """A round that has ended.
+
+    Attributes:
+        process: The learning process.
+        state: The state after the round.
+        metrics: The round's metrics, with "round"; those of the evaluation too where the round was measured.
+    """
+
+    process: LearningProcess
+    state: State
+    metrics: dict
+
+
+class Callback(Protocol):
+    """What is called after every round; a function `(RoundEnd) -> bool | None` will do."""
+
+    def __call__(self, end: RoundEnd, /) -> bool | None:
+        """Returns True to end the training after this round."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training left.
+
+    Attributes:
+        state: The state after its last round.
+        rows: The metrics of each round.
+    """
+
+    state: State
+    rows: list[dict]
+
+
+def train(
+    process: LearningProcess, rounds: int | None = None, state: State | None = None, callbacks: Sequence[Callback] = ()
+) -> Trained:
+    """Trains up to a round.
+
+    Args:
+        process: The learning process. Its recipe says after which rounds it is measured (`evaluate.every`), and so is
+            the last one.
+        rounds: The number of the last round; nothing happens if the state has come so far. None: as the recipe says.
+        state: Where to begin; None: anew.
+        callbacks: Called after every round, in this order.
+
+    Raises:
+        NotFinite: Too many clients of a round diverged, also with a second cohort.
+    """
+    rounds = process.recipe.rounds if rounds is None else rounds
+    state, rows = process.initialize() if state is None else state, []
+    while state.round < rounds:
+        state, of_call, _ = advance(process, state, [process.plan(state.round)])
+        metrics = of_call[0]
+        if state.round == rounds or is_measured(process.recipe, state.round):
+            metrics = metrics | process.evaluate(state)[0]
+        rows.append(metrics)
+        # Every callback hears of the round, also of the one that ends the training.
+        asked = [callback(RoundEnd(process, state, metrics)) for callback in callbacks]
+        if any(asked):
+            break
+    return Trained(state, rows)
+
+
+class EarlyStopping:
+    """Ends the training when a metric has not improved for some evaluations.
+
+    Args:
+        metric: Its name; None: the one that chooses the best round of a run.
+        patience: Evaluations without an improvement that are borne.
+        least: By how much a value must be better than the best one to count.
+
+    Attributes:
+        best: The best value so far, None before the first evaluation.
+    """
+
+    def __init__(self, metric: str | None = None, patience: int = 3, least: float = 0.0):
+        if metric is not None and find(metric) is None:
+            raise BadInput(f"`metric` must be one of {', '.join(METRICS)}. Received: metric={metric!r}")
+        if patience < 1 or least < 0:
+            raise BadInput(f"`patience` must be at least 1 and `least` at least 0. Received: {patience=}, {least=}")
+        self.metric, self.patience, self.least = metric, patience, least
+        self.best: float | None = None
+        self._waited = 0
+
+    def __call__(self, end: RoundEnd) -> bool:
+        metric = self.metric or end.process.chosen_by
+        if metric not in end.metrics:
+            return False
+        known, value = find(metric), end.metrics[metric]
+        sign = -1 if known is not None and known.better == "lower" else 1
+        if self.best is None or sign * (value - self.best) > self.least:
+            self.best, self._waited = value, 0
+            return False
+        self._waited += 1
+        return self._waited >= self.patience
+
+
+class Checkpoint:
+    """Seals the state into a folder: written whole, with checksums.
+
+    Args:
+        folder: Where; it is made if needed.
+        every: After every so many rounds.
+        keep: How many of the newest states stay.
+    """
+
+    def __init__(self, folder: Path | str, every: int = 1, keep: int = 2):
+        if every < 1 or keep < 1:
+            raise BadInput(f"`every` and `keep` must be at least 1. Received: {every=}, {keep=}")
+        self.folder, self.every, self.keep = Path(folder), every, keep
+
+    def __call__(self, end: RoundEnd) -> None:
+        if end.state.round % self.every == 0:
+            sealed.make(self.folder)
+            sealed.save(self.folder, end.state.round, arrays_of(end.state, {}), {}, self.keep)
+
+    def newest(self, process: LearningProcess) -> State | None:
+        """Returns the newest state in the folder, None if there is none yet.
+
+        Raises:
+            BadInput: It is of another recipe or model, or damaged.
+        """
+        found = open_newest(self.folder, process)
+        return None if found is None else found.state
+
+
+def log(say: Callable[[str], object] = print) -> Callback:
+    """Returns a callback that says the number, the loss and the chosen metric of each measured round, a line each."""
+
+    def called(end):
+        chosen = end.process.chosen_by
+        if chosen in end.metrics:
+            say(f"round {end.state.round}: {chosen} {end.metrics[chosen]:.4g}, loss {end.metrics['loss']:.4g}")
+
+    return called

@@ -1,0 +1,123 @@
+"""Training in Python: rounds, callbacks, states on disk, and what single clients reach."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf.base.errors import BadInput
+from hetero_tf.run.callbacks import Checkpoint, EarlyStopping, RoundEnd, log
+
+
+def process():
+    return tiny.shared(tiny.DENSE, "evaluate.every=2", "levels.assignment=fixed", "levels.mix=a1-c1")
+
+
+def test_training_equals_the_steps_and_measures_as_the_recipe_says():
+    trained, state = hetero_tf.train(process()), process().initialize()
+    for _ in range(3):
+        state, _ = process().next(state)
+    assert trained.state.round == 3 and tiny.same(tiny.arrays(trained.state), tiny.arrays(state))
+    assert [row["round"] for row in trained.rows] == [1, 2, 3]
+    assert ["global_accuracy" in row for row in trained.rows] == [False, True, True]
+    longer = hetero_tf.train(process(), 5, state=trained.state)
+    assert [row["round"] for row in longer.rows] == [4, 5] and hetero_tf.train(process(), 2, state=state).rows == []
+
+
+def test_callbacks_hear_of_every_round_and_end_the_training():
+    heard, after = [], []
+
+    def stop(end):
+        heard.append((end.state.round, end.metrics["round"], end.process is process()))
+        return end.state.round == 2
+
+    trained = hetero_tf.train(process(), 9, callbacks=[stop, lambda end: after.append(end.state.round)])
+    assert heard == [(1, 1, True), (2, 2, True)] and after == [1, 2] and trained.state.round == 2
+
+
+def ends(metric, values):
+    rows = [{} if value is None else {metric: value} for value in values]
+    return [RoundEnd(process(), None, row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "stops"),
+    [
+        ("global_accuracy", [10, 20, None, 20, 19], [False, False, False, False, True]),
+        ("global_accuracy", [10, 9, 11, 10, 10.5], [False, False, False, False, True]),
+        ("global_loss", [2, 1, 1.5, 0.5, 0.6], [False] * 5),
+        ("global_loss", [2, 2.5, 3], [False, False, True]),
+    ],
+)
+def test_early_stopping_counts_evaluations_without_an_improvement(metric, values, stops):
+    stopping = EarlyStopping(metric, patience=2)
+    assert [stopping(end) for end in ends(metric, values)] == stops
+
+
+def test_early_stopping_takes_the_metric_of_the_recipe_and_an_improvement_of_some_size():
+    stopping = EarlyStopping(patience=1, least=5)
+    assert process().chosen_by == "local_loss" or process().chosen_by.endswith("accuracy")
+    sign = -1 if process().chosen_by.endswith("loss") else 1
+    assert [stopping(end) for end in ends(process().chosen_by, [sign * 10, sign * 14])] == [False, True]
+    assert stopping.best == sign * 10
+
+
+def test_a_checkpoint_goes_on_where_it_stopped(tmp_path):
+    keep = Checkpoint(tmp_path / "states", every=2, keep=1)
+    assert keep.newest(process()) is None
+    whole = hetero_tf.train(process(), 4)
+    hetero_tf.train(process(), 3, callbacks=[keep])
+    state = keep.newest(process())
+    assert state.round == 2 and len(list((tmp_path / "states").iterdir())) == 1
+    again = hetero_tf.train(process(), 4, state=state)
+    assert tiny.same(tiny.arrays(again.state), tiny.arrays(whole.state))
+    assert again.rows[-1]["global_loss"] == whole.rows[-1]["global_loss"]
+    with pytest.raises(BadInput, match="states"):
+        keep.newest(tiny.shared(tiny.DENSE, "levels.mix=c"))
+
+
+def test_the_log_says_a_line_for_each_measured_round():
+    said = []
+    hetero_tf.train(process(), 3, callbacks=[log(said.append)])
+    assert [line.split(":")[0] for line in said] == ["round 2", "round 3"] and ", loss " in said[0]
+
+
+def test_wrong_arguments_are_refused():
+    assert refusal(EarlyStopping, "accuracy").startswith("`metric` must be one of ")
+    assert refusal(EarlyStopping, patience=0) == (
+        "`patience` must be at least 1 and `least` at least 0. Received: patience=0, least=0.0"
+    )
+    assert refusal(Checkpoint, "x", every=0) == "`every` and `keep` must be at least 1. Received: every=0, keep=2"
+
+
+def test_results_of_clients_add_up_to_the_local_metrics():
+    state = hetero_tf.train(process(), 2).state
+    results, metrics = process().client_results(state), process().evaluate(state)[0]
+    assert results.examples.sum() == 11 and len(results.accuracy) == len(results.clients)
+    pooled = (results.accuracy * results.examples).sum() / results.examples.sum()
+    assert pooled == pytest.approx(metrics["local_accuracy"]) and set(results.levels) <= {"a", "c"}
+    assert results.accuracy.mean() == pytest.approx(metrics["local_mean"])
+    narrow = process().client_results(state, "c")
+    logits = process().network(state, "c")(process().dataset.test.x / np.float32(255)).numpy()
+    tests, y = process().evaluator.tests, process().dataset.test.y
+    right = np.where(tests.present, logits[tests.examples], 0).argmax(-1) == y[tests.examples]
+    np.testing.assert_allclose(narrow.accuracy, 100 * np.bincount(tests.owners, right) / tests.counts, rtol=1e-6)
+    personal = tiny.shared(tiny.DENSE, "round.personal=[1]")
+    state = hetero_tf.train(personal, 2).state
+    own, metrics = personal.client_results(state), personal.evaluate(state)[0]
+    assert own.accuracy.mean() == pytest.approx(metrics["local_mean"]) and own.levels == ()
+
+
+def test_results_of_clients_need_labelled_test_examples():
+    text = tiny.shared(tiny.TEXT)
+    said = refusal(text.client_results, text.initialize())
+    assert said.startswith("results of clients need labelled test examples of theirs. Received: noise, 0 clients")
+    assert [field.name for field in dataclasses.fields(type(process().client_results(process().initialize())))] == [
+        "clients",
+        "levels",
+        "examples",
+        "accuracy",
+    ]

@@ -1,0 +1,197 @@
+"""A Keras model that a person's own function builds: the rounds of a recipe's layers, and sentences for what cannot be."""
+
+import keras
+import numpy as np
+import pytest
+import tiny
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf import recipe
+from hetero_tf.describe import describe
+from hetero_tf.layers.scaler import Scaler
+from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
+from hetero_tf.models.own_model import build_own_model, static_norms
+from hetero_tf.process import learning_process
+from hetero_tf.recipe.model import Width
+
+SHAPE = (5, 5, 2)
+FIXED = tiny.COMMON.replace("a-b-c", "a1-c1").replace("dynamic", "fixed")
+WITHOUT_MODEL = tiny.DENSE[: tiny.DENSE.index("model:")] + FIXED
+
+
+def dense(width, classes, scale=1.0):
+    """The layers of `tiny.DENSE`."""
+    inputs = keras.Input(SHAPE)
+    value = keras.layers.GlobalAveragePooling2D()(inputs)
+    value = keras.layers.ReLU()(Scaler(scale)(keras.layers.Dense(Width(8).at(width))(value)))
+    initializer = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+    return keras.Model(inputs, keras.layers.Dense(classes, kernel_initializer=initializer)(value))
+
+
+def residual(width, classes):
+    channels = Width(8).at(width)
+    inputs = keras.Input(SHAPE)
+    value = keras.layers.Conv2D(channels, 3, padding="same")(inputs)
+    value = keras.layers.ReLU()(keras.layers.BatchNormalization(epsilon=0.01)(value))
+    value = keras.layers.Add()([value, keras.layers.DepthwiseConv2D(3, padding="same")(value)])
+    value = keras.layers.Dropout(0.2)(keras.layers.GlobalAveragePooling2D()(value))
+    return keras.Model(inputs, keras.layers.Dense(classes)(value))
+
+
+def built(function, text=WITHOUT_MODEL):
+    return learning_process(text, *tiny.images(), parallel=1, model=function)
+
+
+def test_rounds_equal_those_of_the_same_layers_in_a_recipe():
+    """Also that it is scaled, that the labels a client lacks are cut, and that paths are alike at all widths."""
+    own, known = (
+        built(dense),
+        tiny.process(tiny.DENSE, "levels.mix=a1-c1", "levels.assignment=fixed", "engine=sequential", parallel=1),
+    )
+    state, expected = own.initialize(), known.initialize()
+    assert list(state.weights) == ["dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]
+    assert [value.shape for value in state.weights.values()] == [value.shape for value in expected.weights.values()]
+    state = own.begin(dict(zip(state.weights, expected.weights.values())))
+    for _ in range(2):
+        (state, row), (expected, other) = own.next(state), known.next(expected)
+        assert row.pop("levels") == other.pop("levels") and row == pytest.approx(other, rel=1e-5)
+    for value, same in zip(state.weights.values(), expected.weights.values()):
+        np.testing.assert_allclose(value, same, rtol=1e-5, atol=1e-6)
+    assert own.evaluate(state, "all")[0] == pytest.approx(known.evaluate(expected, "all")[0], rel=1e-4)
+    unscaled = built(lambda width, classes: dense(width, classes))
+    assert unscaled.next(unscaled.initialize())[1]["loss"] != own.next(own.initialize())[1]["loss"]
+
+
+def test_initial_values_depend_on_the_seed_alone_and_are_nested_in_name():
+    one, same = (build_own_model(dense, SHAPE, 1.0, seed=4) for _ in range(2))
+    other = build_own_model(dense, SHAPE, 1.0, seed=5)
+    narrow = build_own_model(dense, SHAPE, 0.25, seed=4)
+    assert [v.path for v in one.weights] == [v.path for v in narrow.weights]
+    for first, second, third in zip(one.weights, same.weights, other.weights):
+        np.testing.assert_array_equal(first, second)
+        assert not np.any(first) or not np.array_equal(first, third)
+    assert build_own_model(dense, SHAPE, 1.0, dtype="mixed_bfloat16").layers[2].compute_dtype == "bfloat16"
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_a_residual_model_is_trained_cut_described_and_answers_pixels():
+    process = built(lambda width, classes: static_norms(residual(width, classes)))
+    assert process.engine_report()["clients_at_once"] == {"a": 1, "c": 1}
+    state = process.initialize()
+    losses = []
+    for _ in range(4):
+        state, row = process.next(state, [0, 1, 3])
+        losses.append(row["loss"])
+    assert losses[-1] < losses[0]
+    model = process.model(state, "c")
+    assert model(process.dataset.test.x).shape == (11, tiny.CLASSES)
+    assert [v.shape[-1] for v in process.network(state, "c").trainable_variables][:2] == [2, 2]
+    assert describe(process).levels["a"].parameters == process.network(state).count_params() - 2 * 8
+
+
+def test_static_norms_keep_weights_statistics_and_answers():
+    model = residual(1.0, 4)
+    norm = next(layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization))
+    for number, variable in enumerate(norm.weights):
+        variable.assign(variable + 0.3 * (number + 1))
+    found = static_norms(model)
+    (static,) = (layer for layer in found.layers if isinstance(layer, StaticBatchNormalization))
+    assert static.name == norm.name and static.epsilon == 0.01
+    x = np.random.default_rng(0).normal(size=(3, *SHAPE))
+    np.testing.assert_allclose(found(x), model(x), rtol=1e-5, atol=1e-6)
+    plain = static_norms(keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(scale=False)]))
+    np.testing.assert_array_equal(plain.layers[0].gamma, np.ones(3))
+
+
+def without_inputs(width, classes):
+    return keras.Sequential([keras.layers.Dense(classes)])
+
+
+def softmax(width, classes):
+    return keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+
+
+def frozen(width, classes):
+    model = dense(width, classes)
+    model.trainable = False
+    return model
+
+
+def alike(width, classes):
+    parts, inputs = [], keras.Input(SHAPE)
+    for size in (50, 2):
+        given = keras.Input((size,))
+        parts.append(keras.Model(given, keras.layers.Dense(2, name="same")(given)))
+    value = parts[1](parts[0](keras.layers.Flatten()(inputs)))
+    return keras.Model(inputs, keras.layers.Dense(classes)(value))
+
+
+def failing(width, classes):
+    raise KeyError("no such block")
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (
+            failing,
+            "`model` must build a Keras model. Received: KeyError: 'no such block' from failing(width=1, classes=",
+        ),
+        (lambda width, classes: 3, "`model` must return a functional or Sequential Keras model with one input"),
+        (without_inputs, "`model` must return a functional or Sequential Keras model with one input"),
+        (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
+        (softmax, "`model` must give logits; leave the softmax of its last layer out"),
+        (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
+        (frozen, "`model` must have something to train. Received: a model without trainable weights"),
+        (alike, "`model` must give its layers different names. Received: two weights named"),
+        (lambda width, classes: dense(1.5 - width, classes), "`model` must build the same layers at every width"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence(function, sentence):
+    assert refusal(built, function).startswith(sentence)
+
+
+def test_inputs_of_another_shape_and_layers_that_only_recipes_have_are_refused():
+    said = refusal(build_own_model, dense, (6, 6, 2), 1.0)
+    assert said == "`model` must take inputs of the shape (6, 6, 2) of the data. Received: (5, 5, 2)"
+    with pytest.raises(ValueError, match="one client at a time"):
+        build_own_model(dense, SHAPE, 1.0, clients=2)
+    said = refusal(built, dense, WITHOUT_MODEL.replace("mix: a1-c1", "mix: a1-c1\n  budgets: {c: 0.5}"))
+    assert said.startswith("`model` cannot be divided as the layers of a recipe can; leave levels.fit, levels.budgets")
+
+
+def test_a_recipe_may_be_a_mapping_a_text_a_path_or_a_recipe():
+    given = {
+        "name": "mine",
+        "data": {"name": "synthetic", "size": 8},
+        "input": "images",
+        "partition": {"name": "iid", "clients": 4},
+        "levels": {"widths": {"a": 1, "b": 0.5}, "mix": "a-b"},
+        "round": {"clients": 2},
+        "client": {"epochs": 1, "batch_size": 5},
+        "optimizer": {"learning_rate": 0.1},
+        "rounds": 2,
+        "model": {"layers": ["Flatten", {"Dense": {"units": "!w 8"}}, {"Dense": {"units": "!classes"}}]},
+    }
+    one = recipe.given(given)
+    assert one.model.layers[1].args == {"units": Width(8)}
+    assert recipe.given(one) is one and recipe.given(one.source) == recipe.loads(one.source)
+    assert recipe.given("tiny/digits").source == recipe.load("tiny/digits").source
+    assert recipe.given({**given, "model": 3}, own_model=True).model.layers == ()
+    assert recipe.given(one, own_model=True).model.layers == ()
+    assert refusal(recipe.given, {**given, "rounds": object()}) == (
+        "a recipe must hold numbers, texts, lists, tuples and mappings. Received: object"
+    )
+    assert "the key 'model' is missing" in refusal(recipe.given, {k: v for k, v in given.items() if k != "model"})
+    assert hetero_tf.learning_process(given).recipe.name == "mine"
+
+
+def test_the_model_takes_pixels_as_they_are_stored_and_warns_of_others():
+    process = tiny.shared(tiny.DENSE)
+    state, x = process.initialize(), process.dataset.test.x
+    network, model = process.network(state), process.model(state)
+    np.testing.assert_allclose(model(x), network(x / np.float32(255)), rtol=1e-5, atol=1e-6)
+    with pytest.warns(UserWarning, match=r"takes pixels in 0\.\.255 as the data set has them"):
+        model(x / 255)
+    np.testing.assert_array_equal(model.predict(x, verbose=0).shape, (11, tiny.CLASSES))
