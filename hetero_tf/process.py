@@ -312,7 +312,7 @@ def learning_process(
     check_data(recipe, dataset)
     if partition is None:
         partition = split(recipe, dataset)
-    source = build_input(recipe)
+    source = build_input(recipe, dataset)
     device = hardware.devices() if device is None else device
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))

@@ -123,6 +123,6 @@ def test_a_picture_at_the_limit_is_answered_and_its_limit_is_told():
     found = export.pictures.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
     assert limits.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
     process = built("images")
-    told = limits.request_limits("images", process.family.predictor("a"), 10)
+    told = export.images.limits(process, process.family.predictor("a"))
     assert told == {"images": 524288, "pixels_of_a_picture": 2**25}
-    assert limits.request_limits("text", None, 33_279) == {"words": 2**28 // 33_279}
+    assert limits.most_words(33_279) == 2**28 // 33_279

@@ -1,4 +1,4 @@
-"""A person's own images in a NumPy .npz file."""
+"""A person's own images or table in a NumPy .npz file."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ OWNERS = ("train_owners", "test_owners")
 
 
 def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> Dataset:
-    """Loads images and labels from the arrays x_train, y_train, x_test and y_test.
+    """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of
-    them are in [0, 1], and become round(255 * x). Labels are integers `[n]`. Where examples come from natural clients,
+    them are in [0, 1], and become round(255 * x). Rows of a table are numbers `[n, features]`. Labels are integers `[n]`. Where examples come from natural clients,
     such as writers, the arrays train_owners and test_owners, integers `[n]` from 0, say from which; either may be left
     out.
 
@@ -38,17 +38,34 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.y):
             raise BadInput(
-                f"{file}: x_{part} and y_{part} must have one entry per image. "
-                f"Received: {len(split.x)} images, {len(split.y)} labels"
+                f"{file}: x_{part} and y_{part} must have one entry per example. "
+                f"Received: {len(split.x)} examples, {len(split.y)} labels"
             )
-    return Dataset(train, test, _count(file, train.y) if classes is None else classes, f"images ({file})")
+    what = "images" if train.x.ndim == 4 else "table"
+    return Dataset(train, test, _count(file, train.y) if classes is None else classes, f"{what} ({file})")
 
 
 def _split(file, data, part):
     owners = data.get(f"{part}_owners")
     if owners is not None:
         owners = _labels(file, f"{part}_owners", owners)
-    return Split(_images(file, f"x_{part}", data[f"x_{part}"]), _labels(file, f"y_{part}", data[f"y_{part}"]), owners)
+    x = data[f"x_{part}"]
+    x = (_rows if x.ndim == 2 else _images)(file, f"x_{part}", x)
+    return Split(x, _labels(file, f"y_{part}", data[f"y_{part}"]), owners)
+
+
+def _rows(file, name, x):
+    if x.dtype.kind not in "iufb" or x.size == 0:
+        raise BadInput(f"{file}: {name} must hold numbers [n, features], none of them 0. Received: {x.dtype} {x.shape}")
+    with np.errstate(over="ignore"):
+        rows = x.astype(np.float32)
+    if not np.isfinite(rows).all():
+        row, feature = np.argwhere(~np.isfinite(rows))[0]
+        raise BadInput(
+            f"{file}: {name} must hold finite numbers that float32 can hold. "
+            f"Received: {x[row, feature]} in row {row}, feature {feature}"
+        )
+    return rows
 
 
 def _images(file, name, x):
@@ -56,8 +73,8 @@ def _images(file, name, x):
         x = x[..., None]
     if x.ndim != 4 or x.size == 0:
         raise BadInput(
-            f"{file}: {name} must have shape [n, height, width] or [n, height, width, channels], "
-            f"none of them 0. Received: {x.shape}"
+            f"{file}: {name} must have shape [n, height, width] or [n, height, width, channels] for images, "
+            f"or [n, features] for a table, none of them 0. Received: {x.shape}"
         )
     if x.dtype == np.uint8:
         return x

@@ -41,16 +41,3 @@ def most_examples(model: keras.Model) -> int:
 def most_words(classes: int) -> int:
     """How many words, padding included, a request may hold: each takes a logit for every class, or as much inside."""
     return LARGEST_TENSOR // max(classes, 4096)
-
-
-def request_limits(kind: str, model: keras.Model, classes: int) -> dict[str, int]:
-    """What a request may hold, for `export.json`.
-
-    Args:
-        kind: Of the data set, images or text.
-        model: The exported model.
-        classes: Length of its label axis.
-    """
-    if kind == "images":
-        return {"images": most_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
-    return {"words": most_words(classes)}

@@ -7,16 +7,17 @@ import keras
 import numpy as np
 
 from hetero_tf.base import registry
-from hetero_tf.export import images, saved_model
+from hetero_tf.export import saved_model
 from hetero_tf.export.formats import Converted
+from hetero_tf.export.kinds import kind_of
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
 def convert(model: Converted, path: Path) -> dict:
-    """Writes a model that takes what the SavedModel takes, pixels in 0..1 or token ids, and gives logits."""
+    """Writes a model that takes what the SavedModel takes, pixels in 0..1, rows or token ids, and gives logits."""
     with saved_model.writing(path.parent):
-        normalised(model.model, images.normalised_by(model.process)).save(path)
+        normalised(model.model, kind_of(model.process.dataset).normalised_by(model.process)).save(path)
     return {}
 
 
@@ -25,13 +26,13 @@ def normalised(model: keras.Model, normalised_by: dict) -> keras.Model:
 
     Args:
         model: Takes normalised inputs.
-        normalised_by: `{"mean", "std"}`, a value for each channel; empty: no normalisation.
+        normalised_by: `{"mean", "std"}`, a value for each channel or feature; empty: no normalisation.
     """
     if not normalised_by:
         return model
     variance = np.square(normalised_by["std"])
-    pixels = keras.Input(model.inputs[0].shape[1:], dtype="float32", name="image")
-    return keras.Model(pixels, model(keras.layers.Normalization(mean=normalised_by["mean"], variance=variance)(pixels)))
+    plain = keras.Input(model.inputs[0].shape[1:], dtype="float32", name="inputs")
+    return keras.Model(plain, model(keras.layers.Normalization(mean=normalised_by["mean"], variance=variance)(plain)))
 
 
 def load(path: str | Path) -> keras.Model:
