@@ -67,12 +67,11 @@ class Dataset:
             check(f"{self.source}, {name} split", split, self.classes)
             _check_owners(f"{self.source}, {name} split", split)
         if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
-            what = (
-                "train and test images must have one shape"
-                if self.kind == "images"
-                else "train and test rows must be equally long"
+            examples = "images" if self.kind == "images" else "rows"
+            raise BadInput(
+                f"{self.source}: train and test {examples} must have one shape. "
+                f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}"
             )
-            raise BadInput(f"{self.source}: {what}. Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}")
         for name, words in (("vocabulary", self.vocabulary), ("class_names", self.class_names)):
             if words is not None and len(words) != self.classes:
                 raise BadInput(

@@ -18,9 +18,9 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of
-    them are in [0, 1], and become round(255 * x). Rows of a table are numbers `[n, features]`. Labels are integers `[n]`. Where examples come from natural clients,
-    such as writers, the arrays train_owners and test_owners, integers `[n]` from 0, say from which; either may be left
-    out.
+    them are in [0, 1], and become round(255 * x). Rows of a table are numbers `[n, features]`. Labels are integers
+    `[n]`. Where examples come from natural clients, such as writers, the arrays train_owners and test_owners, integers
+    `[n]` from 0, say from which; either may be left out.
 
     Args:
         data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.

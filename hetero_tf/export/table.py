@@ -18,7 +18,7 @@ from hetero_tf.process import LearningProcess
 PORTABLE = "serve_numbers"
 # Test rows whose answers are compared with the model's.
 COMPARED = 32
-# Features that notes and calls name one by one.
+# Features that notes name one by one.
 NAMED = 50
 most_at_once, model_inputs = labelled.most_at_once, labelled.model_inputs
 
@@ -109,8 +109,7 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
 def calls(process: LearningProcess, signatures: Collection[str]) -> str:
     """Three lines of Python that call the model inside the folder of its version."""
     (features,) = process.input.shape(process.dataset.train.x)
-    row = process.dataset.test.x[:1].round(3).tolist() if features <= NAMED else f"tf.zeros([1, {features}])"
     return (
         'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["serving_default"]\n'
-        f'print(serve(features=tf.constant({row}))["probabilities"])\n'
+        f'print(serve(features=tf.zeros([1, {features}]))["probabilities"])\n'
     )
