@@ -34,6 +34,11 @@ class Split:
         """What is predicted: labels int32 `[n]` of images and tables, words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
 
+    def of(self, chosen: np.ndarray) -> "Split":
+        """Returns the chosen examples; bool `[n]` or their positions."""
+        y, owners = (None if array is None else array[chosen] for array in (self.y, self.owners))
+        return Split(self.x[chosen], y, owners)
+
 
 @dataclass(frozen=True)
 class Dataset:

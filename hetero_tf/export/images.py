@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.pictures import LARGEST_PICTURE, decode
 from hetero_tf.export import labelled
 from hetero_tf.export.labelled import answers, few, named
-from hetero_tf.export.limits import LARGEST_PICTURE, filled, most_examples
-from hetero_tf.export.pictures import decode
+from hetero_tf.export.limits import filled, most_examples
 from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.

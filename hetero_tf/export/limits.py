@@ -8,8 +8,6 @@ import tensorflow as tf
 
 # Entries of the largest tensor that one request may ask for; 1 GiB as float32.
 LARGEST_TENSOR = 2**28
-# Pixels of a picture, such as 8,192 x 4,096; they take 96 MiB once decoded.
-LARGEST_PICTURE = 2**25
 
 
 def checked(tensor: tf.Tensor, condition: tf.Tensor, sentence: str, received: Iterable[tf.Tensor]) -> tf.Tensor:
