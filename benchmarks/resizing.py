@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import hetero_tf
 from hetero_tf import recipe
-from hetero_tf.export import images, measured
+from hetero_tf.export import images
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.store.run_folder import RunFolder
 
@@ -52,7 +52,7 @@ def main():
     process = hetero_tf.learning_process(recipe.loads(run.read_recipe()))
     found = open_newest(run.checkpoints, process)
     model, test = process.network(found.state, statistics=found.statistics), process.dataset.test
-    pixels, labels = measured.pixels(test.x[: arguments.images]), test.y[: arguments.images]
+    pixels, labels = images.pixels(test.x[: arguments.images]), test.y[: arguments.images]
     own = pixels.shape[1:3]
 
     @tf.function

@@ -31,7 +31,7 @@ from hetero_tf.evaluation.round_metrics import round_metrics
 from hetero_tf.inputs import Input
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.own_model import ModelFunction
-from hetero_tf.models.preprocessed import normalised, normalised_by
+from hetero_tf.models.preprocessed import normalised
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
@@ -134,7 +134,7 @@ class LearningProcess:
             statistics: As `statistics` gives them for this level; None queries them.
         """
         network, of_bytes = self.network(state, level, statistics), self.dataset.train.x.dtype == np.uint8
-        return normalised(network, normalised_by(self.recipe), of_bytes)
+        return normalised(network, self.input.normalised_by, of_bytes)
 
     def network(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """Returns the same model without the normalisation: it takes what clients train on, see `Evaluator.model`."""
@@ -344,7 +344,7 @@ def learning_process(
     check_data(recipe, dataset)
     if partition is None:
         partition = split(recipe, dataset)
-    source = build_input(recipe)
+    source = build_input(recipe, dataset)
     device = hardware.devices() if device is None else device
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))

@@ -16,8 +16,9 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
+from hetero_tf.base import pictures
 from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.export import images, pictures, saved_model, text
+from hetero_tf.export import images, saved_model, text
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {place}" for place in range(10))

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import hetero_tf
 from hetero_tf import export
+from hetero_tf.base import pictures as base_pictures
 from hetero_tf.export import limits
 from hetero_tf.recipe import load
 
@@ -120,9 +121,9 @@ def test_one_bad_image_or_row_leaves_the_others_of_its_batch():
 
 def test_a_picture_at_the_limit_is_answered_and_its_limit_is_told():
     rows = zlib.compress(bytes(8193 * 4096), 1)
-    found = export.pictures.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
-    assert limits.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
+    found = base_pictures.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
+    assert base_pictures.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
     process = built("images")
-    told = limits.request_limits("images", process.family.predictor("a"), 10)
+    told = export.images.limits(process, process.family.predictor("a"))
     assert told == {"images": 524288, "pixels_of_a_picture": 2**25}
-    assert limits.request_limits("text", None, 33_279) == {"words": 2**28 // 33_279}
+    assert limits.most_words(33_279) == 2**28 // 33_279

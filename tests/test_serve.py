@@ -17,7 +17,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.export import measured, saved_model
+from hetero_tf.export import images, saved_model
 from hetero_tf.recipe import load
 from hetero_tf.serve import rest, run
 from hetero_tf.serve.serving import Serving
@@ -76,7 +76,7 @@ def png(pixels):
 
 def test_rows_and_columns_are_answered_as_by_the_saved_model(address, folder, pictures):
     raw = pictures[0].dataset.test.x[:3]
-    pixels = measured.pixels(raw)
+    pixels = images.pixels(raw)
     wanted = saved_model.answering(folder / "e" / "1")(image=pixels)
     for given in ({"instances": pixels.tolist()}, {"instances": [{"image": one} for one in pixels.tolist()]}):
         status, body = fetch(f"{address}/v1/models/e:predict", given)
@@ -179,7 +179,7 @@ def test_a_new_version_takes_over_and_nothing_is_lost(pictures, tmp_path):
     statistics = process.statistics(state)
     export.export(process, state, statistics, tmp_path, {})
     address, said = started(tmp_path)
-    pixels = measured.pixels(process.dataset.test.x[:1])
+    pixels = images.pixels(process.dataset.test.x[:1])
     given = json.dumps({"inputs": pixels.tolist()}).encode()
     first = saved_model.answering(tmp_path / "a" / "1")(image=pixels)["logits"]
     second_state, _ = process.next(state)

@@ -22,7 +22,8 @@ class Metric:
     shown: bool = False
 
 
-IMAGES, TEXT, BOTH = ("images",), ("masked_text",), ("images", "masked_text")
+LABELLED, TEXT = ("images", "table"), ("masked_text",)
+ANY = (*LABELLED, *TEXT)
 # Text has no test examples of single clients, and its loss covers all positions, so accuracy would say little.
 # A name that ends with LEVEL stands for one metric of each level.
 METRICS = {
@@ -44,12 +45,12 @@ METRICS = {
         meaning="simulated seconds of work, mean over the clients that returned", better="lower"
     ),
     "global_loss": Metric(
-        meaning="loss of the global model on the test set", better="lower", inputs=BOTH, selects=True, shown=True
+        meaning="loss of the global model on the test set", better="lower", inputs=ANY, selects=True, shown=True
     ),
     "global_accuracy": Metric(
         meaning="percent of the test set that the global model gets right",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         selects=True,
         shown=True,
     ),
@@ -63,14 +64,14 @@ METRICS = {
     "validation_loss": Metric(
         meaning="loss of the global model on the examples that clients hold out",
         better="lower",
-        inputs=BOTH,
+        inputs=ANY,
         selects=True,
         shown=True,
     ),
     "validation_accuracy": Metric(
         meaning="percent of the held-out examples that the global model gets right",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         selects=True,
         shown=True,
     ),
@@ -84,63 +85,63 @@ METRICS = {
     "local_loss": Metric(
         meaning="loss on the test examples of all clients, each with the labels that its client has",
         better="lower",
-        inputs=IMAGES,
+        inputs=LABELLED,
         selects=True,
         shown=True,
     ),
     "local_accuracy": Metric(
         meaning="percent right of the test examples of all clients, each with the labels that its client has",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         selects=True,
         shown=True,
     ),
     "local_mean": Metric(
-        meaning="accuracy of a client in percent, mean over clients", better="higher", inputs=IMAGES, selects=True
+        meaning="accuracy of a client in percent, mean over clients", better="higher", inputs=LABELLED, selects=True
     ),
     "local_worst_decile": Metric(
         meaning="mean accuracy of the worst tenth of the clients",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         selects=True,
         shown=True,
     ),
-    "local_std": Metric(meaning="standard deviation of the accuracy over clients", better="lower", inputs=IMAGES),
-    "local_std_noise": Metric(meaning="what `local_std` would be if all clients were equally good", inputs=IMAGES),
+    "local_std": Metric(meaning="standard deviation of the accuracy over clients", better="lower", inputs=LABELLED),
+    "local_std_noise": Metric(meaning="what `local_std` would be if all clients were equally good", inputs=LABELLED),
     "tuned_loss": Metric(
-        meaning="`local_loss` of every client's own model after fine-tuning", better="lower", inputs=IMAGES
+        meaning="`local_loss` of every client's own model after fine-tuning", better="lower", inputs=LABELLED
     ),
     "tuned_accuracy": Metric(
         meaning="`local_accuracy` of every client's own model after fine-tuning",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         shown=True,
     ),
     "tuned_mean": Metric(
-        meaning="`local_mean` of every client's own model after fine-tuning", better="higher", inputs=IMAGES
+        meaning="`local_mean` of every client's own model after fine-tuning", better="higher", inputs=LABELLED
     ),
     "tuned_worst_decile": Metric(
         meaning="`local_worst_decile` of every client's own model after fine-tuning",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         shown=True,
     ),
     "tuned_std": Metric(
-        meaning="`local_std` of every client's own model after fine-tuning", better="lower", inputs=IMAGES
+        meaning="`local_std` of every client's own model after fine-tuning", better="lower", inputs=LABELLED
     ),
     "clients_accuracy_LEVEL": Metric(
         meaning="`local_mean` of those clients alone that have the level for the whole run; says how well they are "
         "served, not how good the level's own model is",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
     ),
     "level_loss_LEVEL": Metric(
-        meaning="loss on the test set of the level's own model, cut from the global one", better="lower", inputs=BOTH
+        meaning="loss on the test set of the level's own model, cut from the global one", better="lower", inputs=ANY
     ),
     "level_accuracy_LEVEL": Metric(
         meaning="percent of the test set that the level's own model, cut from the global one, gets right",
         better="higher",
-        inputs=IMAGES,
+        inputs=LABELLED,
         shown=True,
     ),
     "level_perplexity_LEVEL": Metric(
@@ -184,7 +185,7 @@ def chooses(kind: str, validated: bool) -> str:
     """The metric that chooses the best round where a recipe names none: that of held-out examples where there are any.
 
     Args:
-        kind: Of the data, "images" or "text".
+        kind: Of the data, such as "images" or "text".
         validated: Whether clients hold examples out.
     """
     return f"{'validation' if validated else 'global'}_{'perplexity' if kind == 'text' else 'accuracy'}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.errors import BadInput
+from hetero_tf.data.columns import Column, feature_names
 
 
 class NotAvailable(BadInput):
@@ -18,9 +19,9 @@ class Split:
     """Examples of one split.
 
     Args:
-        x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are, or text
-            int32 `[rows, length]` of word numbers.
-        y: Labels int32 `[n]` of images; None for text.
+        x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are; a table float32
+            `[n, features]`; or text int32 `[rows, length]` of word numbers.
+        y: Labels int32 `[n]` of images and tables; None for text.
         owners: Whose example each is (such as the writer's number), int32 `[n]` from 0, where known.
     """
 
@@ -30,8 +31,13 @@ class Split:
 
     @property
     def labels(self) -> np.ndarray:
-        """What is predicted: labels int32 `[n]` of images, words int32 `[rows, length]` of text."""
+        """What is predicted: labels int32 `[n]` of images and tables, words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
+
+    def of(self, chosen: np.ndarray) -> "Split":
+        """Returns the chosen examples; bool `[n]` or their positions."""
+        y, owners = (None if array is None else array[chosen] for array in (self.y, self.owners))
+        return Split(self.x[chosen], y, owners)
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,13 @@ class Dataset:
     """A data set in memory.
 
     Args:
-        train, test: The splits, both of images or both of text.
+        train, test: The splits, both of one kind.
         classes: Number of labels; the size of the vocabulary for text.
         source: One line for a person: what the data are and where they were read.
-        vocabulary: Words in order of their number; None for images.
+        vocabulary: Words in order of their number; None for images and tables.
         stand_in_for: What was asked for, where an embedded stand-in took its place; else None.
-        class_names: Names of the labels, where known.
+        class_names: Names of the labels, where known: one line each.
+        columns: Of a table, what its features were made of, where known.
 
     Raises:
         BadInput: An array has a wrong dtype, shape or value.
@@ -57,15 +64,17 @@ class Dataset:
     vocabulary: tuple[str, ...] | None = None
     stand_in_for: str | None = None
     class_names: tuple[str, ...] | None = None
+    columns: tuple[Column, ...] | None = None
 
     def __post_init__(self):
-        check = _check_images if self.kind == "images" else _check_text
+        check = _CHECKS[self.kind]
         for name, split in (("train", self.train), ("test", self.test)):
             check(f"{self.source}, {name} split", split, self.classes)
             _check_owners(f"{self.source}, {name} split", split)
-        if self.kind == "images" and self.train.x.shape[1:] != self.test.x.shape[1:]:
+        if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
+            examples = "images" if self.kind == "images" else "rows"
             raise BadInput(
-                f"{self.source}: train and test images must have one shape. "
+                f"{self.source}: train and test {examples} must have one shape. "
                 f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}"
             )
         for name, words in (("vocabulary", self.vocabulary), ("class_names", self.class_names)):
@@ -74,17 +83,51 @@ class Dataset:
                     f"{self.source}: `{name}` must have one entry per class. "
                     f"Received: {len(words)} entries, classes={self.classes}"
                 )
+        self._check_class_names()
+        self._check_columns()
+
+    def _check_class_names(self):
+        names = self.class_names or ()
+        for place, name in enumerate(names):
+            if name.splitlines() != [name] or name in names[:place]:
+                raise BadInput(
+                    f"{self.source}: every class name must be one line of text, and another for each class. "
+                    f"Received: {name!r} for class {place}"
+                )
+
+    def _check_columns(self):
+        if self.columns is None:
+            return
+        features, held = len(feature_names(self.columns)), self.train.x.shape[1:]
+        if self.kind != "table" or held != (features,):
+            raise BadInput(
+                f"{self.source}: `columns` must be those of a table, with a feature for each of its {held}. "
+                f"Received: {features} features of {len(self.columns)} columns"
+            )
 
     @property
     def kind(self) -> str:
-        """ "images" or "text"."""
-        return "text" if self.train.y is None else "images"
+        """ "images", "table" or "text"."""
+        if self.train.y is None:
+            return "text"
+        return "table" if self.train.x.ndim == 2 else "images"
 
     @property
     def name(self) -> str:
         """`source` without folders and reasons, for what leaves this machine."""
         name = self.source.split(" (")[0]
         return name if self.stand_in_for is None else f"{name}, standing in for {self.stand_in_for}"
+
+    @functools.cached_property
+    def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each feature of a table over the training rows, float64 `[features]` each.
+
+        A feature that never changes has deviation 1, so that it is 0 behind a normalisation and not NaN.
+        """
+        mean = self.train.x.mean(0, dtype=np.float64)
+        std = self.train.x.std(0, dtype=np.float64)
+        constant = (self.train.x == self.train.x[0]).all(0)
+        return np.where(constant, self.train.x[0], mean), np.where(constant | (std == 0), 1.0, std)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -109,9 +152,28 @@ def _check_images(where, split, classes):
         )
     if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
         raise BadInput(f"{where}: expected finite pixels. Received: NaN or infinity")
+    _check_labels(where, split, "image", classes)
+
+
+def _check_table(where, split, classes):
+    if split.x.dtype != np.float32 or split.x.ndim != 2 or split.x.size == 0:
+        raise BadInput(
+            f"{where}: expected rows of a table float32 [n, features], none of them 0. "
+            f"Received: {split.x.dtype} {split.x.shape}"
+        )
+    finite = np.isfinite(split.x)
+    if not finite.all():
+        row, feature = np.argwhere(~finite)[0]
+        raise BadInput(
+            f"{where}: expected finite numbers. Received: {split.x[row, feature]} in row {row}, feature {feature}"
+        )
+    _check_labels(where, split, "row", classes)
+
+
+def _check_labels(where, split, of, classes):
     if split.y is None or split.y.dtype != np.int32 or split.y.shape != split.x.shape[:1]:
         received = "none" if split.y is None else f"{split.y.dtype} {split.y.shape}"
-        raise BadInput(f"{where}: expected labels int32 [{len(split.x)}], one per image. Received: {received}")
+        raise BadInput(f"{where}: expected labels int32 [{len(split.x)}], one per {of}. Received: {received}")
     _check_range(where, "label", split.y, classes)
 
 
@@ -145,3 +207,7 @@ def _check_range(where, what, values, classes):
         wrong = low if low < 0 else high
         first = int(np.flatnonzero(values.reshape(-1) == wrong)[0])
         raise BadInput(f"{where}: every {what} must be in 0..{classes - 1}. Received: {wrong} at position {first}")
+
+
+# A new kind needs a line here, and what else asks for kinds: `inputs`, and `export.kinds`.
+_CHECKS = {"images": _check_images, "table": _check_table, "text": _check_text}

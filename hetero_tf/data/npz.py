@@ -1,97 +1,48 @@
-"""A person's own images in a NumPy .npz file."""
+"""A person's own images or table in a NumPy .npz file."""
 
 from pathlib import Path
-
-import numpy as np
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.npz import array_names, read_arrays
-from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.files import find
+from hetero_tf.data.arrays import from_arrays
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.files import find_file
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
+TEXTS = ("class_names", "feature_names")
 
 
 def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> Dataset:
-    """Loads images and labels from the arrays x_train, y_train, x_test and y_test.
+    """Loads examples and labels from the arrays x_train, y_train, x_test and y_test.
 
     Images are uint8 `[n, height, width]` or `[n, height, width, channels]`. Floats are taken only if all of
-    them are in [0, 1], and become round(255 * x). Labels are integers `[n]`. Where examples come from natural clients,
-    such as writers, the arrays train_owners and test_owners, integers `[n]` from 0, say from which; either may be left
-    out.
+    them are in [0, 1], and become round(255 * x). Rows of a table are numbers `[n, features]`. Labels are integers
+    `[n]`. Where examples come from natural clients, such as writers, the arrays train_owners and test_owners, integers
+    `[n]` from 0, say from which. The texts class_names `[classes]` and feature_names `[features]` name labels and the
+    columns of a table. Each of these may be left out.
 
     Args:
         data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
         path: the .npz file
-        classes: number of labels; null: the highest training label plus one, and each must occur
+        classes: number of labels; null: as many as class_names has, else the highest training label plus one, and each
+            must occur
 
     Raises:
         NotAvailable: The file is missing.
         BadInput: The file or an array is damaged or has a wrong dtype, shape or value.
         MemoryProblem: The arrays do not fit into memory.
     """
-    file = find(data_dir, path, "path")
-    data = read_arrays(file, [*NAMES, *(set(OWNERS) & set(array_names(file)))])
-    train, test = (_split(file, data, part) for part in ("train", "test"))
-    for part, split in (("train", train), ("test", test)):
-        if len(split.x) != len(split.y):
+    file = find_file(data_dir, path, "path")
+    there = set(array_names(file))
+    data = read_arrays(file, [*NAMES, *({*OWNERS, *TEXTS} & there)])
+    for name in TEXTS:
+        if name in data and (data[name].dtype.kind != "U" or data[name].ndim != 1):
             raise BadInput(
-                f"{file}: x_{part} and y_{part} must have one entry per image. "
-                f"Received: {len(split.x)} images, {len(split.y)} labels"
+                f"{file}: {name} must be texts of shape [n]. Received: {data[name].dtype} {data[name].shape}"
             )
-    return Dataset(train, test, _count(file, train.y) if classes is None else classes, f"images ({file})")
-
-
-def _split(file, data, part):
-    owners = data.get(f"{part}_owners")
-    if owners is not None:
-        owners = _labels(file, f"{part}_owners", owners)
-    return Split(_images(file, f"x_{part}", data[f"x_{part}"]), _labels(file, f"y_{part}", data[f"y_{part}"]), owners)
-
-
-def _images(file, name, x):
-    if x.ndim == 3:
-        x = x[..., None]
-    if x.ndim != 4 or x.size == 0:
-        raise BadInput(
-            f"{file}: {name} must have shape [n, height, width] or [n, height, width, channels], "
-            f"none of them 0. Received: {x.shape}"
-        )
-    if x.dtype == np.uint8:
-        return x
-    if x.dtype.kind != "f":
-        raise BadInput(
-            f"{file}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
-            f"convert it with {name}.astype('uint8')"
-        )
-    wrong = ~((x >= 0) & (x <= 1))
-    if wrong.any():
-        index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise BadInput(
-            f"{file}: {name} as floats must be in [0, 1]. Received: {x[index]} at {index}; "
-            "scale the images or store uint8 in 0..255"
-        )
-    return np.round(x * 255).astype(np.uint8)
-
-
-def _labels(file, name, y):
-    if y.dtype.kind not in "iu" or y.ndim != 1 or y.size == 0:
-        raise BadInput(f"{file}: {name} must be integers of shape [n]. Received: {y.dtype} {y.shape}")
-    if y.min() < 0 or y.max() >= 2**31 - 1:
-        wrong = y.min() if y.min() < 0 else y.max()
-        raise BadInput(f"{file}: {name} must count from 0. Received: {'label' if name in NAMES else 'owner'} {wrong}")
-    return y.astype(np.int32)
-
-
-def _count(file, labels):
-    # A stray label such as 255 would make a model of 256 outputs; only `classes` may ask for unused ones.
-    seen = np.unique(labels)
-    if seen[-1] != len(seen) - 1:
-        missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
-        raise BadInput(
-            f"{file}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
-            "occurs; renumber the labels or give `classes`"
-        )
-    return len(seen)
+    what = "table" if data["x_train"].ndim == 2 else "images"
+    arrays = [data[name] for name in NAMES]
+    named: dict = {name: data.get(name) for name in (*OWNERS, *TEXTS)}
+    return from_arrays(*arrays, **named, classes=classes, source=f"{what} ({file})")

@@ -23,10 +23,10 @@ from hetero_tf import __version__
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean, short
 from hetero_tf.evaluation import calibration
-from hetero_tf.export import formats, images, saved_model, text, warmup
+from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import Converted
-from hetero_tf.export.limits import request_limits
+from hetero_tf.export.kinds import kind_of
 from hetero_tf.export.measured import check_answers, examples, measure
 from hetero_tf.process import LearningProcess
 from hetero_tf.recipe.schema import Levels
@@ -73,7 +73,7 @@ def export(
         formats.find(name)
     model = process.network(state, level, statistics)
     with drafted(folder) as draft:
-        kind = images if process.dataset.kind == "images" else text
+        kind = kind_of(process.dataset)
         endpoints, signatures = _write_model(process, kind, model, draft)
         warmup.write(draft, signatures, kind.most_at_once(model))
         ask = saved_model.answering(draft)
@@ -86,7 +86,7 @@ def export(
             **_about(process, state, level, model),
             "signatures": signatures,
             "input": kind.input_spec(process),
-            "limits": request_limits(process.dataset.kind, model, process.dataset.classes),
+            "limits": kind.limits(process, model),
             "measured": {**measured, "on": "the whole test set, by these files"},
             "largest_difference_of_logits": gap,
             "formats": converted,

@@ -1,21 +1,24 @@
 """What the export of an image model answers to: pixels, or the bytes of picture files."""
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.export.limits import LARGEST_PICTURE, checked, filled, most_examples
-from hetero_tf.export.pictures import decode
-from hetero_tf.inputs import all_labels
-from hetero_tf.models.preprocessed import normalised_by
+from hetero_tf.base.pictures import LARGEST_PICTURE, decode
+from hetero_tf.export import labelled
+from hetero_tf.export.labelled import answers, few, named
+from hetero_tf.export.limits import filled, most_examples
 from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
 PORTABLE = "serving_default"
+# Test examples whose answers are compared with the model's.
+COMPARED = 32
+most_at_once, model_inputs = labelled.most_at_once, labelled.model_inputs
 
 
 def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
@@ -42,23 +45,19 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
 
     def serving_default(image):
         # Servers hand on any shape, and kernels may end the process over a wrong rank.
-        return answer(few(tf.ensure_shape(image, (None, *shape)), most))
+        return answer(few(tf.ensure_shape(image, (None, *shape)), most, "images"))
 
     def serve_uint8(image):
-        return answer(tf.cast(few(tf.ensure_shape(image, (None, *shape)), most), tf.float32) / 255)
+        return answer(tf.cast(few(tf.ensure_shape(image, (None, *shape)), most, "images"), tf.float32) / 255)
 
     def serve_bytes(image_bytes):
-        files = few(tf.ensure_shape(image_bytes, (None,)), most)
+        files = few(tf.ensure_shape(image_bytes, (None,)), most, "images")
         decoded = tf.TensorSpec(shape, tf.float32)
         # One by one: ten large pictures at a time take ten times the memory.
         images = tf.map_fn(
             lambda data: decode(data, shape), filled(files), parallel_iterations=1, fn_output_signature=decoded
         )
-        found = answer(images[: tf.shape(files)[0]])
-        if names is None:
-            return found
-        # The last name, which is empty, is that of class -1.
-        return {**found, "class_name": tf.gather(tf.constant([*names, ""]), found["class"] % (len(names) + 1))}
+        return named(answer(images[: tf.shape(files)[0]]), names)
 
     made = {
         "serving_default": (serving_default, [tf.TensorSpec((None, *shape), tf.float32, name="image")]),
@@ -69,38 +68,24 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     return made, ()
 
 
-def answers(process: LearningProcess, model: keras.Model, image: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What a model says of images, float32 [n, height, width, channels] with pixels in 0..1; see `endpoints`."""
-    inputs = model_inputs(process, filled(image))
-    # A ReLU may turn NaN into 0, and the answer would look like any other.
-    finite = tf.reduce_all(tf.abs(image) <= tf.float32.max, [1, 2, 3])
-    found = tf.cast(model(inputs, training=False), tf.float32)[: tf.shape(image)[0]]
-    logits = tf.where(finite[:, None], found, np.nan)
-    return {
-        "logits": logits,
-        "probabilities": tf.nn.softmax(logits),
-        "class": tf.where(finite, tf.argmax(logits, -1, output_type=tf.int32), -1),
-    }
+def pixels(x: np.ndarray) -> np.ndarray:
+    """Returns stored images as float32 in 0..1, as a client of the model sends them."""
+    return x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)
 
 
-def model_inputs(process: LearningProcess, image: tf.Tensor) -> tf.Tensor:
-    """Images, pixels in 0..1 or as they are stored, in the recipe's own normalisation, exactly as in training."""
-    count, axis = tf.shape(image)[0], all_labels(process.dataset.classes)
-    nobody = tf.zeros([1], tf.int32)
-    labels = tf.zeros([count], tf.int32)
-    inputs, _ = process.input.batch(image, labels, tf.range(count), 0, nobody, axis, training=False)
-    return inputs
+def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
+    """Stored examples as a client of `serving_default` sends them."""
+    return {"image": pixels(x)}
 
 
-def most_at_once(model: keras.Model) -> int:
-    """How many examples of several requests a server may join."""
-    return most_examples(model)
+def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
+    """Measures answers on the whole test set, see `labelled.measure`."""
+    return labelled.measure(process, ask, functools.partial(request, process))
 
 
-def few(batch: tf.Tensor, most: int) -> tf.Tensor:
-    """The batch itself, refused by the graph where it has more than `most` examples."""
-    count = tf.shape(batch)[0]
-    return checked(batch, count <= most, f"a request must hold at most {most} images.", [count])
+def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
+    """What a request may hold, for `export.json`."""
+    return {"images": most_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
 
 
 def input_spec(process: LearningProcess) -> dict:
@@ -112,7 +97,7 @@ def input_spec(process: LearningProcess) -> dict:
         "width": width,
         "channels": channels,
         "pixels": "0..1 as float32, 0..255 as uint8",
-        "normalised_by": normalised_by(process.recipe),
+        "normalised_by": process.input.normalised_by,
     }
 
 

@@ -8,8 +8,6 @@ import tensorflow as tf
 
 # Entries of the largest tensor that one request may ask for; 1 GiB as float32.
 LARGEST_TENSOR = 2**28
-# Pixels of a picture, such as 8,192 x 4,096; they take 96 MiB once decoded.
-LARGEST_PICTURE = 2**25
 
 
 def checked(tensor: tf.Tensor, condition: tf.Tensor, sentence: str, received: Iterable[tf.Tensor]) -> tf.Tensor:
@@ -41,16 +39,3 @@ def most_examples(model: keras.Model) -> int:
 def most_words(classes: int) -> int:
     """How many words, padding included, a request may hold: each takes a logit for every class, or as much inside."""
     return LARGEST_TENSOR // max(classes, 4096)
-
-
-def request_limits(kind: str, model: keras.Model, classes: int) -> dict[str, int]:
-    """What a request may hold, for `export.json`.
-
-    Args:
-        kind: Of the data set, images or text.
-        model: The exported model.
-        classes: Length of its label axis.
-    """
-    if kind == "images":
-        return {"images": most_examples(model), "pixels_of_a_picture": LARGEST_PICTURE}
-    return {"words": most_words(classes)}

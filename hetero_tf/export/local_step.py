@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from hetero_tf.export import images, portable_gradients
+from hetero_tf.export import labelled, portable_gradients
 from hetero_tf.export.portable_erf import erf
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
@@ -118,7 +118,7 @@ class LocalStep:
         process = self.process
         # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
         draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
-        given = inputs["token_ids"] if "token_ids" in inputs else images.model_inputs(process, inputs["image"])
+        given = inputs["token_ids"] if "token_ids" in inputs else labelled.model_inputs(process, inputs["image"])
         # The key decides nothing, as all numbers come from outside.
         with self._replaced(lambda layer, values: next(draws) * STEPS):
             return self.routed.call(rows, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.pictures import LARGEST_PICTURE
 from hetero_tf.export import images, text
-from hetero_tf.export.limits import LARGEST_PICTURE
 from hetero_tf.process import LearningProcess
 
 # Bytes of a picture file: four for each pixel that it may have.

@@ -1,20 +1,24 @@
 """What the export of a masked language model answers to: word numbers, or sentences with `<mask>` words."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files
+from hetero_tf.base import files, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.words import END
 from hetero_tf.export.limits import checked, filled, most_words
+from hetero_tf.inputs import all_labels
+from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
 PORTABLE = "serve_segment"
+# Test rows whose answers are compared with the model's.
+COMPARED = 4
 MASK = "<mask>"
 TOP = 5
 # Everything that Python's `str.split` splits at, which training used; TensorFlow's own knows ASCII only.
@@ -162,6 +166,53 @@ def _tables(words, scratch):
         tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), 0),
         tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""),
     )
+
+
+def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
+    """The first segment of stored rows as a client of `serving_default` sends it."""
+    return {"token_ids": model_inputs(process, x)}
+
+
+def model_inputs(process: LearningProcess, x: np.ndarray) -> np.ndarray:
+    """The first segment of stored rows, which is what the model takes."""
+    return x[:, : segment_of(process, x)]
+
+
+def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
+    """What a request may hold, for `export.json`."""
+    return {"words": most_words(process.dataset.classes)}
+
+
+def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
+    """Measures answers on the whole test set: "loss" and "perplexity".
+
+    As `global_metrics.build_text_metrics`: the same masks, and perplexity as the mean over batches.
+    """
+    test, size, classes = process.dataset.test.x, process.recipe.evaluate.batch_size, process.dataset.classes
+    source, key, x = process.input, seeds.seed32(process.recipe.seed, "test masks"), tf.constant(process.dataset.test.x)
+    totals, count = np.zeros(2), 0
+    for row in range(0, len(test), size):
+        for start in source.starts(test):
+            chosen = tf.range(row, min(row + size, len(test)))
+            noise = tf.constant([key, row, start])
+            inputs, targets = source.batch(x, None, chosen, start, noise, all_labels(classes), training=False)
+            loss = _mean_loss(ask, inputs.numpy(), targets, classes)
+            totals += len(chosen) * np.array([loss, np.exp(loss)])
+            count += len(chosen)
+    loss, perplexity = totals / count
+    return {"loss": float(loss), "perplexity": float(perplexity)}
+
+
+def _mean_loss(ask, inputs, targets, classes):
+    """The mean cross-entropy over all positions, in requests that the model allows."""
+    rows = max(most_words(classes) // inputs.shape[1], 1)
+    losses = [
+        softmax_cross_entropy(
+            tf.constant(ask(token_ids=inputs[first : first + rows])["logits"]), targets[first : first + rows]
+        )
+        for first in range(0, len(inputs), rows)
+    ]
+    return float(np.mean(np.concatenate(losses), dtype=np.float64))
 
 
 def input_spec(process: LearningProcess) -> dict:

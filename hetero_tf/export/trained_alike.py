@@ -8,8 +8,8 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.export.formats import Converted
+from hetero_tf.export.images import pixels
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
-from hetero_tf.export.measured import pixels
 from hetero_tf.process import LearningProcess
 
 STEPS = 3

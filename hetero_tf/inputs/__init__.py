@@ -1,11 +1,12 @@
 """How examples become batches: `build(dtype, *, options) -> Input`, dtype = float type of the model.
 
-Raw examples stay in memory as they are (uint8 pixels, int32 tokens); normalisation, augmentation and masking run
-in the graph from random numbers that are a function of a key.
+Raw examples stay in memory as they are (uint8 pixels, int32 tokens, table columns); normalisation, augmentation and
+masking run in the graph from random numbers that are a function of a key. What a build knows of the data is what it has
+a parameter for: `statistics`, which are `Dataset.feature_statistics`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,15 @@ class Input:
             numbers; labels: a `Labels`; training: whether to augment; length: positions to read as a Python int, for
             XLA; None: as many as there are. rows and key have the same leading axes, one for the clients of a stack
             or none, and the results have them too.
-        length: `(x, start) -> positions` that are read from `start` on, int32; 1 for images.
+        length: `(x, start) -> positions` that are read from `start` on, int32; 1 for images and tables.
         shape: `x -> shape` of one model input, None where it varies.
         dtype: Of model inputs, None for the float type of the recipe.
-        starts: `x -> first positions` of the pieces that one example is read in; (0,) for images.
+        starts: `x -> first positions` of the pieces that one example is read in; (0,) for images and tables.
         shuffle: Whether a client draws its examples in a new order each epoch.
         random: Whether training batches depend on the key.
-        takes: What data it is for, "images" or "text"; None: any.
+        takes: What data it is for, a `Dataset.kind` such as "images"; None: any.
+        normalised_by: "mean" and "std" that it normalises by, a value for each channel or feature or one for all; empty
+            where it does not.
     """
 
     batch: Callable
@@ -35,6 +38,7 @@ class Input:
     shuffle: bool
     random: bool
     takes: str | None = None
+    normalised_by: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def build(
         shuffle=True,
         random=augment != "none",
         takes="images",
+        normalised_by={"mean": list(mean), "std": list(std)},
     )
 
 

@@ -43,7 +43,7 @@ def build_model(
 
     Args:
         model: `recipe.model.Model`.
-        shape: Of one input without the batch axis; float pixels, or int32 tokens where it is `(None,)`.
+        shape: Of one input without the batch axis; floats, or int32 tokens where it is `(None,)`.
         width: Share of channels in (0, 1], for `!w`.
         scale: Width divided by the global model's width, for the Scalers.
         classes: Length of the label axis, for `!classes`.
@@ -78,7 +78,7 @@ def build_model(
         built = keras.Model(inputs, _walk(model, make, layers, inputs, route, link), name=name)
     _freeze(model, layers)
     if clients == 1 and (route is None or route.exits):
-        _check_outputs(model, built, len(shape), classes)
+        _check_outputs(model, built, shape == (None,), classes)
         if not built.trainable_variables:
             raise Wrong(("model", "layers"), "nothing is left to train; leave a unit out of model.frozen")
     for spec in model.layers:
@@ -108,9 +108,9 @@ def _freeze(model, layers):
             layer.trainable = False
 
 
-def _check_outputs(model, built, rank, classes):
-    """Refuses a model that does not end in logits: [batch, classes] of images, [batch, positions, classes] of text."""
-    expected = (None, classes) if rank > 1 else (None, None, classes)
+def _check_outputs(model, built, text, classes):
+    """Refuses a model that does not end in logits: [batch, positions, classes] of text, else [batch, classes]."""
+    expected = (None, None, classes) if text else (None, classes)
     for output in built.outputs:
         if len(output.shape) != len(expected) or output.shape[-1] != classes:
             raise Wrong(

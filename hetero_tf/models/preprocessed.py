@@ -7,20 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.recipe.schema import Recipe
-
-
-def normalised_by(recipe: Recipe) -> dict[str, list[float]]:
-    """Returns "mean" and "std" of a recipe's input, one value or one a channel; empty where it has none."""
-    return {name: list(recipe.input.options[name]) for name in ("mean", "std") if name in recipe.input.options}
-
 
 def normalised(model: keras.Model, mean_and_std: Mapping[str, Sequence[float]], of_bytes: bool = False) -> keras.Model:
-    """Returns a model that takes pixels, with the weights of one that takes what the recipe makes of them.
+    """Returns a model that normalises its inputs itself, with the weights of one that takes normalised ones.
 
     Args:
-        model: Takes normalised images [n, height, width, channels].
-        mean_and_std: As `normalised_by` gives them; empty: there is no normalisation.
+        model: Takes normalised images [n, height, width, channels], or rows [n, features].
+        mean_and_std: "mean" and "std", a value for each channel or feature; empty: there is no normalisation.
         of_bytes: Whether the new model takes pixels in 0..255, and warns where they seem to be in 0..1; else in 0..1.
 
     Returns:
@@ -34,7 +27,7 @@ def normalised(model: keras.Model, mean_and_std: Mapping[str, Sequence[float]], 
         before.append(keras.layers.Normalization(mean=mean_and_std["mean"], variance=variance, dtype=dtype))
     if not before:
         return model
-    inputs = value = keras.Input(model.inputs[0].shape[1:], dtype=dtype, name="image")
+    inputs = value = keras.Input(model.inputs[0].shape[1:], dtype=dtype, name="inputs")
     for layer in before:
         value = layer(value)
     return keras.Model(inputs, model(value))

@@ -19,7 +19,7 @@ _GIVES = {
     **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
     "PatchEmbedding": "tokens",
 }
-_STARTS = {"images": "map", "masked_text": "words"}
+_STARTS = {"images": "map", "masked_text": "words", "table": "vector"}
 _OF_MAPS = ("AttentionGate", "PatchEmbedding")
 _OF_TOKENS = ("ClassTokenReadout",)
 _LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
@@ -47,6 +47,9 @@ def check_shapes(recipe: Recipe) -> None:
             # A branch begins with what the trunk leaves, and the trunk goes on with that.
             trunk = (channels, form) if exit is None else _ended(trunk, previous, channels, form, text)
             (channels, form), exit = trunk, spec.exit
+        if recipe.input.name == "table" and (needs_map(spec.kind) or needs_tokens(spec.kind)):
+            needs = "rows and columns" if needs_map(spec.kind) else "a row of tokens"
+            raise Wrong(path, f"{spec.kind} needs {needs}, but a row of a table is one vector; use Dense")
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(
                 path,

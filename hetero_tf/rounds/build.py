@@ -31,9 +31,13 @@ from hetero_tf.rounds.labels import label_table, may_cut_labels
 from hetero_tf.rounds.parts import Algorithm, Examples, LocalOptimizer, Placement, RoundParts
 
 
-def build_input(recipe: Recipe) -> Input:
-    """Returns the recipe's `Input`."""
-    return registry.find("inputs", recipe.input.name).build(recipe.float_type, **recipe.input.options)
+def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
+    """Returns the recipe's `Input`; without data, one that knows no statistics of them."""
+    build = registry.find("inputs", recipe.input.name).build
+    learned = {}
+    if dataset is not None and "statistics" in inspect.signature(build).parameters:
+        learned["statistics"] = dataset.feature_statistics
+    return build(recipe.float_type, **recipe.input.options, **learned)
 
 
 def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:

@@ -13,7 +13,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.export import formats, measured, saved_model
+from hetero_tf.export import formats, images, saved_model
 from hetero_tf.recipe import load
 
 RECIPES = {
@@ -37,8 +37,8 @@ def exported(request, tmp_path_factory):
 def requests(process):
     """Requests of other sizes than the converter has seen."""
     if process.dataset.kind == "images":
-        images = measured.pixels(process.dataset.test.x)
-        return [{"image": images[:count]} for count in (1, 3, 7)]
+        given = images.pixels(process.dataset.test.x)
+        return [{"image": given[:count]} for count in (1, 3, 7)]
     words = process.dataset.test.x
     return [{"token_ids": words[:rows, :length]} for rows, length in ((1, 1), (3, 5), (2, 4), (1, 5))]
 

@@ -9,15 +9,15 @@ import numpy as np
 from hetero_tf.base import registry
 from hetero_tf.export import saved_model
 from hetero_tf.export.formats import Converted
-from hetero_tf.models.preprocessed import normalised, normalised_by
+from hetero_tf.models.preprocessed import normalised
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
 def convert(model: Converted, path: Path) -> dict:
-    """Writes a model that takes what the SavedModel takes, pixels in 0..1 or token ids, and gives logits."""
+    """Writes a model that takes what the SavedModel takes, pixels in 0..1, rows or token ids, and gives logits."""
     with saved_model.writing(path.parent):
-        normalised(model.model, normalised_by(model.process.recipe)).save(path)
+        normalised(model.model, model.process.input.normalised_by).save(path)
     return {}
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.export.limits import LARGEST_PICTURE
-
+# Pixels of a picture, such as 8,192 x 4,096; they take 96 MiB once decoded.
+LARGEST_PICTURE = 2**25
 # ITU-R BT.601; adds up to 1, so that a grey picture keeps its values.
 LUMA = (0.299, 0.587, 0.114)
 # How the files begin.

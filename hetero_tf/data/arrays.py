@@ -1,0 +1,165 @@
+"""From arrays, or what TensorFlow reads, to a checked `Dataset`: for data that are in memory already."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.data.columns import Column
+from hetero_tf.data.dataset import Dataset, Split
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def from_arrays(
+    x_train: np.ndarray,
+    y_train: np.ndarray,
+    x_test: np.ndarray,
+    y_test: np.ndarray,
+    *,
+    train_owners: np.ndarray | None = None,
+    test_owners: np.ndarray | None = None,
+    classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    source: str = "arrays",
+) -> Dataset:
+    """Makes a data set of images or of a table.
+
+    Args:
+        x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
+            become round(255 * x); or rows of numbers `[n, features]`, which become float32.
+        y_train, y_test: Labels, integers `[n]` from 0.
+        train_owners, test_owners: From which natural client each example is, integers `[n]` from 0.
+        classes: Number of labels; None: that of `class_names`, else the highest training label plus one, and each must
+            occur.
+        class_names: Of the labels, in order.
+        feature_names: Of a table, in order.
+        source: What the data are and where they come from, one line; it begins every refusal.
+
+    Raises:
+        BadInput: An array has a wrong dtype, shape or value.
+    """
+    train = _split(source, "train", x_train, y_train, train_owners)
+    test = _split(source, "test", x_test, y_test, test_owners)
+    for part, split in (("train", train), ("test", test)):
+        if len(split.x) != len(split.labels):
+            raise BadInput(
+                f"{source}: x_{part} and y_{part} must have one entry per example. "
+                f"Received: {len(split.x)} examples, {len(split.labels)} labels"
+            )
+    names = None if class_names is None else tuple(map(str, class_names))
+    if classes is None:
+        classes = _count(source, train.labels) if names is None else len(names)
+    columns = None if feature_names is None else tuple(Column(str(name)) for name in feature_names)
+    return Dataset(train, test, classes, source, class_names=names, columns=columns)
+
+
+def from_tf_data(
+    train: "tf.data.Dataset",
+    test: "tf.data.Dataset",
+    *,
+    classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    source: str = "tf.data",
+) -> Dataset:
+    """Makes a data set of finite `tf.data.Dataset`s of single, unbatched pairs `(x, y)`; see `from_arrays`.
+
+    Args:
+        train, test: Elements `(x, y)`: one image or row, and its label.
+        classes, class_names, feature_names, source: As for `from_arrays`.
+
+    Raises:
+        BadInput: It never ends, is empty or holds something else.
+    """
+    arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read(source, part, pairs)]
+    return from_arrays(*arrays, classes=classes, class_names=class_names, feature_names=feature_names, source=source)
+
+
+def _read(source, part, pairs):
+    """The arrays x and y of a `tf.data.Dataset`."""
+    spec = pairs.element_spec
+    if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank not in (None, 0):
+        raise BadInput(f"{source}, {part}: must give single pairs (x, y); unbatch() it if need be. Received: {spec}")
+    # cardinality() is -1 where it is infinite, and -2 where it is not known.
+    if int(pairs.cardinality()) == -1:
+        raise BadInput(f"{source}, {part}: must end by itself; take(n) of it. Received: a data set without an end")
+    read = list(pairs.as_numpy_iterator())
+    shapes = sorted({np.shape(x) for x, _ in read})
+    if len(shapes) != 1:
+        raise BadInput(f"{source}, {part}: must hold examples of one shape. Received: {shapes[:5] or 'no example'}")
+    return np.stack([x for x, _ in read]), np.stack([y for _, y in read])
+
+
+def _split(source, part, x, y, owners):
+    x = np.asarray(x)
+    rows = (_rows if x.ndim == 2 else _images)(source, f"x_{part}", x)
+    owners = None if owners is None else _whole(source, f"{part}_owners", "owner", owners)
+    return Split(rows, _whole(source, f"y_{part}", "label", y), owners)
+
+
+def _rows(source, name, x):
+    if x.dtype.kind not in "iufb" or x.size == 0:
+        raise BadInput(
+            f"{source}: {name} must hold numbers [n, features], none of them 0. Received: {x.dtype} {x.shape}"
+        )
+    with np.errstate(over="ignore"):
+        rows = x.astype(np.float32)
+    if not np.isfinite(rows).all():
+        row, feature = np.argwhere(~np.isfinite(rows))[0]
+        raise BadInput(
+            f"{source}: {name} must hold finite numbers that float32 can hold. "
+            f"Received: {x[row, feature]} in row {row}, feature {feature}"
+        )
+    return rows
+
+
+def _images(source, name, x):
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.ndim != 4 or x.size == 0:
+        raise BadInput(
+            f"{source}: {name} must have shape [n, height, width] or [n, height, width, channels] for images, "
+            f"or [n, features] for a table, none of them 0. Received: {x.shape}"
+        )
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind != "f":
+        raise BadInput(
+            f"{source}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
+            f"convert it with {name}.astype('uint8')"
+        )
+    wrong = ~((x >= 0) & (x <= 1))
+    if wrong.any():
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise BadInput(
+            f"{source}: {name} as floats must be in [0, 1]. Received: {x[index]} at {index}; "
+            "scale the images or store uint8 in 0..255"
+        )
+    return np.round(x * 255).astype(np.uint8)
+
+
+def _whole(source, name, what, values):
+    """Labels or owners as int32 `[n]`."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0:
+        raise BadInput(f"{source}: {name} must be integers of shape [n]. Received: {values.dtype} {values.shape}")
+    if values.min() < 0 or values.max() >= 2**31 - 1:
+        wrong = values.min() if values.min() < 0 else values.max()
+        raise BadInput(f"{source}: {name} must count from 0. Received: {what} {wrong}")
+    return values.astype(np.int32)
+
+
+def _count(source, labels):
+    # A stray label such as 255 would make a model of 256 outputs; only `classes` may ask for unused ones.
+    seen = np.unique(labels)
+    if seen[-1] != len(seen) - 1:
+        missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
+        raise BadInput(
+            f"{source}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
+            "occurs; renumber the labels or give `classes`"
+        )
+    return len(seen)

@@ -1,0 +1,72 @@
+"""Columns of a table: how what stands in them becomes the numbers that a model takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.base.errors import BadInput, did_you_mean
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Of the column.
+        categories: What may stand in it, in order; empty: numbers.
+        one_hot: Whether each category is a feature of its own, 1 where it stands and 0 elsewhere; else the column is
+            one feature, the number of the category from 0.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    one_hot: bool = True
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that the column becomes."""
+        if self.categories and self.one_hot:
+            return tuple(f"{self.name}={category}" for category in self.categories)
+        return (self.name,)
+
+    def encode(self, value: str) -> list[float]:
+        """Returns the features of what stands in the column.
+
+        Raises:
+            BadInput: It is neither a finite number nor a known category.
+        """
+        if not self.categories:
+            return [number(value, self.name)]
+        if value not in self.categories:
+            raise BadInput(
+                f"column {self.name!r} must hold one of {', '.join(self.categories[:10])}"
+                f"{', ...' if len(self.categories) > 10 else ''}. Received: {value!r}"
+                f"{did_you_mean(value, self.categories)}"
+            )
+        place = self.categories.index(value)
+        return [float(place == one) for one in range(len(self.categories))] if self.one_hot else [float(place)]
+
+
+def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
+    """Names of the features of all columns, in order."""
+    return tuple(name for column in columns for name in column.features)
+
+
+def number(value: str, name: str) -> float:
+    """Returns the number that a text stands for.
+
+    Args:
+        value: The text.
+        name: Of the column, for the refusal.
+
+    Raises:
+        BadInput: It is no finite number that float32 can hold.
+    """
+    try:
+        found = float(value)
+    except ValueError:
+        found = np.nan
+    if not abs(found) <= np.finfo(np.float32).max:
+        raise BadInput(f"column {name!r} must hold finite numbers. Received: {value!r}")
+    return found

@@ -1,0 +1,120 @@
+"""A person's own pictures: a folder for each class."""
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from hetero_tf.base.constraints import Pixels, TestShare
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.files import read_bytes
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.decoded import cached
+from hetero_tf.data.files import find_folder
+from hetero_tf.data.held_out import held_out
+from hetero_tf.data.pictures import ENDINGS, LARGEST_FILE, decode_pictures
+
+# Names of the folder of test pictures, the first that is there.
+TESTS = ("test", "val", "validation", "valid")
+# Pictures of other formats: leaving them out without a word would make a class smaller than a person thinks.
+OTHERS = (".gif", ".webp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".ico")
+
+
+def load(
+    data_dir: Path | None, *, path: str, size: Pixels, channels: Literal[1, 3] = 3, test_share: TestShare = 0.2
+) -> Dataset:
+    """Loads PNG, JPEG and BMP pictures of any size; the names of the folders that they lie in are the class names.
+
+    FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, of which a share of each class becomes
+    the test split. Pictures are resized by area means, turned as their Exif entry says, and made grey or coloured;
+    exports treat pictures in the same way. Decoded pixels are cached, see `decoded`.
+
+    Args:
+        data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
+        path: the folder
+        size: height and width that every picture is resized to
+        channels: 1 (grey) or 3 (coloured)
+        test_share: share of each class that is for testing; has no effect where there is a folder test, val,
+            validation or valid beside train
+
+    Raises:
+        NotAvailable: There is no such folder.
+        BadInput: A folder is no class, or a picture is damaged or of another format.
+        MemoryProblem: The pictures do not fit into memory.
+    """
+    folder = find_folder(data_dir, path, "path")
+    train, test = _parts(folder)
+    names = _classes(train)
+    read = functools.partial(_read, size=size, channels=channels)
+    files, labels = _listed(train, names)
+    if test is not None:
+        splits = read(train, files, labels), read(test, *_listed(test, names))
+    else:
+        whole, tested = read(train, files, labels), held_out(np.array(labels), test_share, str(folder))
+        splits = whole.of(~tested), whole.of(tested)
+    return Dataset(splits[0], splits[1], len(names), f"pictures ({folder})", class_names=tuple(names))
+
+
+def _parts(folder):
+    """The folders of the training and the test split; None for the latter where there is one folder for both."""
+    if not (folder / "train").is_dir():
+        return folder, None
+    tests = [folder / name for name in TESTS if (folder / name).is_dir()]
+    return folder / "train", tests[0] if tests else None
+
+
+def _folders(folder):
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _classes(folder):
+    names = _folders(folder)
+    if len(names) < 2:
+        raise BadInput(
+            f"{folder}: expected a folder of pictures for each of at least two classes, such as {folder}/cat/1.png. "
+            f"Received: {', '.join(names) or 'no folder'}"
+        )
+    return names
+
+
+def _listed(folder, names):
+    """(files, labels), class by class; those of a class in the order of their paths."""
+    number = {name: label for label, name in enumerate(names)}
+    files, labels = [], []
+    for name in _folders(folder):
+        if name not in number:
+            raise BadInput(f"{folder / name}: is no class of the training pictures: {', '.join(names[:10])}")
+        own = sorted(file for file in (folder / name).rglob("*") if _is_picture(file))
+        if not own:
+            raise BadInput(f"{folder / name}: expected pictures that end in {', '.join(ENDINGS)}. Received: none")
+        files += own
+        labels += [number[name]] * len(own)
+    if not files:
+        raise BadInput(f"{folder}: expected a folder of pictures for each class. Received: no folder")
+    return files, labels
+
+
+def _is_picture(file):
+    """Whether a file is to be read; other files, such as notes and what systems leave behind, are not."""
+    ending = file.suffix.lower()
+    if ending in OTHERS and file.is_file():
+        raise BadInput(f"{file}: pictures must be PNG, JPEG or BMP; convert it. Received: {ending}")
+    return ending in ENDINGS and not file.name.startswith(".") and file.is_file()
+
+
+def _read(folder, files, labels, size, channels):
+    """The `Split` of pictures, from the cache if it holds those of these very files."""
+    stamp = hashlib.sha256()
+    for path in files:
+        about = path.stat()
+        stamp.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
+    readers = [(str(path), functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files]
+
+    def read():
+        return {"x": decode_pictures(str(folder), readers, len(files), size, channels)}
+
+    key = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+    arrays = cached(f"folder-{key}", [size, channels, stamp.hexdigest()], folder, ("x",), read)
+    return Split(arrays["x"], np.array(labels, np.int32))

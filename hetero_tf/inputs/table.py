@@ -1,0 +1,40 @@
+"""Rows of a table, numbers with one label each."""
+
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.inputs import Input
+
+# Mean and deviation of features that stay as they are.
+UNCHANGED = (np.zeros(1), np.ones(1))
+
+
+def build(dtype: tf.DType, *, normalise: Literal["standard", "none"] = "standard", statistics=UNCHANGED) -> Input:
+    """Makes batches of rows.
+
+    Args:
+        normalise: standard: each feature minus its mean, divided by its standard deviation, both over all training
+            rows; or none.
+        statistics: mean and standard deviation of each feature, float `[features]`, as
+            `Dataset.feature_statistics` gives them.
+    """
+    mean, std = UNCHANGED if normalise == "none" else statistics
+
+    def batch(x, y, rows, start, key, labels, training, length=None):
+        # The mean goes first: a large one would take the digits of a product.
+        features = (tf.cast(tf.gather(x, rows), dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
+        return features, labels.local(tf.gather(y, rows))
+
+    return Input(
+        batch,
+        length=lambda x, start: tf.constant(1),
+        shape=lambda x: tuple(x.shape[1:]),
+        dtype=None,
+        starts=lambda x: (0,),
+        shuffle=True,
+        random=False,
+        takes="table",
+        normalised_by={} if normalise == "none" else {"mean": np.ravel(mean).tolist(), "std": np.ravel(std).tolist()},
+    )
