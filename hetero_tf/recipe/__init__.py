@@ -15,9 +15,9 @@ from hetero_tf.recipe.files import Source, read
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, resolved
+from hetero_tf.recipe.write import differences, keys_of, resolved
 
-__all__ = ["Recipe", "difference", "documentation", "load", "loads", "located"]
+__all__ = ["Recipe", "difference", "documentation", "keys_of", "load", "loads", "located"]
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
