@@ -38,7 +38,7 @@ def describe(process: LearningProcess) -> Description:
 
 
 def mix_costs(process: LearningProcess) -> dict:
-    """What a client of each level of the mix costs, ready for JSON: "example", "classes", "levels" and "mix" of `to_json`.
+    """What a client of each level of the mix costs, ready for JSON: "example", "classes", "levels", "mix" of `to_json`.
 
     A run keeps it in its folder, so that what reads the folder needs neither the data nor TensorFlow.
     """
