@@ -25,11 +25,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import compare
 from checkout import ROOT
 
 from hetero_tf.base import hardware
 from hetero_tf.base.registry import register_plugin
+from hetero_tf.results.runs import read
+from hetero_tf.results.summaries import cost, spread, summary
 from hetero_tf.store.run_folder import RunFolder
 
 SMALL = (
@@ -182,7 +183,7 @@ def chosen_rates(args):
         runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, pilot=True) for rate in RATES}
         done = do(args, list(runs.values()))
         found = [
-            (compare.summary(compare.read(run.folder), "validation_accuracy")["last"], rate)
+            (summary(read(run.folder), "validation_accuracy")["last"], rate)
             for rate, run in runs.items()
             if run in done
         ]
@@ -198,7 +199,7 @@ def ordered(args):
 
 
 def tabulated(args, rates):
-    """The rows of the table: what each method reached, as `compare.spread` gives it over the seeds."""
+    """The rows of the table: what each method reached, as `summaries.spread` gives it over the seeds."""
     rows = {}
     for method in ordered(args):
         runs = [planned(args, method, seed, rates) for seed in args.seeds]
@@ -213,19 +214,18 @@ def row_of(args, runs, rate):
     """One row: means and spreads of all columns; None without runs."""
     if not runs:
         return None
-    read = [compare.read(run.folder) for run in runs]
-    values = {}
+    found, values = [read(run.folder) for run in runs], {}
     for column in METRICS:
         metric, what = column.split()
-        values[column] = compare.spread([compare.summary(run, metric)[what] for run in read])
-    for level in read[0].recipe.levels.names:
+        values[column] = spread(summary(run, metric)[what] for run in found)
+    for level in found[0].mix:
         name = f"level_accuracy_{level}"
-        values[name] = compare.spread([run.rows[-1].get(name) for run in read])
-    costs = [compare.cost(run) for run in read]
-    values |= {key: compare.spread([cost[key] for cost in costs]) for key in ("bytes", "train_flops")}
+        values[name] = spread(run.rows[-1].get(name) for run in found)
+    costs = [cost(run) for run in found]
+    values |= {key: spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
     over = re.findall(r"level (\w+) is OVER .* hold ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8"))
-    rate = read[0].recipe.optimizer.learning_rate if rate is None else rate
-    return {"rate": rate, "seeds": len(read), "over": dict(over), "values": values}
+    rate = found[0].keys["optimizer.learning_rate"] if rate is None else rate
+    return {"rate": rate, "seeds": len(found), "over": dict(over), "values": values}
 
 
 def table(args, rows):

@@ -4,6 +4,7 @@ All settings go through environment variables, set before any test imports Tenso
 TensorFlow does not pay for it, and programs that a test starts inherit the same.
 """
 
+import functools
 import gc
 import os
 import signal
@@ -57,6 +58,14 @@ def train(monkeypatch):
     import runs  # here, as it imports TensorFlow
 
     return runs.trainer(monkeypatch)
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """`(name, accuracies, *overrides, ...) -> path` of a run folder in `tmp_path`; see `written_runs.write`."""
+    import written_runs
+
+    return functools.partial(written_runs.write, tmp_path)
 
 
 @pytest.fixture

@@ -16,5 +16,5 @@ def describe_recipe(recipe, example, classes, labels=None, examples=1000):
     """
     family = build_family(recipe, (None,) if len(example) == 1 else example, example, classes)
     labels = np.asarray([classes] if labels is None else labels)
-    levels = level_costs(family, example, labels, min(recipe.client.batch_size, examples))
+    levels = level_costs(family, recipe.levels.widths, example, labels, min(recipe.client.batch_size, examples))
     return Description(recipe.name, example, classes, levels, recipe.levels.divided(1), labels)

@@ -58,7 +58,7 @@ def python(code, *arguments, **options):
 
 
 def script(path):
-    """The module in a file of the checkout that belongs to no package, such as benchmarks/compare.py."""
+    """The module in a file of the checkout that belongs to no package, such as benchmarks/methods.py."""
     # A script finds its neighbours by itself only where Python starts it.
     if str((ROOT / path).parent) not in sys.path:
         sys.path.append(str((ROOT / path).parent))

@@ -54,7 +54,10 @@ WRONG = [
     (["--recipe=binary.yaml"], "binary.yaml: is not UTF-8 text (byte 0); save it as UTF-8"),
     (["trian", R], "unknown command 'trian'; did you mean 'train'?"),
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
-    (["small.yaml"], "unknown command 'small.yaml'; known: describe, evaluate, explain, export, predict, serve, train"),
+    (
+        ["small.yaml"],
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, predict, serve, train",
+    ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
     (["export"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -159,6 +162,7 @@ TAKES = {
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "threads"),
+    "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "explain": ("word",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")
@@ -169,6 +173,8 @@ VALUES = {
     "threads": "1",
     "export_version": "3",
     "port": "0",
+    "as": "csv",
+    "target": "1",
     "set": "seed=1",
 }
 

@@ -7,6 +7,10 @@ import programs
 import pytest
 
 from hetero_tf.base.metrics import METRICS
+from hetero_tf.results import comparison
+from hetero_tf.results.published import Value
+from hetero_tf.results.runs import gather, grouped
+from hetero_tf.results.tables import to_table
 
 TEXT = (Path(__file__).resolve().parents[1] / "recipes" / "GLOSSARY.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
@@ -36,6 +40,17 @@ def test_every_word_of_a_run_is_explained(tmp_path):
     words = begins | names | {lap.split()[0] for lap in laps.split(", ")}
     assert sorted(words - TERMS) == []
     assert {"at once", "one by one", "in flight", "thread", "examples/s", "tokens/s"} <= TERMS
+
+
+def test_every_column_of_compare_is_explained(write_run):
+    folders = [write_run(name, [10.0], f"name={name}", sizes={"a": 9}, seconds=1.0) for name in ("one", "two")]
+    runs, _ = gather(folders)
+    value = Value("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
+    rows = comparison.compare(grouped(runs), [], 5.0, [1], [value])
+    found = {re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC")) for head in to_table(rows).heads}
+    # "METRIC MB to target" is the column "MB to target" of a metric.
+    words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in found}
+    assert len(words) > 12 and sorted({word.lower() for word in words} - TERMS) == []
 
 
 @pytest.mark.parametrize("overrides", [[], ["levels.budgets={a: 1, b: 1/2}", "client.stages=blockwise"]])

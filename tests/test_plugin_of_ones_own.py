@@ -45,7 +45,7 @@ def test_the_printed_commands_work_as_they_are(folder):
     told = [typed(folder, line) for line in (evaluate, export, compare)]
     assert [one.returncode for one in told] == [0, 0, 0], [one.stderr for one in told]
     assert "global_accuracy" in told[0].stdout and (folder / "my run" / "export" / "a" / "1" / "export.json").exists()
-    assert told[2].stdout.startswith("| run | seeds |")
+    assert told[2].stdout.startswith("| run | levels |")
 
 
 @pytest.mark.long

@@ -31,6 +31,7 @@ def test_layout(tmp_path):
         "environment": "environment.json",
         "log": "log.txt",
         "export": "export",
+        "costs": "costs.json",
     }
     files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
     assert {name: getattr(run, name).name for name in files} == files
@@ -137,7 +138,8 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     assert (tmp_path / "target").read_text() == "mine"
 
 
-FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "partition.npz", "log.txt")
+FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "costs.json", "partition.npz")
+FILES += ("log.txt",)
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])
@@ -186,7 +188,7 @@ def test_reading_what_is_no_run(tmp_path):
 
 def test_only_what_this_program_left_is_swept(tmp_path):
     """Drafts of files under the lock are nobody's."""
-    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".partition.npz.7"]
+    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".tmp-costs.json.7", ".partition.npz.7"]
     left.append(f".tmp-environment.json.{os.getppid()}")
     mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
     run = RunFolder(tmp_path / "run")

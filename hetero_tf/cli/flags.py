@@ -45,7 +45,17 @@ def definitions() -> "flags.FlagValues":
         "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
     )
     flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
-    flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
+    flags.DEFINE_multi_string(
+        "run", [], "run folder or a folder of them; words behind the command are the same", values
+    )
+    flags.DEFINE_list("metric", [], "metrics, such as global_accuracy,local_std; default the usual ones", values)
+    flags.DEFINE_float("target", None, "value of the first metric that is to be reached", flag_values=values)
+    flags.DEFINE_list("at", [], "rounds at which to show the first metric, such as 10,20", values)
+    flags.DEFINE_list(
+        "published", [], "papers' results to show in rows of their own: TABLE, TABLE/ROW or a .yaml file", values
+    )
+    flags.DEFINE_enum("as", "markdown", ["markdown", "csv", "latex", "json"], "how the table is written", values)
+    flags.DEFINE_string("out", None, "what to write: a file, or for exports a folder; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
     flags.DEFINE_list("format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_train", values)
     flags.DEFINE_integer(

@@ -1,5 +1,8 @@
 """The report of `describe`: what a recipe costs at every level, how its data are split, and who trains what."""
 
+import dataclasses
+from collections.abc import Iterable
+
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.describe.costs import level_costs
 from hetero_tf.describe.description import Description
@@ -8,7 +11,7 @@ from hetero_tf.describe.tables import to_json, to_text
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.start import first_weights
 
-__all__ = ["Description", "describe", "to_json", "to_text"]
+__all__ = ["Description", "describe", "mix_costs", "to_json", "to_text"]
 
 
 def describe(process: LearningProcess) -> Description:
@@ -20,22 +23,38 @@ def describe(process: LearningProcess) -> Description:
     if process.recipe.model.initial_weights is not None:
         first_weights(process.recipe, process.family)
     recipe, dataset, partition, family = process.recipe, process.dataset, process.partition, process.family
-    example, labels = process.example_shape, partition.label_mask.sum(axis=1)
-    levels = level_costs(family, example, labels, min(recipe.client.batch_size, int(partition.train.sizes.max())))
-    loads = None
+    found, loads = _of_levels(process, recipe.levels.widths), None
     if is_divided(family):
         pieces = float(partition.train.sizes.mean()) * len(process.input.starts(dataset.train.x))
-        loads = level_loads(Costs(family, example, dataset.classes), levels, pieces)
-    return Description(
-        recipe=recipe.name,
-        example=tuple(example),
-        classes=dataset.classes,
-        levels=levels,
-        mix=recipe.levels.divided(1),
-        labels=labels,
+        loads = level_loads(Costs(family, found.example, dataset.classes), found.levels, pieces)
+    return dataclasses.replace(
+        found,
         split=partition.summary(dataset.train.labels),
         source=dataset.source,
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
         loads=loads,
+    )
+
+
+def mix_costs(process: LearningProcess) -> dict:
+    """What a client of each level of the mix costs, ready for JSON: "example", "classes", "levels", "mix" of `to_json`.
+
+    A run keeps it in its folder, so that what reads the folder needs neither the data nor TensorFlow.
+    """
+    told = to_json(_of_levels(process, process.recipe.levels.names))
+    return {name: told[name] for name in ("example", "classes", "levels", "mix")}
+
+
+def _of_levels(process, names: Iterable[str]) -> Description:
+    """The `Description` of some levels, without what depends on the data."""
+    recipe, family, example = process.recipe, process.family, tuple(process.example_shape)
+    labels, most = process.partition.label_mask.sum(axis=1), int(process.partition.train.sizes.max())
+    return Description(
+        recipe=recipe.name,
+        example=example,
+        classes=process.dataset.classes,
+        levels=level_costs(family, names, example, labels, min(recipe.client.batch_size, most)),
+        mix=recipe.levels.divided(1),
+        labels=labels,
     )

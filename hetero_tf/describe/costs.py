@@ -6,6 +6,7 @@ numbers can be compared, and `multiply_adds`, the products that really run.
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,11 +91,14 @@ class LevelCost:
     shapes: dict
 
 
-def level_costs(family: ModelFamily, example: tuple, labels: np.ndarray, batch: int) -> dict[str, LevelCost]:
-    """Counts what each level of a recipe costs, those outside of the mix too.
+def level_costs(
+    family: ModelFamily, names: Iterable[str], example: tuple, labels: np.ndarray, batch: int
+) -> dict[str, LevelCost]:
+    """Counts what each of some levels of a recipe costs.
 
     Args:
         family: The models of all levels.
+        names: Levels of the recipe, also outside of the mix.
         example: Shape of one input: (height, width, channels), or (positions,) for text.
         labels: int [clients], how many labels each client has.
         batch: Most examples of a local step.
@@ -104,7 +108,7 @@ def level_costs(family: ModelFamily, example: tuple, labels: np.ndarray, batch: 
     deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
     label_axes = find_label_axes(*(_shapes(family.fresh(deepest, few, narrowest)) for few in (2, 3)))
     costs, described = Costs(family, example, classes), {}
-    for name in recipe.levels.widths:
+    for name in names:
         model = family.fresh(name, classes)
         shapes = _shapes(model) | _tracked(family, name)
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)

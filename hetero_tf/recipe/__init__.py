@@ -17,9 +17,9 @@ from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import OwnModel
 from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.recipe.write import differences, resolved, written
+from hetero_tf.recipe.write import differences, keys_of, resolved, written
 
-__all__ = ["Recipe", "difference", "documentation", "given", "load", "loads", "located"]
+__all__ = ["Recipe", "difference", "documentation", "given", "keys_of", "load", "loads", "located"]
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), own_model: bool = False) -> Recipe:

@@ -74,13 +74,22 @@ _Tags.add_representer(str, _tag_or_text)
 
 def differences(old: str, new: str) -> list[str]:
     """Names the keys in which two resolved texts differ, as `round.clients: 10 -> 20`; "absent" where one lacks it."""
-    before, after = (dict(_leaves(plain(parse(text, "recipe")), "")) for text in (old, new))
+    before, after = keys_of(old), keys_of(new)
     changed = [
         name
         for name in (*before, *(name for name in after if name not in before))
         if name not in before or name not in after or _differ(before[name], after[name])
     ]
     return [f"{name}: {_shown(before, name)} -> {_shown(after, name)}" for name in changed]
+
+
+def keys_of(text: str, name: str = "recipe") -> dict[str, Any]:
+    """Returns every value of a recipe's text by its dotted key, such as `round.clients`, without checking any.
+
+    Raises:
+        BadInput: It is not YAML as a recipe may use it; the sentence begins with `name`, line and column.
+    """
+    return dict(_leaves(plain(parse(text, name)), ""))
 
 
 def _differ(one, other):

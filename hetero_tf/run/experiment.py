@@ -5,10 +5,11 @@ from pathlib import Path
 
 from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
-from hetero_tf.base import metrics, registry
+from hetero_tf.base import files, metrics, registry
 from hetero_tf.base.console import Console, engine_lines, figures
 from hetero_tf.base.live import Live
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.describe import mix_costs
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
@@ -17,7 +18,7 @@ from hetero_tf.rounds.start import first_weights
 from hetero_tf.run import best, facts, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
-from hetero_tf.store import environment
+from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 
@@ -68,6 +69,9 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         progress = _restore(run, process, before, conditions, console)
         if before is None or not run.partition.exists():
             process.partition.save(run.partition)
+        if not run.costs.exists():
+            # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
+            files.write_atomic(run.costs, plain_json.dump(mix_costs(process), "the costs"))
         resume.write_copies(run, recipe, conditions, console.say)
         console.open_log(run.log, _mark(settings, progress))
         progress = train_rounds(run, process, progress, conditions, console, live)

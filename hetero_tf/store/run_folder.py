@@ -22,7 +22,7 @@ RECIPE = "recipe.yaml"
 RECIPE_LIMIT = 2**24
 # What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|metrics\.jsonl|partition\.npz)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|metrics\.jsonl|partition\.npz)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -43,6 +43,7 @@ class RunFolder:
     metrics = _inside("metrics.jsonl", "One row a line.")
     timings = _inside("timings.jsonl", "How long training took, one call of the compiled round a line.")
     environment = _inside("environment.json", "What bit-equality depends on.")
+    costs = _inside("costs.json", "What a client of each level costs.")
     partition = _inside("partition.npz", "The split of the data over clients.")
     log = _inside("log.txt", "What the terminal said.")
     export = _inside("export", "SavedModels for serving, LEVEL/VERSION.")
@@ -77,7 +78,7 @@ class RunFolder:
         Raises:
             BadInput: The sentence names the first one.
         """
-        written = (self.recipe, self.metrics, self.timings, self.environment, self.partition, self.log)
+        written = (self.recipe, self.metrics, self.timings, self.environment, self.costs, self.partition, self.log)
         for path in (self.path / LOCK, *written):
             files.check_place(path)
         for path in (self.checkpoints, self.best):

@@ -1,13 +1,11 @@
 """`train`: trains a recipe in its run folder, or goes on with it."""
 
-import os
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, duration
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.flags import again, plugins, program
+from hetero_tf.cli.flags import again, program
 from hetero_tf.cli.opened import settings_of
 
 if TYPE_CHECKING:
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 FLAGS, WORDS, SOURCE = ("recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES), None, "recipe"
-# Not there where hetero_tf is installed without its checkout.
-COMPARE = Path(__file__).parents[3] / "benchmarks" / "compare.py"
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
@@ -34,8 +30,6 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
         f"done in {duration(summary['seconds'])}; everything is in {where}: metrics.jsonl, checkpoints/, best/, log.txt"
     )
     run = f"--run_dir {shlex.quote(str(where))}{again(flags)}"
-    console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}")
-    if COMPARE.exists():
-        script = min(str(COMPARE), os.path.relpath(COMPARE), key=len)
-        console.say(f"      {shlex.quote(script)} {shlex.quote(str(where))}{plugins(flags)}   (and other runs)")
+    compare = f"{program()} compare {shlex.quote(str(where))}   (and other runs)"
+    console.say(f"next: {program()} evaluate {run}\n      {program()} export {run}\n      {compare}")
     return summary

@@ -1,0 +1,169 @@
+"""Reads run folders, finished or running, and gathers those that differ in their seed only."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetero_tf.base import files
+from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.metrics import renamed
+from hetero_tf.recipe import keys_of, loads
+from hetero_tf.results.costs import Costs, read_costs
+from hetero_tf.store import environment, metrics
+from hetero_tf.store.run_folder import RunFolder
+
+# A name with more differences than these is told apart by its folder.
+MOST_DIFFERENCES = 3
+MIX = "levels.mix"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder.
+
+    Attributes:
+        folder: Its path, as given.
+        name: The recipe's.
+        seed: The recipe's.
+        rounds: How many it is to have.
+        mix: `{level: share}`, in the recipe's own units; the first level is the global model's.
+        keys: `{dotted key: value}` of the resolved recipe; the mix is one text under "levels.mix".
+        rows: Its metrics, at least one.
+        timings: How long its calls took; none of runs of earlier versions.
+        costs: What a client of each level costs; None where the run has not kept it.
+    """
+
+    folder: str
+    name: str
+    seed: int
+    rounds: int
+    mix: dict[str, float]
+    keys: dict[str, object]
+    rows: list[dict]
+    timings: list[dict]
+    costs: Costs | None
+
+    @property
+    def done(self) -> int:
+        """The last finished round."""
+        return self.rows[-1]["round"]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """`{level: share of the clients}`, adding up to 1."""
+        total = sum(self.mix.values())
+        return {level: share / total for level, share in self.mix.items()}
+
+
+def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
+    """Reads the runs in some folders; a folder that holds run folders stands for all of them.
+
+    Returns:
+        The runs that have finished a round, and a sentence for each that is left out or not finished.
+
+    Raises:
+        BadInput: A folder holds no run, a file of one is damaged, or no run has finished a round.
+    """
+    found, sentences = [], []
+    for folder in dict.fromkeys(place for given in folders for place in _within(Path(given))):
+        run = read(folder)
+        if run is None:
+            sentences.append(f"left out: {folder}, it has no finished round yet")
+            continue
+        found.append(run)
+        if run.done < run.rounds:
+            sentences.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
+    if not found:
+        raise BadInput(f"no run has finished a round yet. Received: {'; '.join(sentences)}")
+    return found, sentences
+
+
+def _within(folder: Path) -> list[Path]:
+    """The run folders that a folder stands for: itself, or those right inside it."""
+    if RunFolder(folder).started or not os.path.isdir(folder):
+        return [folder]
+    with files.disk(folder, "list"):
+        inside = sorted(folder / name for name in os.listdir(folder))
+    return [path for path in inside if RunFolder(path).started] or [folder]
+
+
+def read(folder: str | Path) -> Run | None:
+    """Reads the run in a folder; None if it has not finished a round.
+
+    A recipe that names modules of a person's own is read as the run wrote it, without importing any of them.
+
+    Raises:
+        BadInput: The folder holds no run, or a file of it is damaged.
+    """
+    place = RunFolder(Path(folder))
+    text = place.read_recipe()
+    try:
+        text = loads(text, str(place.recipe)).source
+    except BadInput:
+        if not environment.plugins(place.environment):
+            raise
+    rows = [renamed(row) for row in metrics.rows(place.metrics)]
+    if not rows:
+        return None
+    keys = keys_of(text, str(place.recipe))
+    mix = {name.removeprefix(f"{MIX}."): keys.pop(name) for name in list(keys) if name.startswith(f"{MIX}.")}
+    _check(place.recipe, keys, mix)
+    keys[MIX] = mix_text(mix)
+    timings = metrics.rows(place.timings)
+    name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
+    return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(place.costs))
+
+
+def _check(path, keys, mix):
+    """Refuses what no recipe has: one with modules of a person's own was not checked when it was read."""
+    for name, kind in (("name", str), ("seed", int), ("rounds", int)):
+        if type(keys.get(name)) is not kind:
+            raise BadInput(
+                f"{path}: {name} must be {'text' if kind is str else 'a whole number'}. "
+                f"Received: {name}={short(keys.get(name), 60)}"
+            )
+    if not mix or not all(type(share) in (int, float) and share > 0 for share in mix.values()):
+        raise BadInput(f"{path}: {MIX} must give each level a positive share. Received: {short(mix, 60)}")
+
+
+def mix_text(mix: dict[str, float]) -> str:
+    """Writes a mix as recipes may: "a-e" where all shares are equal, else "a1-e9"."""
+    equal = len(set(mix.values())) == 1
+    return "-".join(level if equal else f"{level}{share:g}" for level, share in mix.items())
+
+
+def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs that differ in their seed only, as `{name: [Run]}` in the order given.
+
+    Raises:
+        BadInput: Two of them have one seed, so that they are one run twice.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        same = groups.setdefault(repr(sorted((key, value) for key, value in run.keys.items() if key != "seed")), [])
+        for other in same:
+            if other.seed == run.seed:
+                raise BadInput(
+                    f"{run.folder} and {other.folder} are the same recipe with the same seed, so their "
+                    f"spread would say nothing; name one of them. Received: seed={run.seed}"
+                )
+        same.append(run)
+    return dict(zip(told_apart([group[0] for group in groups.values()]), groups.values()))
+
+
+def told_apart(runs: Sequence[Run], without: Iterable[str] = ()) -> list[str]:
+    """A name for each of some runs: the recipe's, with what differs behind it where several have that.
+
+    Args:
+        runs: One run of each recipe.
+        without: Keys that are not to be named besides the name and the seed.
+    """
+    names = []
+    for run in runs:
+        others = [other for other in runs if other.name == run.name]
+        keys = dict.fromkeys(key for other in others for key in other.keys if key not in ("name", "seed", *without))
+        differing = [key for key in keys if any(other.keys.get(key) != run.keys.get(key) for other in others)]
+        told = ", ".join(f"{key}={run.keys[key]}" for key in differing if key in run.keys)
+        names.append(f"{run.name} ({told})" if told and len(differing) <= MOST_DIFFERENCES else run.name)
+    return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]

@@ -1,0 +1,75 @@
+"""The forms of a table: what stands in a cell, and that no name of a stranger can break out of it."""
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from hetero_tf.results import tables
+
+HOSTILE = "a|b\\c<script>&\"'`*[x](y)\n\x1b[2J\u202e$x$ 5% #1 {z}~^_"
+
+
+def row(name="run", **more):
+    spread = {"mean": 12.345, "spread": 0.5, "of": 2}
+    return {"name": name, "levels": "a-e", "seeds": [0, 1], "rounds": 9, "done": 9, "loss last": spread, **more} | {
+        "published": []
+    }
+
+
+def test_heads_units_and_cells():
+    rows = [
+        row(bytes={"mean": 3e6, "spread": None, "of": 1}, parameters=1500, ratio=None),
+        row("two", bytes={"mean": None, "spread": None, "of": 0}, parameters=None, ratio=None, done=4),
+    ]
+    rows[0]["loss best_round"] = rows[1]["loss best_round"] = rows[0]["loss last"]
+    table = tables.to_table(rows)
+    assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "MB", "K parameters"]
+    assert table.rows == [
+        ["run", "a-e", "2", "9", "12.35 ± 0.5", "3 (1 of 2)", "1.5"],
+        ["two", "a-e", "2", "4 of 9", "12.35 ± 0.5", "-", "-"],
+    ]
+
+
+def test_markdown_stays_a_table_whatever_a_name_holds():
+    text = tables.markdown(tables.to_table([row(HOSTILE)]))
+    assert len(text.splitlines()) == 3 and "\x1b" not in text and "<script" not in text.replace("\\<script", "")
+    assert text.splitlines()[2].replace("\\|", "").count("|") == 6
+
+
+def test_latex_prints_special_characters():
+    text = tables.latex(tables.to_table([row(HOSTILE)]))
+    line = text.splitlines()[4]
+    assert r"a|b\textbackslash{}c" in line and r"\$x\$ 5\% \#1 \{z\}\textasciitilde{}\textasciicircum{}\_" in line
+    assert line.count("&") - line.count(r"\&") == 4 and r"12.35 $\pm$ 0.5 \\" in line
+    assert text.splitlines()[0] == r"\begin{tabular}{llrrr}"
+
+
+def test_html_holds_a_name_as_text_only():
+    seen, texts = [], []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            seen.append(tag)
+
+        def handle_data(self, data):
+            texts.append(data)
+
+    Reader().feed(tables.in_html(tables.to_table([row(HOSTILE)])))
+    assert set(seen) == {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    assert any("<script>" in text for text in texts)
+
+
+def test_csv_and_json_have_the_numbers_as_they_were_computed():
+    rows = [row(HOSTILE, parameters=1500), row("=1+1", ratio=0.5)]
+    first, second = csv.DictReader(io.StringIO(tables.to_csv(rows)))
+    assert (first["loss last"], first["loss last spread"], first["loss last runs"]) == ("12.345", "0.5", "2")
+    assert (first["seeds"], first["parameters"], first["ratio"], second["ratio"]) == ("0; 1", "1500", "", "0.5")
+    assert "\x1b" not in first["name"] and json.loads(tables.to_json(rows)) == rows
+
+
+@pytest.mark.parametrize("name", tables.FORMATS)
+def test_every_format_writes_the_row(name):
+    assert "run" in tables.FORMATS[name]([row()], [])

@@ -1,0 +1,49 @@
+"""Run folders as `train` leaves them, written without training: for tables, figures and pages."""
+
+import json
+
+from hetero_tf import recipe
+from hetero_tf.store import metrics
+from hetero_tf.store.run_folder import RunFolder
+
+COST = {"width": 1.0, "parameters": 4000, "paper_flops": 3_000_000, "multiply_adds": 1_500_000, "megabytes": 0.01}
+COST |= {"bytes_down": 16_000, "bytes_up": 16_000, "training_bytes": 99_000}
+
+
+def costs(**parameters):
+    """What a run keeps of its costs; `parameters` of each level, equal shares."""
+    mean = sum(parameters.values()) / len(parameters)
+    mix = {"parameters": mean, "paper_flops": 750 * mean, "multiply_adds": 375 * mean}
+    levels = {level: {**COST, "parameters": number} for level, number in parameters.items()}
+    return {"levels": levels, "mix": mix | {"ratio": mean / max(parameters.values())}}
+
+
+def write(
+    folder, name, accuracies, *overrides, traffic=True, train_flops="train_flops", more=(), sizes=None, seconds=None
+):
+    """Writes a run.
+
+    Args:
+        folder, name: Where it lies.
+        accuracies: Of each round; None in one that was not measured.
+        overrides: Of the recipe tiny/digits.
+        traffic: Whether rows have bytes and operations; `train_flops`: under which name.
+        more: Further entries of each row.
+        sizes: `{level: parameters}` for its costs; None: it has not kept them.
+        seconds: Of training in each round; None: it has no timings.
+    """
+    run = RunFolder(folder / name)
+    run.path.mkdir(parents=True)
+    run.recipe.write_text(recipe.load("tiny/digits", [f"rounds={len(accuracies)}", *overrides]).source)
+    for number, accuracy in enumerate(accuracies, 1):
+        row = {"round": number, "levels": {"a": 1, "c": 1}, "loss": 1 / number, **dict(more)}
+        row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
+        spent = {"bytes_down": 3_000_000, "bytes_up": 1_000_000, "bytes": 4_000_000 * number}
+        row |= {**spent, train_flops: 5 * 10**11} if traffic else {}
+        metrics.append(run.metrics, row)
+        if seconds:
+            parts = {"training_seconds": seconds, "measuring_seconds": 1.0, "merging_seconds": None}
+            metrics.append(run.timings, {"round": number, "seconds": seconds, "clients": 2, **parts})
+    if sizes:
+        run.costs.write_text(json.dumps(costs(**sizes)))
+    return str(run.path)
