@@ -27,7 +27,7 @@ def definitions() -> "flags.FlagValues":
     values = flags.FlagValues()
     flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist", values)
     flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated", values)
-    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME of the recipe", values)
+    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME, with what --set changes", values)
     flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
     flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
     flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", flag_values=values)

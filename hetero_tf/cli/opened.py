@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     """Returns what --run_dir, --data_dir, --threads and --allow_other_machine say of a run."""
+    from hetero_tf.recipe.naming import run_name
     from hetero_tf.run.experiment import Settings
 
     hardware.prepare(flags.threads)
-    run_dir = Path(flags.run_dir or Path("runs") / recipe.name)
+    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, flags["set"].value))
     data_dir = Path(flags.data_dir) if flags.data_dir else None
     command = shlex.join([program(), *sys.argv[1:]])
     return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, command)
