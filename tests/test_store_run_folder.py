@@ -30,6 +30,7 @@ def test_layout(tmp_path):
         "metrics": "metrics.jsonl",
         "environment": "environment.json",
         "log": "log.txt",
+        "readme": "README.txt",
         "export": "export",
     }
     files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
@@ -137,7 +138,8 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     assert (tmp_path / "target").read_text() == "mine"
 
 
-FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "partition.npz", "log.txt")
+FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "partition.npz")
+FILES += ("log.txt", "README.txt")
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])

@@ -18,6 +18,8 @@ _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # More clients in flight than this cost only memory; machines with many cores may have more.
 MOST_THREADS, MOST_THREADS_OF_A_CORE = 256, 4
 LONGEST_NAME = 255
+# Of the keys that a wrong flag may have meant, so many are named.
+MOST_PATHS = 3
 
 
 def definitions() -> "flags.FlagValues":
@@ -44,6 +46,7 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_multi_string(
         "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
     )
+    flags.DEFINE_multi_string("runs", [], "run folder, or folder of runs; words behind list are the same", values)
     flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
     flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
@@ -82,7 +85,8 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
         words = values(argv, known_only=False)[1:]
     except flags.UnrecognizedFlagError as error:
         known = [name for name in values if len(name) > 1]
-        raise BadInput(f"unknown flag --{error.flagname}{did_you_mean(error.flagname, known)}") from error
+        hint = _as_override(error.flagname, argv) or did_you_mean(error.flagname, known)
+        raise BadInput(f"unknown flag --{error.flagname}{hint}") from error
     except flags.Error as error:
         raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
     command = words[0] if words else None
@@ -96,6 +100,20 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
     if not (values.help or values.version):
         _check(command or "train", values)
     return command, values
+
+
+def _as_override(name, argv):
+    """How a key of recipes that was typed as a flag is given, as the end of a sentence; "" if it is none."""
+    from hetero_tf.recipe.explain import paths_of
+
+    paths = paths_of(name)[:MOST_PATHS]
+    at = next((index for index, word in enumerate(argv) if re.match(f"--?{re.escape(name)}(=|$)", word)), None)
+    if not paths or at is None:
+        return ""
+    _, equals, value = argv[at].partition("=")
+    following = argv[at + 1] if at + 1 < len(argv) and not argv[at + 1].startswith("-") else "VALUE"
+    given = shlex.quote(value if equals else following)
+    return "; use " + " or ".join(f"--set {path}={given}" for path in paths)
 
 
 def _check(command, values):

@@ -7,7 +7,7 @@ import sys
 import traceback
 
 from hetero_tf import __version__
-from hetero_tf.base import hardware
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console, prepare_streams, printable
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal
 from hetero_tf.base.live import Live
@@ -67,6 +67,8 @@ def _diagnosis(error):
         )
     if isinstance(error, OSError):
         return DiskProblem.code, "check the disk and run the same command again"
+    if (place := registry.blamed(error)) is not None:
+        return BadInput.code, f"this is an error of your module: {place}"
     return 1, "this is a defect of the program; --debug shows where"
 
 
@@ -132,7 +134,6 @@ def _help_of(flag):
 
 def _recipe(source, command, flags):
     """The recipe of --recipe, or of the run folder where `source` is "run_dir"."""
-    from hetero_tf.base import registry
     from hetero_tf.recipe import load, loads
     from hetero_tf.store.run_folder import RunFolder
 
