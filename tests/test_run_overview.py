@@ -94,5 +94,7 @@ def test_from_a_run_folder_back_to_a_state(folder):
     assert process.evaluate(state)[0]["global_loss"] == pytest.approx(row["global_loss"], rel=1e-6)
     best = hetero_tf.load_run(str(folder), threads=2)[1]
     assert best.round == sealed.load_newest(folder / "best").round
-    assert refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
+    assert (
+        refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
+    )
     assert refusal(hetero_tf.load_run, folder.parent).endswith("name one that `train` wrote")

@@ -111,7 +111,8 @@ def changed_keys(old: str, new: str) -> list[str]:
     """Lists the keys in which two resolved recipes differ, without those that a run may change.
 
     The number of rounds: a run may be extended. The engine: the environment says which one was chosen. Which levels are
-    measured: no weight depends on it. A metric that one of them leaves open: `run.resume.check_best` compares what it comes to.
+    measured: no weight depends on it. A metric that one of them leaves open: `run.resume.check_best` compares what it
+    comes to.
     """
     lines = [line for line in difference(old, new) if line.partition(":")[0] not in FREE]
     return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]

@@ -292,7 +292,7 @@ class Recipe:
     """Everything that determines a run, in the order of the data's path."""
 
     name: str = key(
-        "short name; the run folder is runs/NAME, or runs/NAME-KEY=VALUE where --set changes something",
+        "short name; the run folder is runs/NAME, or runs/NAME-KEY=VALUE where --set changes a key",
         required=True,
         pattern=NAME,
     )

@@ -43,7 +43,7 @@ def text(run: RunFolder, recipe: Recipe, command: str, metric: str) -> str:
         "",
         f"  {command}",
         "",
-        "which also resumes it; with `--set rounds=N` it trains more. The commands below take its --plugin and --data_dir.",
+        "which also resumes it; with --set rounds=N it trains more. The commands below take its --plugin, --data_dir.",
         "",
         f"  {program} evaluate --run_dir {place}   measures the best state again (--state last: the newest)",
         f"  {program} export --run_dir {place}     writes a SavedModel that needs no hetero_tf",

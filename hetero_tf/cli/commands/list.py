@@ -50,11 +50,7 @@ def _told(one: "Overview") -> str:
     """What is known of a run, in a line."""
     if one.problem:
         return f"{one.state}: {one.problem}"
-    parts = [
-        f"{one.state} at round {one.round} of {one.rounds}"
-        if one.state != "finished"
-        else f"finished, round {one.round}"
-    ]
+    parts = [f"{one.state}, round {one.round} of {one.rounds}"]
     if one.metric:
         shown = ["-" if value is None else f"{value:.4g}" for value in (one.best, one.last)]
         parts.append(f"{one.metric} best {shown[0]} last {shown[1]}")
