@@ -46,6 +46,11 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_multi_string(
         "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
     )
+    flags.DEFINE_multi_string("definition", [], "YAML file of a sweep; the word behind sweep is the same", values)
+    flags.DEFINE_multi_string("sweep", [], "values to try, path=value,value; several: each with each", values)
+    flags.DEFINE_string("seeds", None, "seeds of a sweep, such as 0-2 or 0,3", values)
+    flags.DEFINE_integer("jobs", 1, "runs at a time; --threads are divided among them", 1, 256, flag_values=values)
+    flags.DEFINE_bool("dry_run", False, "say which runs a sweep has and how long they take, measured briefly", values)
     flags.DEFINE_multi_string("runs", [], "run folder, or folder of runs; words behind list are the same", values)
     flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
     flags.DEFINE_string("out", None, "folder of the exports, LEVEL/NUMBER in it; default RUN_DIR/export", values)
