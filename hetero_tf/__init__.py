@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from keras import Model
 
-    from hetero_tf.process import LearningProcess
+    from hetero_tf.process import LearningProcess, State
     from hetero_tf.recipe.schema import Recipe
     from hetero_tf.run.callbacks import Trained
 
@@ -42,6 +42,29 @@ def static_norms(model: "Model") -> "Model":
     from hetero_tf.models import own_model
 
     return own_model.static_norms(model)
+
+
+def load_run(
+    path: "str | Path", state: str = "best", data_dir: "str | Path | None" = None, threads: int | None = None
+) -> "tuple[LearningProcess, State]":
+    """Goes back from a run folder to a state, on the data and the partition of the run; nothing is written.
+
+    Args:
+        path: The run folder. A run of one's own modules needs them registered first (`base.registry.register_plugin`).
+        state: "best", of the round that the run's metric chose, or "last", of its newest sealed round.
+        data_dir: Folder of the data; None: HETERO_TF_DATA.
+        threads: Stacks of clients in flight at once; None: as many as cores.
+
+    Returns:
+        The learning process of the run's recipe, and the state: `process.model(state, "c")` is a Keras model,
+        `process.evaluate(state)` measures, `process.next(state)` trains another round.
+
+    Raises:
+        BadInput: The folder holds no run, no whole state, a state of another run, or was trained on other data.
+    """
+    from hetero_tf.run import opened
+
+    return opened.load_run(path, state, data_dir, threads)
 
 
 def load_model(path: "str | Path") -> "Model":

@@ -31,8 +31,16 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, export_version, format, "
-        "help, host, input, json, level, levels, out, plugin, port, quiet, recipe, run_dir, set, state, threads, version, word",
+        "help, host, input, json, level, levels, out, plugin, port, quiet, recipe, run_dir, runs, set, state, threads, "
+        "version, word",
     ),
+    ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
+    ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
+    ([R, "--lr=0.1"], "unknown flag --lr; use --set optimizer.learning_rate=0.1"),
+    ([R, "--levels.mix=a b"], "unknown flag --levels.mix; use --set levels.mix='a b'"),
+    ([R, "--epochs"], "unknown flag --epochs; use --set client.epochs=VALUE"),
+    ([R, "--clients=9"], "unknown flag --clients; use --set round.clients=9 or --set partition.clients=9"),
+    (["list", "nowhere"], "nowhere: is no folder; name run folders, or a folder of runs such as runs"),
     ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
@@ -56,7 +64,8 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, predict, serve, train",
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, list, predict, serve, sweep, "
+        "train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -107,9 +116,17 @@ WRONG = [
         [R, "--plugin=own_missing"],
         "--plugin own_missing: cannot be imported; ModuleNotFoundError: No module named 'own_missing'",
     ),
+    (
+        [R, "--plugin=own/nothing.py"],
+        "--plugin own/nothing.py: must name a module as `import` does, not a file; try --plugin own.nothing",
+    ),
+    ([R, "--plugin=../x.py"], "--plugin ../x.py: must name a module as `import` does, not a file"),
     ([R, "--plugin=own_nothing"], "--plugin own_nothing: defines nothing to add; it must define a Keras layer or..."),
-    ([R, "--plugin=own_raises"], "--plugin own_raises: cannot be imported; RuntimeError: no luck"),
-    ([R, "--plugin=own_syntax"], "--plugin own_syntax: cannot be imported; SyntaxError: ..."),
+    (
+        [R, "--plugin=own_raises"],
+        "--plugin own_raises: cannot be imported; {here}/own_raises.py:1: RuntimeError: no luck",
+    ),
+    ([R, "--plugin=own_syntax"], "--plugin own_syntax: cannot be imported; {here}/own_syntax.py:1: SyntaxError: ..."),
     (
         [R, "--plugin=own_exit"],
         "--plugin own_exit: ends the program when it is imported; give a module that only defines things",
@@ -162,6 +179,7 @@ TAKES = {
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "threads"),
+    "list": ("runs",),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "explain": ("word",),
 }
@@ -231,7 +249,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
 def test_wrong_words_get_a_sentence(place, capsys, words, sentence):
-    before = tree(place)
+    before, sentence = tree(place), sentence.replace("{here}", str(place))
     assert main.main(["hetero_tf", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err

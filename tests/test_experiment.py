@@ -24,7 +24,8 @@ RECIPE = programs.RECIPE
 
 def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
     summary, said = train(tmp_path / "run", RECIPE)
-    files = "best checkpoints costs.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml run.lock timings.jsonl"
+    files = "README.txt best checkpoints costs.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml"
+    files += " run.lock timings.jsonl"
     assert " ".join(sorted(path.name for path in (tmp_path / "run").iterdir())) == files
     found = runs.rows(tmp_path / "run")
     assert [row["round"] for row in found] == [1, 2, 3, 4]

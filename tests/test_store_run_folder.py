@@ -30,6 +30,7 @@ def test_layout(tmp_path):
         "metrics": "metrics.jsonl",
         "environment": "environment.json",
         "log": "log.txt",
+        "readme": "README.txt",
         "export": "export",
         "costs": "costs.json",
     }
@@ -139,7 +140,7 @@ def test_a_linked_lock_file_is_refused(tmp_path):
 
 
 FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "costs.json", "partition.npz")
-FILES += ("log.txt",)
+FILES += ("log.txt", "README.txt")
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoints", "best"])

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 class Refusal(Exception):
     """A problem that the program explains in one sentence instead of a traceback.
 
-    `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite.
+    `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 runs of a
+    sweep that did not finish.
     """
 
     code = 1
@@ -42,6 +43,16 @@ class NotFinite(Refusal):
     """Too many clients returned NaN or infinite weights."""
 
     code = 6
+
+
+class Unfinished(Refusal):
+    """Some runs of a sweep did not finish; `result` says which, ready for JSON."""
+
+    code = 7
+
+    def __init__(self, sentence: str, result: dict):
+        super().__init__(sentence)
+        self.result = result
 
 
 def require(what: str, modules: Iterable[str], extra: str) -> None:

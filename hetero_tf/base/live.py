@@ -46,6 +46,11 @@ class Live:
         self._began = self._last = self._console.clock()
         self._done = [0, 0]
 
+    def tell(self, what: str, expected: float | None = None) -> None:
+        """Says otherwise what goes on, without beginning anew; `expected` counts from the beginning."""
+        with self._lock:
+            self._what, self._expected = what, expected
+
     def seen(self, steps: int, clients: int) -> None:
         """Counts steps and clients that are done; see `LearningProcess.watched`."""
         with self._lock:

@@ -10,6 +10,8 @@ import importlib
 import importlib.util
 import inspect
 import re
+import sys
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -97,11 +99,18 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
 
     A public function named in `EXPORTS` adds a plug-in of that kind under the last part of the module name;
     every public Keras layer defined there becomes a layer. Returns the added (kind, name) pairs.
+
+    Raises:
+        BadInput: It is no name of a module, cannot be imported (with the line that failed), or adds nothing new.
     """
+    if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
+        raise BadInput(
+            f"--plugin {module_name}: must name a module as `import` does, not a file{_as_module(module_name)}"
+        )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise BadInput(f"--plugin {module_name}: cannot be imported; {type(error).__name__}: {error}") from error
+        raise BadInput(f"--plugin {module_name}: cannot be imported; {_failure(error)}") from error
     short = module_name.rpartition(".")[2]
     added = [(kind, short) for kind, function in EXPORTS.items() if _defined_in(module, function)]
     added += [("layers", name) for name, value in vars(module).items() if _is_layer(module, name, value)]
@@ -121,6 +130,32 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
 def plugged() -> tuple[str, ...]:
     """Names of the modules that `register_plugin` has added something of."""
     return tuple(dict.fromkeys(module for of_kind in _plugged.values() for module in of_kind.values()))
+
+
+def _as_module(path):
+    """What to type instead of a path, as the end of a sentence."""
+    parts = Path(path.removesuffix(".py").removeprefix("./")).parts
+    return f"; try --plugin {'.'.join(parts)}" if parts and all(map(str.isidentifier, parts)) else ""
+
+
+def _failure(error):
+    """An error of a person's own module, after the place where it happened if that is in a file of theirs."""
+    told = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
+    places = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_importing(frame.filename)]
+    return f"{places[-1].filename}:{places[-1].lineno}: {told}" if places else told
+
+
+def _is_importing(filename):
+    return filename.startswith("<frozen importlib") or filename in (__file__, importlib.__file__)
+
+
+def blamed(error: BaseException) -> str | None:
+    """Returns FILE:LINE of the innermost line of a plugged module that an error came through; None if there is none."""
+    files = {getattr(sys.modules.get(name), "__file__", None) for name in plugged()}
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else None
 
 
 def snake_case(name: str) -> str:

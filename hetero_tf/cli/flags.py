@@ -18,6 +18,8 @@ _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # More clients in flight than this cost only memory; machines with many cores may have more.
 MOST_THREADS, MOST_THREADS_OF_A_CORE = 256, 4
 LONGEST_NAME = 255
+# Of the keys that a wrong flag may have meant, so many are named.
+MOST_PATHS = 3
 
 
 def definitions() -> "flags.FlagValues":
@@ -27,7 +29,7 @@ def definitions() -> "flags.FlagValues":
     values = flags.FlagValues()
     flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist", values)
     flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated", values)
-    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME of the recipe", values)
+    flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME, with what --set changes", values)
     flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
     flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
     flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", flag_values=values)
@@ -44,6 +46,12 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_multi_string(
         "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
     )
+    flags.DEFINE_multi_string("definition", [], "YAML file of a sweep; the word behind sweep is the same", values)
+    flags.DEFINE_multi_string("sweep", [], "values to try, path=value,value; several: each with each", values)
+    flags.DEFINE_string("seeds", None, "seeds of a sweep, such as 0-2 or 0,3", values)
+    flags.DEFINE_integer("jobs", 1, "runs at a time; --threads are divided among them", 1, 256, flag_values=values)
+    flags.DEFINE_bool("dry_run", False, "say which runs a sweep has and how long they take, measured briefly", values)
+    flags.DEFINE_multi_string("runs", [], "run folder, or folder of runs; words behind list are the same", values)
     flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
     flags.DEFINE_multi_string(
         "run", [], "run folder or a folder of them; words behind the command are the same", values
@@ -92,7 +100,8 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
         words = values(argv, known_only=False)[1:]
     except flags.UnrecognizedFlagError as error:
         known = [name for name in values if len(name) > 1]
-        raise BadInput(f"unknown flag --{error.flagname}{did_you_mean(error.flagname, known)}") from error
+        hint = _as_override(error.flagname, argv) or did_you_mean(error.flagname, known)
+        raise BadInput(f"unknown flag --{error.flagname}{hint}") from error
     except flags.Error as error:
         raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
     command = words[0] if words else None
@@ -106,6 +115,20 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
     if not (values.help or values.version):
         _check(command or "train", values)
     return command, values
+
+
+def _as_override(name, argv):
+    """How a key of recipes that was typed as a flag is given, as the end of a sentence; "" if it is none."""
+    from hetero_tf.recipe.explain import paths_of
+
+    paths = paths_of(name)[:MOST_PATHS]
+    at = next((index for index, word in enumerate(argv) if re.match(f"--?{re.escape(name)}(=|$)", word)), None)
+    if not paths or at is None:
+        return ""
+    _, equals, value = argv[at].partition("=")
+    following = argv[at + 1] if at + 1 < len(argv) and not argv[at + 1].startswith("-") else "VALUE"
+    given = shlex.quote(value if equals else following)
+    return "; use " + " or ".join(f"--set {path}={given}" for path in paths)
 
 
 def _check(command, values):

@@ -7,9 +7,9 @@ import sys
 import traceback
 
 from hetero_tf import __version__
-from hetero_tf.base import hardware
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console, prepare_streams, printable
-from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal
+from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished
 from hetero_tf.base.live import Live
 from hetero_tf.cli import commands, interrupts
 from hetero_tf.cli.flags import again, parse, program
@@ -21,7 +21,10 @@ WIDTH = 24
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command and returns its exit code (0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite)."""
+    """Runs a command and returns its exit code.
+
+    0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with runs that did not finish.
+    """
     prepare_streams()
     interrupts.install("nothing is half-written")
     argv = sys.argv if argv is None else argv
@@ -67,6 +70,8 @@ def _diagnosis(error):
         )
     if isinstance(error, OSError):
         return DiskProblem.code, "check the disk and run the same command again"
+    if (place := registry.blamed(error)) is not None:
+        return BadInput.code, f"this is an error of your module: {place}"
     return 1, "this is a defect of the program; --debug shows where"
 
 
@@ -104,12 +109,21 @@ def _run(command, flags):
         with Live(console) as live:
             live.begin("loading TensorFlow")
             hardware.import_quietly()
-    result = interrupts.in_worker(lambda: module.run(recipe, flags, console))
+    try:
+        result = interrupts.in_worker(lambda: module.run(recipe, flags, console))
+    except Unfinished as unfinished:
+        _print(unfinished.result, flags)
+        raise
+    _print(result, flags)
+    return 0
+
+
+def _print(result, flags):
+    """The line of --json."""
     if flags.json:
         from hetero_tf.store.plain_json import finite
 
         print(json.dumps(finite(result), allow_nan=False), flush=True)
-    return 0
 
 
 def _help(command, flags):
@@ -132,7 +146,6 @@ def _help_of(flag):
 
 def _recipe(source, command, flags):
     """The recipe of --recipe, or of the run folder where `source` is "run_dir"."""
-    from hetero_tf.base import registry
     from hetero_tf.recipe import load, loads
     from hetero_tf.store.run_folder import RunFolder
 

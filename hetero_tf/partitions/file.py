@@ -1,4 +1,15 @@
-"""A partition that was saved before, by the command `partition` or by `Partition.save`."""
+"""A partition that was saved before: the `partition.npz` of a run folder, or what `Partition.save` wrote.
+
+The file is an uncompressed or compressed .npz of these arrays:
+
+    train_ids, test_ids, held_out_ids        int32 [n]: ids of examples (rows of text), client after client
+    train_sizes, test_sizes, held_out_sizes  int32 [clients]: how many of them each client has
+    label_mask                               bool [clients, classes]: the labels that a client is trained on
+    sha256                                   uint8 [32]: digest of all the others, see `Partition.sha256`
+
+An id counts from 0 in the order of the data set; the two arrays of held-out examples may be missing. To make one of
+your own, build a `Partition` of `Shares` and call its `save`.
+"""
 
 import numpy as np
 

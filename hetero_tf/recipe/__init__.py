@@ -19,7 +19,21 @@ from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, resolved, written
 
-__all__ = ["Recipe", "difference", "documentation", "given", "keys_of", "load", "loads", "located"]
+__all__ = [
+    "FREE",
+    "Recipe",
+    "changed_keys",
+    "difference",
+    "documentation",
+    "given",
+    "keys_of",
+    "load",
+    "loads",
+    "located",
+]
+
+# Keys that a run may change when it goes on.
+FREE = ("rounds", "engine", "evaluate.levels")
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), own_model: bool = False) -> Recipe:
@@ -129,6 +143,17 @@ def difference(old: str, new: str) -> list[str]:
         # Sizes that stand in the layers of one and in the settings of the other make the same model.
         return [line for line in changed if not line.startswith(("model.settings", "model.layers"))]
     return changed
+
+
+def changed_keys(old: str, new: str) -> list[str]:
+    """Lists the keys in which two resolved recipes differ, without those that a run may change.
+
+    The number of rounds: a run may be extended. The engine: the environment says which one was chosen. Which levels are
+    measured: no weight depends on it. A metric that one of them leaves open: `run.resume.check_best` compares what it
+    comes to.
+    """
+    lines = [line for line in difference(old, new) if line.partition(":")[0] not in FREE]
+    return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
 
 
 def _origin(root, value, wrong):

@@ -8,10 +8,13 @@ from typing import Any
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
+from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.files import LARGEST_FILE, SHIPPED
 from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_plugin, keys
 from hetero_tf.recipe.schema import Recipe
 
+# What other programs call some keys.
+USUAL = {"lr": "learning_rate", "num_clients": "clients", "num_rounds": "rounds", "bs": "batch_size"}
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
@@ -34,6 +37,26 @@ def explain(word: str) -> list[str]:
         hint = "" if hint.startswith("; known") else hint
         raise BadInput(f"no word {word!r} in output or recipes{hint}; recipes/GLOSSARY.md has those of the output")
     return found
+
+
+def paths_of(word: str) -> list[str]:
+    """Returns the paths of the keys of recipes that a word names: a path itself, the last part of one, or its usual
+    short form, such as "lr". Of several with the same last part, those that lie least deep."""
+    word = USUAL.get(word, word)
+    own = [names[0] for names, _ in _of_keys(Recipe, "")]
+    chosen = [
+        f"{'.'.join(path)}.{option}"
+        for path, field in PLUGINS.items()
+        for option in dict.fromkeys(
+            option
+            for name in registry.names(field.metadata["kind"])
+            for option in registry.options(field.metadata["kind"], name)
+        )
+    ]
+    paths = [*own, *chosen]
+    found = [path for path in paths if path.rpartition(".")[2] == word]
+    least = min((path.count(".") for path in found), default=0)
+    return [word] if word in paths else [path for path in found if path.count(".") == least]
 
 
 def _matches(wanted, name):

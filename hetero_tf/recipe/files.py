@@ -9,6 +9,8 @@ from hetero_tf.base.files import decode, read_bytes
 
 LARGEST_FILE = 256 * 1024
 _HERE = Path(__file__).parents[1]
+# The folder of sweeps among the recipes.
+SWEEPS = "sweeps"
 SHIPPED = (_HERE.parent / "recipes", _HERE / "recipes")
 
 
@@ -23,6 +25,15 @@ class Source:
 
 def shipped() -> dict[str, Path]:
     """Returns the recipes that come with the program: `{"mnist": file, "tiny/mnist": file, ...}`."""
+    return {name: file for name, file in _files().items() if not name.startswith(f"{SWEEPS}/")}
+
+
+def sweeps() -> dict[str, Path]:
+    """Returns the sweeps that come with the program: `{"heterofl_table7": file, ...}`."""
+    return {name.partition("/")[2]: file for name, file in _files().items() if name.startswith(f"{SWEEPS}/")}
+
+
+def _files():
     folder = next((folder for folder in SHIPPED if folder.is_dir()), SHIPPED[0])
     files = sorted(folder.rglob("*.yaml"))
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}

@@ -291,7 +291,11 @@ class Checkpoint:
 class Recipe:
     """Everything that determines a run, in the order of the data's path."""
 
-    name: str = key("short name; the run folder is runs/NAME", required=True, pattern=NAME)
+    name: str = key(
+        "short name; the run folder is runs/NAME, or runs/NAME-KEY=VALUE where --set changes a key",
+        required=True,
+        pattern=NAME,
+    )
     seed: int = key("one seed for every draw of the run", 0, low=0)
     data: Data = key("where the examples come from", required=True, kind="data")
     input: Plugin = key("how examples become batches", required=True, kind="inputs")

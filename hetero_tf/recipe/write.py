@@ -33,10 +33,10 @@ def resolved(recipe: Recipe, model: dict) -> str:
                 "reinitialize": recipe.model.reinitialize,
                 "frozen": recipe.model.frozen,
             }
-            lines += ["model:", *(f"  {key}: {_flow(value)}" for key, value in keys_of_model.items()), "  layers:"]
-            lines += [f"    - {_flow(item)}" for item in model["layers"]]
+            lines += ["model:", *(f"  {key}: {flow(value)}" for key, value in keys_of_model.items()), "  layers:"]
+            lines += [f"    - {flow(item)}" for item in model["layers"]]
         else:
-            lines.append(f"{name}: {_flow(_plain_value(getattr(recipe, name)))}")
+            lines.append(f"{name}: {flow(_plain_value(getattr(recipe, name)))}")
     return "\n".join(lines) + "\n"
 
 
@@ -126,12 +126,12 @@ def _plain_key(name, value):
     return dict(value) if name == "mix" else _plain_value(value)
 
 
-def _flow(value):
-    """Writes a value in YAML's flow style, on one line."""
+def flow(value: Any) -> str:
+    """Writes a plain value, as `nodes.plain` gives it, in YAML's flow style, on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_text(name)}: {_flow(child)}" for name, child in value.items()) + "}"
+        return "{" + ", ".join(f"{_text(name)}: {flow(child)}" for name, child in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_flow(child) for child in value) + "]"
+        return "[" + ", ".join(flow(child) for child in value) + "]"
     if isinstance(value, float):
         return _number(value)
     return _text(value) if isinstance(value, str) else show(value)

@@ -15,7 +15,7 @@ from hetero_tf.process import LearningProcess, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import load_data, split
 from hetero_tf.rounds.start import first_weights
-from hetero_tf.run import best, facts, resume
+from hetero_tf.run import best, facts, readme, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.store import environment, plain_json
@@ -69,6 +69,7 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         progress = _restore(run, process, before, conditions, console)
         if before is None or not run.partition.exists():
             process.partition.save(run.partition)
+        readme.write(run, recipe, settings.command, process.chosen_by)
         if not run.costs.exists():
             # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
             files.write_atomic(run.costs, plain_json.dump(mix_costs(process), "the costs"))

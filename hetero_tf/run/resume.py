@@ -13,7 +13,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process import LearningProcess
-from hetero_tf.recipe import Recipe, difference, loads
+from hetero_tf.recipe import Recipe, changed_keys, loads
 from hetero_tf.run import facts
 from hetero_tf.store import environment, metrics, sealed
 from hetero_tf.store.run_folder import RunFolder
@@ -34,16 +34,6 @@ def locked(run: RunFolder) -> Iterator[None]:
                     for path in created:
                         os.rmdir(path)
             raise
-
-
-def changed_keys(old: str, new: str) -> list[str]:
-    """Lists the keys in which two resolved recipes differ, without those that a run may change.
-
-    The number of rounds: a run may be extended. The engine: the environment says which one was chosen. Which levels are
-    measured: no weight depends on it. A metric that one of them leaves open: `check_best` compares what it comes to.
-    """
-    lines = [line for line in difference(old, new) if not line.startswith(("rounds:", "engine:", "evaluate.levels:"))]
-    return [line for line in lines if not (line.startswith("evaluate.best:") and "null" in line)]
 
 
 def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:

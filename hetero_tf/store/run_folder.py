@@ -22,7 +22,7 @@ RECIPE = "recipe.yaml"
 RECIPE_LIMIT = 2**24
 # What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|metrics\.jsonl|partition\.npz)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -46,6 +46,7 @@ class RunFolder:
     costs = _inside("costs.json", "What a client of each level costs.")
     partition = _inside("partition.npz", "The split of the data over clients.")
     log = _inside("log.txt", "What the terminal said.")
+    readme = _inside("README.txt", "What lies in the folder, for a person.")
     export = _inside("export", "SavedModels for serving, LEVEL/VERSION.")
 
     def __post_init__(self):
@@ -79,10 +80,23 @@ class RunFolder:
             BadInput: The sentence names the first one.
         """
         written = (self.recipe, self.metrics, self.timings, self.environment, self.costs, self.partition, self.log)
-        for path in (self.path / LOCK, *written):
+        for path in (self.path / LOCK, self.readme, *written):
             files.check_place(path)
         for path in (self.checkpoints, self.best):
             files.check_place(path, folder=True)
+
+    @property
+    def holder(self) -> int | None:
+        """Id of the process that works on the folder, None where nobody does; nothing is written."""
+        with contextlib.suppress(OSError), open(os.open(self.path / LOCK, os.O_RDONLY | files.GUARDED), "rb") as file:
+            text = file.read(20).strip()
+            # A lock is only tried where somebody may hold it: trying it might turn away a program that just starts.
+            if text.isdigit() and folders.alive(int(text)):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(text)
+        return None
 
     @contextlib.contextmanager
     def lock(self) -> Iterator["RunFolder"]:

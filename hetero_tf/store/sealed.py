@@ -153,6 +153,31 @@ def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Col
         os.close(folder)
 
 
+def told_by_newest(folder: Path | str) -> Sealed | None:
+    """Returns the newest round whose manifest and info are whole, without its arrays, which are not read.
+
+    Raises:
+        BadInput: Rounds are there, but none is so.
+    """
+    skipped: list[str] = []
+    for path in rounds(folder):
+        try:
+            listed = manifest.parse(files.read_bytes(path / manifest.NAME, plain_json.LIMIT), path / manifest.NAME)
+            info = plain_json.parse(_verified(path, manifest.INFO, listed, None), path / manifest.INFO)
+            if (
+                not isinstance(info, dict)
+                or (path / manifest.ARRAYS).stat().st_size != listed.files[manifest.ARRAYS][0]
+            ):
+                raise Damaged(f"{path}: is not what was sealed")
+        except (Damaged, OSError) as damage:
+            skipped.append(str(damage))
+        else:
+            return Sealed(listed.round, {}, info, listed.seal, tuple(skipped))
+    if skipped:
+        raise BadInput(f"{folder}: none of its {len(skipped)} rounds is whole ({'; '.join(skipped)})")
+    return None
+
+
 def rounds(folder: Path | str) -> list[Path]:
     """Returns the paths of the sealed folders, newest first, without looking into them."""
     folder = Path(folder)

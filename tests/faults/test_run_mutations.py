@@ -31,7 +31,7 @@ def folders(train, tmp_path):
     train(tmp_path / "finished", RECIPE, *MORE)
     assert len(runs.rows(tmp_path / "stopped")) == 3 and len(runs.rows(tmp_path / "finished")) == 5
     for name in ("stopped", "finished"):
-        for unread in ("log.txt", "timings.jsonl", "costs.json"):
+        for unread in ("log.txt", "timings.jsonl", "costs.json", "README.txt"):
             os.unlink(tmp_path / name / unread)
     return tmp_path
 

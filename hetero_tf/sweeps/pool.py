@@ -1,0 +1,254 @@
+"""Runs of a sweep as processes of the program, several at a time, and what a person sees of them."""
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hetero_tf.base import files
+from hetero_tf.base.console import Console, duration
+from hetero_tf.base.errors import Locked, Refusal
+from hetero_tf.base.live import Live
+from hetero_tf.recipe import changed_keys
+from hetero_tf.run import overview
+from hetero_tf.store import plain_json
+from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.sweeps.expansion import Run
+from hetero_tf.sweeps.folder import SweepFolder
+
+FINISHED, SKIPPED, FAILED, ELSEWHERE = "finished", "skipped", "failed", "running elsewhere"
+# Runs of a sweep that was just killed need a moment to end and to let go of their folders.
+PATIENCE, PAUSE = 3.0, 0.1
+_ROUND = re.compile(r"round (\d+)/(\d+)  ")
+_SENTENCE = "hetero_tf: "
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a run is started.
+
+    Attributes:
+        words: The program and the flags of every run.
+        threads: Threads of a run that begins; one that goes on keeps its own, on which its bits depend.
+    """
+
+    words: tuple[str, ...]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of a sweep ended.
+
+    Attributes:
+        run: The run.
+        folder: Its folder.
+        state: FINISHED, SKIPPED (it was finished before), FAILED or ELSEWHERE.
+        began: The round after which it went on; 0: it began.
+        seconds: Wall time in this sweep.
+        problem: The sentence of a failed one.
+    """
+
+    run: Run
+    folder: Path
+    state: str
+    began: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+
+    def to_json(self) -> dict:
+        """Returns it with the metrics of its folder, ready for JSON."""
+        found = overview.overview(self.folder)
+        return {
+            "name": self.run.name,
+            "run_dir": str(self.folder),
+            "state": self.state,
+            "went_on_after": self.began,
+            "round": found.round,
+            "metric": found.metric,
+            "best": found.best,
+            "last": found.last,
+            "seconds": round(self.seconds, 1),
+            "problem": self.problem,
+        }
+
+
+@dataclass
+class _Progress:
+    """What is known of all runs; several threads write it."""
+
+    total: int
+    rounds_left: dict = field(default_factory=dict)
+    rounds_done: int = 0
+    running: dict = field(default_factory=dict)
+    ended: list = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def line(self) -> str:
+        failed = sum(outcome.state in (FAILED, ELSEWHERE) for outcome in self.ended)
+        parts = [f"{len(self.ended) - failed}/{self.total} runs done", f"{len(self.running)} running"]
+        parts += [f"{failed} failed"] if failed else []
+        return "  ".join([*parts, *(f"{name} {told}" for name, told in sorted(self.running.items()))])
+
+    def expected(self, took: float) -> float | None:
+        """Seconds that the whole sweep takes, by the rounds that were trained since it began or went on."""
+        left = sum(self.rounds_left.values())
+        return took * (1 + left / self.rounds_done) if self.rounds_done else None
+
+
+def train(runs: Sequence[Run], folder: SweepFolder, program: Program, jobs: int, console: Console) -> list[Outcome]:
+    """Trains what is not finished yet, and says a line for each run that ends.
+
+    Args:
+        runs: All runs of the sweep.
+        folder: Its folder, which this process has locked.
+        program: How a run is started.
+        jobs: Runs at a time.
+        console: Where to say it.
+
+    Returns:
+        How each run ended, in the order of `runs`.
+    """
+    progress, clock = _Progress(len(runs)), console.clock
+    progress.rounds_left = {run.name: run.recipe.rounds for run in runs}
+    with Live(console) as live, ThreadPoolExecutor(jobs) as pool:
+        live.begin(progress.line())
+        began = clock()
+
+        def show():
+            live.tell(progress.line(), progress.expected(clock() - began))
+
+        def one(run):
+            outcome = _one(run, folder.of(run), program, progress, show, console)
+            with progress.lock:
+                progress.ended.append(outcome)
+                progress.running.pop(run.name, None)
+                progress.rounds_left.pop(run.name, None)
+                console.progress(_told(outcome, len(progress.ended), len(runs)))
+                show()
+            return outcome
+
+        return list(pool.map(one, runs))
+
+
+def _one(run, folder, program, progress, show, console):
+    """Trains one run to its end, or says why not."""
+    began = time.monotonic()
+    try:
+        done, threads = _standing(run, folder, program.threads)
+    except Locked as locked:
+        return Outcome(run, folder, ELSEWHERE, problem=str(locked))
+    except Refusal as refusal:
+        return Outcome(run, folder, FAILED, problem=str(refusal))
+    if done >= run.recipe.rounds:
+        return Outcome(run, folder, SKIPPED, done)
+    if done:
+        console.say(f"{run.name}: goes on after round {done}")
+
+    def seen(round, rounds):
+        with progress.lock:
+            progress.rounds_done += rounds - round < progress.rounds_left[run.name]
+            progress.rounds_left[run.name] = rounds - round
+            progress.running[run.name] = f"{round}/{rounds}"
+            show()
+
+    with progress.lock:
+        progress.rounds_left[run.name] = run.recipe.rounds - done
+        progress.running[run.name] = f"{done}/{run.recipe.rounds}"
+        show()
+    code, problem = _process([*program.words, *words_of(run, folder), f"--threads={threads}"], seen)
+    state = FINISHED if code == 0 else ELSEWHERE if code == Locked.code else FAILED
+    return Outcome(run, folder, state, done, time.monotonic() - began, problem)
+
+
+def words_of(run: Run, folder: Path) -> list[str]:
+    """The flags by which the program trains a run in a folder."""
+    return [f"--recipe={run.path}", f"--run_dir={folder}", *(f"--set={override}" for override in run.overrides)]
+
+
+def _standing(run, folder, threads):
+    """The rounds that a run has done, and the threads that it must have.
+
+    Raises:
+        Locked: Another process trains it.
+        BadInput: The folder is damaged, or holds a run of another recipe.
+    """
+    place, patience = RunFolder(folder), time.monotonic() + PATIENCE
+    while place.holder is not None:
+        if time.monotonic() > patience:
+            raise Locked(f"{folder}: process {place.holder} works on this run folder")
+        time.sleep(PAUSE)
+    found = overview.overview(folder) if overview.is_run(folder) else None
+    if found is None or (found.state != overview.DAMAGED and not found.round):
+        return 0, threads
+    if found.state == overview.FINISHED and found.round >= run.recipe.rounds:
+        changed = changed_keys(place.read_recipe(), run.recipe.source)
+        if changed:
+            raise Refusal(f"{folder}: holds a run of another recipe ({'; '.join(changed)})")
+    # Of a damaged one the program itself says what is wrong.
+    return found.round, _threads(place, threads)
+
+
+def _threads(place, otherwise):
+    """The threads with which a run began."""
+    try:
+        facts = plain_json.parse(files.read_bytes(place.environment, plain_json.LIMIT), place.environment)
+        threads = facts["threads"]["inter_op"]  # type: ignore[index, call-overload]
+    except (Refusal, KeyError, TypeError):
+        return otherwise
+    return threads if type(threads) is int and threads > 0 else otherwise
+
+
+def _process(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, str]:
+    """Starts the program and waits for it; returns its exit code, and its last sentence where that is not 0."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    sentence = ""
+    # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
+    with subprocess.Popen(words, **pipes, text=True, errors="backslashreplace") as process:
+        for line in process.stderr:
+            if match := _ROUND.match(line):
+                seen(int(match[1]), int(match[2]))
+            sentence = line.strip() or sentence
+        code = process.wait()
+    sentence = sentence.removeprefix(_SENTENCE)
+    return code, "" if code == 0 else sentence or f"ended with exit code {code}"
+
+
+def _told(outcome, number, total):
+    """The line that stays of a run."""
+    head = f"{number}/{total}  {outcome.run.name}  {outcome.state}"
+    if outcome.problem:
+        return f"{head}: {outcome.problem}"
+    found = overview.overview(outcome.folder)
+    parts = [head, f"round {found.round}"]
+    parts += (
+        [f"{found.metric} best {found.best:.4g} last {found.last:.4g}"] if None not in (found.best, found.last) else []
+    )
+    parts += [duration(outcome.seconds)] if outcome.state == FINISHED else []
+    parts += [f"went on after round {outcome.began}"] if outcome.began and outcome.state == FINISHED else []
+    return "  ".join(parts)
+
+
+def summary(outcomes: Sequence[Outcome], folder: SweepFolder, seconds: float) -> dict:
+    """What a sweep comes to, ready for JSON."""
+    return {
+        "run_dir": str(folder.path),
+        "runs": [outcome.to_json() for outcome in outcomes],
+        "finished": sum(outcome.state in (FINISHED, SKIPPED) for outcome in outcomes),
+        "failed": sum(outcome.state in (FAILED, ELSEWHERE) for outcome in outcomes),
+        "seconds": round(seconds, 1),
+    }
+
+
+def to_text(result: dict) -> str:
+    """The sentence that ends a sweep."""
+    went_on = [run["name"] for run in result["runs"] if run["went_on_after"] and run["state"] == FINISHED]
+    skipped = sum(run["state"] == SKIPPED for run in result["runs"])
+    parts = [f"{result['finished']} of {len(result['runs'])} runs are finished"]
+    parts += [f"{skipped} of them before"] if skipped else []
+    parts += [f"went on: {', '.join(went_on)}"] if went_on else []
+    return "; ".join(parts)

@@ -1,0 +1,73 @@
+"""The folder of a run is named after its recipe and what was changed of it, so that two commands never share one."""
+
+import pytest
+
+from hetero_tf.recipe import load
+from hetero_tf.recipe.naming import LONGEST, run_name, short_name
+
+
+def named(*overrides, path="mnist"):
+    return run_name(load(path, overrides), path, overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "mnist"),
+        (["rounds=9", "engine=sequential", "evaluate.levels=all", "evaluate={levels: all}"], None),
+        (["levels.mix=e", "seed=1"], "mnist-levels.mix=e-seed=1"),
+        (["seed=1", "levels.mix=e", "rounds=3"], "mnist-levels.mix=e-seed=1"),
+        (["seed=1", "seed=2"], "mnist-seed=2"),
+        (["seed=0", "precision=float32", "levels.mix=a1-e1"], "mnist"),
+        (["name=x"], "x"),
+        (["name=x", "seed=3"], "x-seed=3"),
+        (["model.settings.channels[0]=!w 32"], None),
+        (["optimizer.learning_rate=0.1"], "mnist-optimizer.learning_rate=0.1"),
+    ],
+)
+def test_a_name_tells_what_a_run_must_keep(overrides, name):
+    found = named(*overrides)
+    if name is not None:
+        assert found == name
+    assert len(found) <= LONGEST and set(found) <= set(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,+-="
+    )
+
+
+def test_runs_that_must_not_share_a_folder_have_different_names():
+    cases = [
+        ["partition={name: labels, clients: 100, per_client: 2}"],
+        ["partition={name: labels, clients: 100, per_client: 3}"],
+        ["partition={name: labels, clients: 100}", "partition.clients=50"],
+        ["partition.clients=50", "partition={name: labels, clients: 100}"],
+        ["model.settings.channels[0]=!w 32"],
+        ["model.settings.channels=[!w 32, !w 128, !w 256, !w 512]", "seed=1"],
+        ["levels.mix=a-e", "levels.assignment=fixed"],
+        ["data={name: npz, path: a/b.npz}"],
+        ["data={name: npz, path: a_b.npz}"],
+        [f"levels.widths.{letter}=0.{number}" for letter, number in zip("bcde", (51, 26, 13, 7), strict=True)]
+        + ["optimizer.learning_rate=0.012345", "optimizer.momentum=0.123456", "client.batch_size=11"],
+        [f"levels.widths.{letter}=0.{number}" for letter, number in zip("bcde", (51, 26, 13, 7), strict=True)]
+        + ["optimizer.learning_rate=0.012345", "optimizer.momentum=0.123456", "client.batch_size=12"],
+    ]
+    names = [named(*overrides) for overrides in cases]
+    assert len(set(names)) == len(cases), names
+    assert max(map(len, names)) <= LONGEST
+
+
+def test_more_rounds_of_a_command_are_the_same_run():
+    assert named("levels.mix=e", "rounds=2") == named("levels.mix=e") == named("levels.mix=e", "rounds=900")
+
+
+def test_a_recipe_that_needs_its_overrides_has_a_name_too(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: mnist\nname: mine\nlevels.mix: z\n")
+    assert named("levels.mix=a-b", "rounds=3", path=path) == "mine-levels.mix=a-b"
+
+
+def test_a_name_that_cannot_tell_all_ends_with_a_digest_of_it():
+    assert short_name("x", {"a": "1"}, ["a: 0 -> 1"]) == "x-a=1"
+    told = [short_name("x", {"a": value}, [value]) for value in ("b/c", "b c", "b" * 200)]
+    assert told[0].startswith("x-a=b_c-") and told[1].startswith("x-a=b_c-") and len(set(told)) == 3
+    assert len(told[2]) == LONGEST and short_name("", {"seed": "1"}, ["1"]) == "seed=1"
+    assert short_name("x", {"a": "1"}, ["other"], exact=False).startswith("x-a=1-")

@@ -1,0 +1,100 @@
+"""What `list` says of run folders, and the way from a run folder back to a state."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import programs
+import pytest
+import runs
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf.run import overview
+from hetero_tf.store import sealed
+from hetero_tf.store.run_folder import RunFolder
+
+RECIPE = programs.RECIPE.replace("sbn", "none")
+
+
+@pytest.fixture
+def folder(train, tmp_path):
+    """A run that was stopped after two of four rounds."""
+    with pytest.raises(runs.Stopped):
+        train(tmp_path / "runs" / "one", RECIPE, console=runs.StoppingConsole(2))
+    return tmp_path / "runs" / "one"
+
+
+def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
+    found = overview.overview(folder)
+    last = runs.rows(folder)[1]["global_accuracy"]
+    assert (found.state, found.round, found.rounds, found.recipe) == ("stopped", 2, 4, "small")
+    assert (found.metric, found.last, found.changes) == ("global_accuracy", last, None)
+    with RunFolder(folder).lock():
+        assert RunFolder(folder).holder is not None and overview.overview(folder).state == "running"
+    assert RunFolder(folder).holder is None
+    train(folder, RECIPE)
+    assert (overview.overview(folder).state, overview.overview(folder).round) == ("finished", 4)
+    for path in folder.glob("checkpoints/round-*/info.json"):
+        path.write_text("{}")
+    damaged = overview.overview(folder)
+    assert damaged.state == "damaged" and damaged.problem.startswith(f"{folder / 'checkpoints'}: none of its 2 rounds")
+
+
+def test_what_differs_from_the_shipped_recipe_of_that_name_is_told(folder):
+    text = hetero_tf.load_recipe("tiny/digits", ["seed=4", "rounds=9"]).source
+    (folder.parent / "two").mkdir()
+    (folder.parent / "two" / "recipe.yaml").write_text(text)
+    found = overview.overview(folder.parent / "two")
+    assert (found.state, found.round, found.rounds, found.metric) == ("stopped", 0, 9, "")
+    assert found.changes == ("seed: 0 -> 4",)
+
+
+def test_listed_are_run_folders_and_those_right_below_a_folder(folder):
+    (folder.parent / "other").mkdir()
+    assert overview.run_folders([folder.parent, folder]) == [folder]
+    run = programs.shared().run("list", folder.parent, "--json")
+    assert run.code == 0, run.err
+    (told,) = json.loads(run.out)["runs"]
+    assert (told["path"], told["state"], told["round"]) == (str(folder), "stopped", 2)
+    assert "  stopped, round 2 of 4  global_accuracy best " in run.err and "not a shipped one" in run.err
+
+
+def test_without_a_folder_the_recipes_are_listed(tmp_path):
+    run = programs.shared().run("list", cwd=tmp_path)
+    assert run.code == 0 and run.out.endswith("no runs in runs\n")
+    assert "  digits                     Handwritten digits that come with the program" in run.out
+
+
+def test_listing_needs_no_tensorflow(folder):
+    code = (
+        "import sys; from hetero_tf.cli.main import main; "
+        f"main(['x', 'list', {str(folder)!r}]); print({{'tensorflow', 'keras'}} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=programs.environment())
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+def test_a_run_folder_explains_itself(folder):
+    text = (folder / "README.txt").read_text()
+    for name in ("recipe.yaml", "metrics.jsonl", "best", "checkpoints", "partition.npz", "log.txt", "run.lock"):
+        assert f"\n  {name} " in text
+    assert "that global_accuracy chose" in text and "\n  command\n" in text
+    assert f"command export --run_dir {folder}" in text
+
+
+def test_from_a_run_folder_back_to_a_state(folder):
+    process, state = hetero_tf.load_run(folder, "last", threads=2)
+    stored = sealed.load_newest(folder / "checkpoints")
+    assert state.round == 2 and len(state.weights) > 2
+    for path, value in state.weights.items():
+        np.testing.assert_array_equal(value, stored.arrays[f"weights/{path}"])
+    row = runs.rows(folder)[1]
+    assert process.evaluate(state)[0]["global_loss"] == pytest.approx(row["global_loss"], rel=1e-6)
+    best = hetero_tf.load_run(str(folder), threads=2)[1]
+    assert best.round == sealed.load_newest(folder / "best").round
+    assert (
+        refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
+    )
+    assert refusal(hetero_tf.load_run, folder.parent).endswith("name one that `train` wrote")
