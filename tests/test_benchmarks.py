@@ -1,6 +1,8 @@
 """The benchmark scripts run and print what BUILD.md says they print; nothing here is timed."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -154,3 +156,24 @@ def test_device_benchmark_compares_a_device_with_the_simulator():
     assert (found["recipe"], found["level"]) == ("tiny_digits", "c") and found["parameters"] > 0
     assert found["loss_difference"] < 1e-4 and found["weights_difference"] < 1e-3
     assert found["file_bytes"] > 1000 and found["ms_per_step"] > 0 and 10 < found["peak_rss_mb"] < 300
+
+
+NOTEBOOK = ROOT / "benchmarks" / "notebook.py"
+
+
+def test_the_shown_notebook_holds_the_code_of_the_script():
+    shown = NOTEBOOK.with_suffix(".md").read_text(encoding="utf-8")
+    cells = re.split(r"^# %%.*\n", NOTEBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    code = [cell.strip() for cell in cells if not cell.startswith("#")]
+    assert len(code) > 5 and [cell for cell in code if f"```python\n{cell}\n```" not in shown] == []
+
+
+@pytest.mark.long
+def test_the_notebook_runs(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, NOTEBOOK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^seed (\d), round \d+: a [\d.]+, b [\d.]+$", done.stdout, re.MULTILINE) == ["0", "1", "2"]
+    assert len(re.findall(r"^client \d  level [ab]", done.stdout, re.MULTILINE)) == 10
