@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, did_you_mean, nearest
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
@@ -231,9 +231,9 @@ def _numbers(sheet, name, number, refused):
     texts = texts_of(sheet, name)
     for row, text in enumerate(texts):
         if text not in number:
-            raise BadInput(
-                f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{did_you_mean(text, number)}"
-            )
+            near = nearest(text, number)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise BadInput(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
     return np.array([number[text] for text in texts], np.int32)
 
 
