@@ -74,8 +74,8 @@ def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
         named = dict(zip(names, values))
     if len(values) != len(names) or set(named) != set(names):
         raise BadInput(
-            f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, with "
-            f"commas between: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
+            f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
+            f"with commas between: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
         )
     return [feature for column in columns for feature in column.encode(named[column.name].strip())]
 
@@ -94,6 +94,6 @@ def number(value: str, name: str) -> float:
         found = float(value)
     except ValueError:
         found = np.nan
-    if not abs(found) <= np.finfo(np.float32).max:
+    if not abs(found) <= float(np.finfo(np.float32).max):
         raise BadInput(f"column {name!r} must hold finite numbers. Received: {value!r}")
     return found
