@@ -25,6 +25,7 @@ REQUIRED = [
     "tensorflow-datasets>=4.9.7",
 ]
 PLOT = ["matplotlib>=3.8"]
+PARQUET = ["pyarrow>=16.0"]
 # What exports are converted with, and run in after that.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"]
 LITERT = ["ai-edge-litert>=2.0"]
@@ -33,9 +34,10 @@ EXTRAS = {
     "gpu": ["tensorflow[and-cuda]>=2.20"],
     "litert": LITERT,
     "onnx": ONNX,
+    "parquet": PARQUET,
     "plot": PLOT,
     "serve": SERVE,
-    "test": ["mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12", *LITERT, *ONNX, *PLOT, *SERVE],
+    "test": ["mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12", *LITERT, *ONNX, *PARQUET, *PLOT, *SERVE],
 }
 
 setup(

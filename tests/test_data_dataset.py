@@ -145,7 +145,7 @@ def test_digits_stand_in_with_the_shape_of_the_missing_set(tmp_path, dataset, op
 
 
 def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
-    found = data.load(Plugin("wikitext2", {"rows": 7, "test_rows": 3, "verify": True}), "pydoc", tmp_path)
+    found = data.load(Plugin("wikitext2", {"rows": 7, "test_rows": 3, "download": False}), "pydoc", tmp_path)
     assert (len(found.train.x), len(found.test.x)) == (7, 3)
     assert found.stand_in_for == "wikitext2"
     assert f"standing in for wikitext2: WikiText-2 was not found in {tmp_path}/wikitext-2" in found.source

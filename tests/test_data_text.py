@@ -163,11 +163,12 @@ def test_wikitext2_files_are_found_under_their_usual_names(tmp_path, names):
 def test_missing_wikitext2_says_what_to_put_where(tmp_path):
     with pytest.raises(
         NotAvailable,
-        match=f"not found in {tmp_path}/wikitext-2; put test.txt or test.txt.gz or wiki.test.tokens .* fallback: pydoc",
+        match=f"not found in {tmp_path}/wikitext-2 and could not be fetched: fetching is switched off "
+        r"\(download: false\); put test.txt or wiki.test.tokens .* fallback: pydoc",
     ):
         (tmp_path / "wikitext-2").mkdir()
         written(tmp_path / "wikitext-2" / "train.txt", b"a\n")
-        wikitext2.load(tmp_path, verify=False)
+        wikitext2.load(tmp_path, verify=False, download=False)
 
 
 @pytest.mark.skipif("HETERO_TF_DATA" not in os.environ, reason="needs the real corpus in HETERO_TF_DATA")

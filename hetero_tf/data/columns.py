@@ -1,5 +1,6 @@
 """Columns of a table: how what stands in them becomes the numbers that a model takes."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,32 @@ def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
     return tuple(name for column in columns for name in column.features)
 
 
+def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
+    """Returns the features of a row that a person writes.
+
+    Args:
+        row: What stands in the columns, with commas between: `5.1,red`; or with names, in any order:
+            `size=5.1,colour=red`.
+        columns: Of the table.
+
+    Raises:
+        BadInput: A column has no value or two, or one that cannot stand in it.
+    """
+    values = next(csv.reader([row], skipinitialspace=True), [])
+    names = [column.name for column in columns]
+    parts = [value.partition("=") for value in values]
+    if any(sign and name.strip() in names for name, sign, _ in parts):
+        named = {name.strip(): value for name, _, value in parts}
+    else:
+        named = dict(zip(names, values))
+    if len(values) != len(names) or set(named) != set(names):
+        raise BadInput(
+            f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
+            f"with commas between: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
+        )
+    return [feature for column in columns for feature in column.encode(named[column.name].strip())]
+
+
 def number(value: str, name: str) -> float:
     """Returns the number that a text stands for.
 
@@ -67,6 +94,6 @@ def number(value: str, name: str) -> float:
         found = float(value)
     except ValueError:
         found = np.nan
-    if not abs(found) <= np.finfo(np.float32).max:
+    if not abs(found) <= float(np.finfo(np.float32).max):
         raise BadInput(f"column {name!r} must hold finite numbers. Received: {value!r}")
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, did_you_mean, nearest
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
@@ -23,7 +23,7 @@ class Sheet:
 
     Attributes:
         source: File or folder.
-        columns: `{name: float64 [n] of numbers, or texts}`, all equally long.
+        columns: `{name: numbers [n], or texts}`, all equally long.
         place: `row -> "FILE:LINE"`.
     """
 
@@ -56,7 +56,9 @@ class Roles:
     one_hot: bool
 
 
-def table_dataset(train: Sheet, test: Sheet | None, roles: Roles, test_share: float) -> Dataset:
+def table_dataset(
+    train: Sheet, test: Sheet | None, roles: Roles, test_share: float, class_names: tuple[str, ...] | None = None
+) -> Dataset:
     """Makes the data set of a table.
 
     Args:
@@ -64,13 +66,14 @@ def table_dataset(train: Sheet, test: Sheet | None, roles: Roles, test_share: fl
         test: The test rows; categories and labels that are not in `train` are refused.
         roles: What the columns are for.
         test_share: Size of that share.
+        class_names: What may stand in the column of labels, in order; None: what stands in that of `train`.
 
     Raises:
         BadInput: A column is missing, or a value is missing or of another kind than those above it.
     """
     kept = _kept(train, roles)
     columns = tuple(_column(train, name, roles) for name in kept)
-    names = classes_of(train, roles.label)
+    names = class_names or classes_of(train, roles.label)
     owners = owner_numbers([sheet for sheet in (train, test) if sheet is not None], roles.owner)
     splits = [_split(train, columns, names, roles, owners)]
     if test is not None:
@@ -135,7 +138,7 @@ def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
     """A column as float64 [n]; None where it holds a text that is no finite number."""
     values = sheet.columns[name]
     if isinstance(values, np.ndarray):
-        return values
+        return values.astype(np.float64)
     try:
         found = np.asarray(values, np.float64)
     except ValueError:
@@ -146,10 +149,12 @@ def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
 def texts_of(sheet: Sheet, name: str) -> list[str]:
     """A column as texts, whole numbers without a point; a missing value is refused."""
     values = sheet.columns[name]
-    if isinstance(values, np.ndarray):
+    if not isinstance(values, np.ndarray):
+        texts = list(values)
+    elif values.dtype.kind == "f":
         texts = [np.format_float_positional(value, trim="-") for value in values]
     else:
-        texts = list(values)
+        texts = [str(int(value)) for value in values]
     for row, text in enumerate(texts):
         if text.strip().lower() in MISSING:
             raise BadInput(
@@ -226,7 +231,9 @@ def _numbers(sheet, name, number, refused):
     texts = texts_of(sheet, name)
     for row, text in enumerate(texts):
         if text not in number:
-            raise BadInput(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}")
+            near = nearest(text, number)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise BadInput(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
     return np.array([number[text] for text in texts], np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Answers pictures or sentences by a trained model, through the functions that its export would have."""
+"""Answers pictures, rows or sentences by a trained model, through the functions that its export would have."""
 
 import tempfile
 from collections.abc import Sequence
@@ -11,7 +11,9 @@ import tensorflow as tf
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.pictures import LARGEST_PICTURE
-from hetero_tf.export import images, text
+from hetero_tf.data.columns import Column, encode_row
+from hetero_tf.export import text
+from hetero_tf.export.kinds import kind_of
 from hetero_tf.process import LearningProcess
 
 # Bytes of a picture file: four for each pixel that it may have.
@@ -25,22 +27,21 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
     Args:
         process: `process.LearningProcess`.
         model: As `process.model` gives it.
-        inputs: Paths of pictures, or sentences with `<mask>` words.
+        inputs: Paths of pictures, rows of a table as `columns.encode_row` takes them, or sentences with `<mask>` words.
 
     Returns:
-        For each of them {"input", "answers"}: the most likely labels of a picture as `[name, percent]`, or for each
-        `<mask>` of a sentence a list of such pairs, words for labels.
+        For each of them {"input", "answers"}: the most likely labels of a picture or row as `[name, percent]`, or for
+        each `<mask>` of a sentence a list of such pairs, words for labels.
 
     Raises:
-        BadInput: An input cannot be read, or the data set has neither pictures nor a vocabulary.
+        BadInput: An input cannot be read, or the data set has neither pictures, a table nor a vocabulary.
     """
-    kind, signature = (images, "serve_bytes") if process.dataset.kind == "images" else (text, "serve_text")
+    kind = process.dataset.kind
+    signature, answer, lacks = _OF_KINDS[kind]
     with tempfile.TemporaryDirectory() as scratch:
-        endpoints, _ = kind.endpoints(process, model, Path(scratch))
+        endpoints, _ = kind_of(process.dataset).endpoints(process, model, Path(scratch))
         if signature not in endpoints:
-            lacks = "pictures of 1 or 3 channels" if kind is images else "a vocabulary"
             raise BadInput(f"predict needs a data set with {lacks}. Received: {process.dataset.source}")
-        answer = _of_picture if kind is images else _of_sentence
         return [{"input": given, "answers": answer(process, endpoints[signature][0], given)} for given in inputs]
 
 
@@ -55,6 +56,16 @@ def _of_picture(process, serve, path):
             f"{path}: must be a PNG, JPEG or BMP picture without translucent parts, of at most {LARGEST_PICTURE:,} "
             "pixels"
         )
+    return _likeliest(process, found)
+
+
+def _of_row(process, serve, row):
+    (features,) = process.dataset.train.x.shape[1:]
+    columns = process.dataset.columns or tuple(Column(f"feature {place}") for place in range(features))
+    return _likeliest(process, serve(tf.constant([encode_row(row, columns)], tf.float32)))
+
+
+def _likeliest(process, found):
     names = process.dataset.class_names or [str(number) for number in range(process.dataset.classes)]
     chances = found["probabilities"].numpy()[0]
     return [[names[label], 100 * float(chances[label])] for label in np.argsort(-chances)[:TOP]]
@@ -69,3 +80,11 @@ def _of_sentence(process, serve, sentence):
         for words, chances, hidden in zip(found["topk_tokens"], found["topk_probabilities"], found["is_mask"])
         if hidden
     ]
+
+
+# Of each kind: the signature that is asked, how, and what a data set without it lacks.
+_OF_KINDS = {
+    "images": ("serve_bytes", _of_picture, "pictures of 1 or 3 channels"),
+    "table": ("serving_default", _of_row, "columns"),
+    "text": ("serve_text", _of_sentence, "a vocabulary"),
+}

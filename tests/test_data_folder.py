@@ -1,0 +1,164 @@
+"""A folder of pictures for each class: which picture has which label, size and colour; what is refused and how."""
+
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.pictures import decode
+from hetero_tf.data import decoded, folder
+from hetero_tf.data.dataset import NotAvailable
+from hetero_tf.data.held_out import held_out
+
+SHADES = {"bat": 40, "cat": 120, "dog": 200}
+
+
+def png(shade, height=6, width=6, channels=3):
+    return tf.io.encode_png(np.full((height, width, channels), shade, np.uint8)).numpy()
+
+
+def write(root, count=5, classes=SHADES):
+    """Pictures of mixed sizes and formats, all of one shade for each class."""
+    for name, shade in classes.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            if number % 2:
+                picture = np.full((5 + number, 9, 3), shade, np.uint8)
+                (root / name / f"{number}.JPG").write_bytes(tf.io.encode_jpeg(picture, quality=100).numpy())
+            else:
+                (root / name / f"{number}.png").write_bytes(png(shade, 4 + number, 7, 1 if number else 3))
+
+
+@pytest.fixture
+def root(tmp_path):
+    write(tmp_path / "own")
+    (tmp_path / "own" / "bat" / ".DS_Store").write_bytes(b"x")
+    (tmp_path / "own" / "notes.txt").write_text("not a picture")
+    return tmp_path / "own"
+
+
+def load(root, **options):
+    return folder.load(root.parent, **{"path": root.name, "size": 4, "channels": 1, **options})
+
+
+def check(split, names=tuple(SHADES)):
+    assert split.y.dtype == np.int32 and len(split.x) == len(split.y)
+    for image, label in zip(split.x, split.y):
+        assert abs(image.astype(int) - SHADES[names[label]]).max() <= 2
+
+
+def test_folders_are_classes_and_a_share_of_each_is_held_out(root):
+    found = load(root)
+    assert (found.kind, found.class_names, found.classes) == ("images", ("bat", "cat", "dog"), 3)
+    assert found.source == f"pictures ({root})"
+    assert found.train.x.shape == (12, 4, 4, 1) and found.test.x.shape == (3, 4, 4, 1)
+    assert np.bincount(found.test.y).tolist() == [1, 1, 1]
+    for split in (found.train, found.test):
+        check(split)
+    assert load(root, test_share=0.5).test.x.shape == (6, 4, 4, 1)
+    assert load(root, channels=3, size=7).train.x.shape == (12, 7, 7, 3)
+
+
+@pytest.mark.parametrize("tests", ["test", "val"])
+def test_train_and_test_folders_are_the_splits(tmp_path, tests):
+    write(tmp_path / "own" / "train", 3)
+    write(tmp_path / "own" / tests, 2, {"dog": 200})
+    found = load(tmp_path / "own")
+    assert found.train.y.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert found.test.y.tolist() == [2, 2]
+    check(found.test)
+    (tmp_path / "own" / tests / "eel").mkdir()
+    with pytest.raises(BadInput, match="eel: is no class of the training pictures: bat, cat, dog"):
+        load(tmp_path / "own")
+
+
+def test_train_alone_is_split(tmp_path):
+    write(tmp_path / "own" / "train", 4)
+    assert len(load(tmp_path / "own", test_share=0.25).test.x) == 3
+
+
+def test_a_picture_that_a_camera_held_sideways_is_turned(tmp_path):
+    half = np.concatenate([np.full((8, 16, 3), 250, np.uint8), np.full((8, 16, 3), 10, np.uint8)])
+    data = tf.io.encode_jpeg(half, quality=100).numpy()
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    held = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
+    write(tmp_path / "own", 4)
+    for number in range(4):
+        for ending in ("png", "JPG"):
+            (tmp_path / "own" / "bat" / f"{number}.{ending}").unlink(missing_ok=True)
+        (tmp_path / "own" / "bat" / f"{number}.jpg").write_bytes(held)
+    bat = load(tmp_path / "own").train.x[0, ..., 0].astype(int)
+    # Turned clockwise, the upper half is the right one; it is what an export makes of the same file.
+    assert (bat[:, :2] < 60).all() and (bat[:, 2:] > 190).all()
+    assert np.abs(bat - np.round(255 * decode(tf.constant(held), (4, 4, 1))[..., 0])).max() == 0
+
+
+def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
+    labels = np.array([0] * 10 + [1] * 2 + [2])
+    one = held_out(labels, 0.6, "s")
+    assert (one == held_out(labels, 0.6, "s")).all()
+    assert [int(one[labels == label].sum()) for label in range(3)] == [6, 1, 0]
+    for share in (0.0, 1.0):
+        with pytest.raises(BadInput, match=f"`test_share` must be above 0 and below 1. Received: test_share={share}"):
+            held_out(labels, share, "s")
+    with pytest.raises(
+        BadInput, match="s: `test_share` leaves no test example; use a larger share .* test_share=0.01 of 13 examples"
+    ):
+        held_out(labels, 0.01, "s")
+
+
+def test_pixels_are_decoded_once(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoded, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(decoded, "SMALLEST", 1)
+    first = load(root)
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert kept.name.startswith("folder-")
+    monkeypatch.setattr(folder, "decode_pictures", None)
+    assert load(root).sha256 == first.sha256
+    (root / "bat" / "0.png").write_bytes(png(41))
+    with pytest.raises(TypeError):
+        load(root)
+
+
+def test_what_is_no_picture_is_named(root):
+    translucent = np.full((4, 4, 4), 100, np.uint8)
+    for name, content, told in (
+        ("1.webp", b"x", r"bat/1.webp: pictures must be PNG, JPEG or BMP; convert it. Received: .webp"),
+        ("z.png", b"GIF89a", r"bat/z.png: must be a PNG, JPEG or BMP picture without translucent parts, of at most"),
+        ("z.png", tf.io.encode_png(translucent).numpy(), r"bat/z.png: must be a PNG, .* without translucent parts"),
+        ("z.png", png(7)[:45], r"bat/z.png: is a damaged picture: "),
+        ("z.jpg", b"", r"bat/z.jpg: must be a PNG, JPEG or BMP picture"),
+    ):
+        path = root / "bat" / name
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match=told) as refusal:
+            load(root)
+        assert "\n" not in str(refusal.value)
+        path.unlink()
+
+
+def test_what_is_no_folder_of_classes_is_refused(root, tmp_path):
+    with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
+        load(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: csv"):
+        load(root / "notes.txt")
+    (tmp_path / "one" / "bat").mkdir(parents=True)
+    with pytest.raises(BadInput, match=r"each of at least two classes, such as .*/one/cat/1.png. Received: bat"):
+        load(tmp_path / "one")
+    (root / "eel").mkdir()
+    with pytest.raises(BadInput, match=r"eel: expected pictures that end in .png, .jpg, .jpeg, .bmp. Received: none"):
+        load(root)
+    (root / "train").mkdir()
+    (root / "train" / "a").mkdir()
+    (root / "train" / "b").mkdir()
+    with pytest.raises(BadInput, match=r"train/a: expected pictures"):
+        load(root)
+
+
+def test_an_empty_test_folder_is_refused(tmp_path):
+    write(tmp_path / "own" / "train", 2)
+    (tmp_path / "own" / "test").mkdir()
+    with pytest.raises(BadInput, match=r"test: expected a folder of pictures for each class. Received: no folder"):
+        load(tmp_path / "own")

@@ -1,0 +1,189 @@
+"""Parquet and Arrow files, and the folders of Hugging Face's `datasets`: splits, columns, pictures, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.data import parquet
+from hetero_tf.data.columns import Column
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+KINDS = ("cow", "ox")
+
+
+def rows(count=20, first=0, kinds=True):
+    place = np.arange(first, first + count)
+    return pa.table(
+        {
+            "height": place + 0.5,
+            "number": place % 5,
+            "colour": pa.array(["red" if one % 3 else "blue" for one in place]).dictionary_encode(),
+            "wild": place % 2 == 0,
+            "farm": [f"f{one % 4}" for one in place],
+            "label": [KINDS[one % 2] for one in place] if kinds else place % 2,
+        }
+    )
+
+
+def features(names=("ox", "cow")):
+    """What `datasets` says of a column of labels."""
+    return {"label": {"names": list(names), "_type": "ClassLabel"}}
+
+
+def write_arrow(folder, table, **state):
+    """A folder as `save_to_disk` writes it, in two files."""
+    folder.mkdir(parents=True)
+    for part in range(2):
+        half = table.slice(part * (table.num_rows // 2), table.num_rows // 2)
+        path = folder / f"data-0000{part}-of-00002.arrow"
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(half)
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features()}))
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+def picture(shade, size=5):
+    return tf.io.encode_png(np.full((size, size, 1), shade, np.uint8)).numpy()
+
+
+def load(folder, **options):
+    return parquet.load(folder, **{"path": "own.parquet", **options})
+
+
+def test_a_file_is_a_table(tmp_path):
+    pq.write_table(rows(), tmp_path / "own.parquet", row_group_size=7)
+    found = load(tmp_path, owner="farm", categorical=("number",))
+    assert (found.kind, found.class_names) == ("table", KINDS)
+    colour, number = Column("colour", ("blue", "red")), Column("number", tuple("01234"))
+    assert found.columns == (Column("height"), number, colour, Column("wild"))
+    assert (len(found.train.x), len(found.test.x)) == (16, 4)
+    for split in (found.train, found.test):
+        place = (split.x[:, 0] - 0.5).astype(int)
+        assert split.y.tolist() == (place % 2).tolist() and split.owners.tolist() == (place % 4).tolist()
+        assert split.x[:, 1:6].argmax(1).tolist() == (place % 5).tolist()
+        assert split.x[:, 8].tolist() == (place % 2 == 0).tolist()
+
+
+def layouts(folder):
+    """The two splits, 8 and 4 rows, in every layout that is known: `{name: path}`."""
+    train, test = rows(8, kinds=False), rows(4, 100, kinds=False)
+    about = {b"huggingface": json.dumps({"info": {"features": features()}}).encode()}
+    told = [table.replace_schema_metadata(about) for table in (train, test)]
+    write_arrow(folder / "saved" / "train", train)
+    write_arrow(folder / "saved" / "test", test)
+    (folder / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    for name in ("hub/data", "names"):
+        (folder / name).mkdir(parents=True)
+        pq.write_table(told[0].slice(0, 5), folder / name / "train-00000-of-00002.parquet")
+        pq.write_table(told[0].slice(5), folder / name / "train-00001-of-00002.parquet")
+        pq.write_table(told[1], folder / name / "validation-00000-of-00001.parquet")
+    return ("saved", "hub", "names")
+
+
+def test_every_layout_gives_the_same_rows(tmp_path):
+    found = [load(tmp_path, path=name, ignore=("farm",)) for name in layouts(tmp_path)]
+    assert len({one.sha256 for one in found}) == 1
+    assert found[0].class_names == ("ox", "cow")
+    assert (found[0].train.x[:, 0] - 0.5).tolist() == list(range(8))
+    assert found[0].train.y.tolist() == [0, 1] * 4 and found[0].test.x[0, 0] == 100.5
+
+
+def test_a_test_file_of_its_own(tmp_path):
+    pq.write_table(rows(), tmp_path / "own.parquet")
+    pq.write_table(rows(4), tmp_path / "other.parquet")
+    found = load(tmp_path, test="other.parquet")
+    assert (len(found.train.x), len(found.test.x)) == (20, 4)
+
+
+@pytest.mark.parametrize("hugging_face", [True, False])
+def test_a_column_of_pictures_becomes_images(tmp_path, hugging_face):
+    shades = [10, 200] * 6
+    files = [picture(shade, 4 + place) for place, shade in enumerate(shades)]
+    column = [{"bytes": file, "path": None} for file in files] if hugging_face else files
+    table = pa.table({"image": column, "label": [place % 2 for place in range(12)], "writer": [7, 7, 9, 9] * 3})
+    pq.write_table(table, tmp_path / "own.parquet")
+    found = load(tmp_path, image="image", size=6, channels=1, owner="writer", test_share=0.5)
+    assert (found.kind, found.class_names) == ("images", ("0", "1")) and found.columns is None
+    assert found.train.x.shape == (6, 6, 6, 1) and found.source == f"pictures ({tmp_path}/own.parquet)"
+    for split in (found.train, found.test):
+        assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
+    with pytest.raises(BadInput, match=r"row 0: column 'image' must hold numbers or texts; .* or name it as `image`"):
+        load(tmp_path)
+    table = table.set_column(0, "image", [[b"GIF89a"] * 12])
+    pq.write_table(table, tmp_path / "own.parquet")
+    with pytest.raises(BadInput, match=r"own.parquet, row 0: must be a PNG, JPEG or BMP picture"):
+        load(tmp_path, image="image", size=6)
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ([1.0, None, 3.0, 4.0], r"own.parquet, row 1: column 'odd' has no value here; fill it in"),
+        ([1.0, 2.0, float("nan"), 4.0], r"row 2: column 'odd' must hold finite numbers"),
+        ([1.0, 2.0, 3.0, 1e39], r"row 3: column 'odd' must hold finite numbers"),
+        (["a", "b", " ", "b"], r"row 2: column 'odd' has no value here \(' '\)"),
+        ([[1], [2], [3], [4]], r"column 'odd' must hold numbers or texts; leave it out by `ignore`. Received: list"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(tmp_path, column, told):
+    pq.write_table(rows(4).append_column("odd", [column]), tmp_path / "own.parquet")
+    with pytest.raises(BadInput, match=told):
+        load(tmp_path, test_share=0.5)
+    assert len(load(tmp_path, test_share=0.5, ignore=("odd",)).train.x) == 2
+
+
+def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
+    pq.write_table(rows(), tmp_path / "own.parquet")
+    whole = (tmp_path / "own.parquet").read_bytes()
+    for content in (b"", b"PAR1", whole[:-9], whole[:100] + whole[120:], b"x" * 400):
+        (tmp_path / "own.parquet").write_bytes(content)
+        with pytest.raises(BadInput, match="own.parquet: cannot be read as parquet file, it is damaged") as refusal:
+            load(tmp_path)
+        assert "\n" not in str(refusal.value)
+    (tmp_path / "own.arrow").write_bytes(b"x" * 40)
+    with pytest.raises(BadInput, match="own.arrow: cannot be read as arrow file"):
+        load(tmp_path, path="own.arrow")
+    (tmp_path / "two").mkdir()
+    pq.write_table(rows(), tmp_path / "two" / "a.parquet")
+    pq.write_table(rows(kinds=False), tmp_path / "two" / "b.parquet")
+    with pytest.raises(BadInput, match=r"b.parquet: must have the columns of .*a.parquet, with the same types"):
+        load(tmp_path, path="two")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(
+        BadInput, match=r"none: expected files that end in .parquet or .arrow. Received: none; data: npz"
+    ):
+        load(tmp_path, path="none")
+
+
+def test_saved_sets_in_another_order_or_with_odd_labels_are_refused(tmp_path):
+    write_arrow(tmp_path / "mixed", rows(), _indices_data_files=[{"filename": "indices.arrow"}])
+    with pytest.raises(BadInput, match=r"flatten_indices\(\) and save_to_disk\(\) again"):
+        load(tmp_path, path="mixed")
+    write_arrow(tmp_path / "odd", rows(kinds=False).set_column(5, "label", [[0, 1] * 9 + [2, 1]]))
+    with pytest.raises(BadInput, match=r"of-00002.arrow, row 8: column 'label' must be in 0..1, .* Received: 2"):
+        load(tmp_path, path="odd")
+    (tmp_path / "odd" / "dataset_info.json").write_text("{")
+    with pytest.raises(BadInput, match="dataset_info.json: is damaged"):
+        load(tmp_path, path="odd")
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path, monkeypatch):
+    pq.write_table(rows(), tmp_path / "own.parquet")
+    for options, told in (
+        ({"image": "height"}, "`image` and `size` must be given together, or neither. Received: image='height'"),
+        ({"size": 8}, "`image` and `size` must be given together"),
+        ({"image": "height", "size": 8}, "row 0: column 'height' must hold the bytes of picture files. Received: doub"),
+        ({"image": "im", "size": 8}, "label, image and owner must name columns. Received: 'im'"),
+        ({"ignore": ("hight",)}, "ignore must name columns. Received: 'hight'; did you mean 'height'?"),
+        ({"label": "lable"}, "`label` must name a column. Received: label='lable'; did you mean 'label'?"),
+    ):
+        with pytest.raises(BadInput, match=told):
+            load(tmp_path, **options)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"data: parquet needs pyarrow, .*; pip install 'hetero_tf\[parquet\]'"):
+        load(tmp_path)
