@@ -56,7 +56,7 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, predict, serve, train",
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, plot, predict, serve, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -163,6 +163,7 @@ TAKES = {
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "threads"),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
+    "plot": ("run", "x", "y", "band", "out"),
     "explain": ("word",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")
@@ -174,6 +175,8 @@ VALUES = {
     "export_version": "3",
     "port": "0",
     "as": "csv",
+    "x": "bytes",
+    "band": "std",
     "target": "1",
     "set": "seed=1",
 }

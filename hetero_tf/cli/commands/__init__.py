@@ -10,9 +10,9 @@ import importlib
 from types import ModuleType
 
 # In the order in which a person meets them.
-NAMES = ("train", "describe", "evaluate", "export", "predict", "serve", "compare", "explain")
+NAMES = ("train", "describe", "evaluate", "export", "predict", "serve", "compare", "plot", "explain")
 # They answer without TensorFlow.
-QUICK = ("compare", "explain")
+QUICK = ("compare", "plot", "explain")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")
