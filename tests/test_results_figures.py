@@ -150,7 +150,7 @@ def test_equal_figures_are_equal_files_and_wrong_endings_are_refused(in_style, t
 def test_names_of_strangers_are_plain_text_in_a_figure(in_style):
     hostile = "<script>&\x1b[2J\n$\\frac{" + "x" * 99
     curve = curves.Curve(hostile, [1, 2], [2, 3], [2, 3], [2, 3], 1)
-    text = style.inline(figures.draw_curves([curve], "loss", "round", "range"), hostile)
+    text = style.inline(figures.draw_curves([curve], "loss", "round", "range"), hostile, "one")
     assert text.startswith("<svg ") and text.endswith("</svg>") and text.count("<script") == 0 and "\x1b" not in text
     assert 'role="img"' in text and " width=" not in text.partition(">")[0] and "<metadata" not in text
 

@@ -28,7 +28,9 @@ WIDE = 20
 def metric_label(metric: str) -> str:
     """How an axis names a metric: "global accuracy (%)", "accuracy of level a (%)"."""
     known, words = find(metric), metric.split("_", 2)
-    name = f"{words[1]} of level {words[2]}" if words[0] == "level" and len(words) == 3 else metric.replace("_", " ")
+    name = metric.replace("_", " ")
+    if words[0] == "level" and len(words) == 3:
+        name = f"{words[1]} of " + ("the level's own model" if words[2] == "LEVEL" else f"level {words[2]}")
     return style.text(f"{name} ({known.unit})" if known and known.unit else name)
 
 

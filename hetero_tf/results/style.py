@@ -21,7 +21,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 WIDTH = 5.0
 SUFFIXES = (".png", ".svg", ".pdf")
 # Inches: of a line of the legend, of a character in it, and of what stands before a label.
-_LINE, _CHARACTER, _HANDLE = 0.17, 0.068, 0.7
+_LINE, _CHARACTER, _HANDLE = 0.17, 0.062, 0.7
 _SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#555555",
@@ -139,11 +139,18 @@ def content(drawn: "Figure", kind: str) -> bytes:
     return file.getvalue()
 
 
-def inline(drawn: "Figure", title: str) -> str:
-    """A figure as an element of a page: SVG without a file's head, of any width; `title` is read out."""
+def inline(drawn: "Figure", title: str, name: str) -> str:
+    """A figure as an element of a page: SVG without a file's head, of any width.
+
+    Args:
+        drawn: The figure.
+        title: What is read out in its place.
+        name: Stands before the names of its parts, which are unique on a page.
+    """
     found = re.search(r"<svg .*</svg>", content(drawn, "svg").decode(), re.DOTALL)
     assert found is not None
     body = re.sub(r"<metadata>.*?</metadata>", "", found.group(), count=1, flags=re.DOTALL)
+    body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", body)
     head, rest = body.split(">", 1)
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{_attribute(title)}">{rest}'

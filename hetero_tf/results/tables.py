@@ -54,16 +54,17 @@ class Table:
     notes: list[str]
 
 
-def to_table(rows: Sequence[dict], asked: Sequence[Value] = ()) -> Table:
+def to_table(rows: Sequence[dict], asked: Sequence[Value], shown: Callable[[str], bool]) -> Table:
     """The rows of `comparison.compare` as text.
 
     Args:
         rows: At least one.
         asked: Published values that get rows of their own.
+        shown: Which of their keys are columns.
     """
-    keys = [key for key in rows[0] if _is_shown(key, rows)]
+    keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
-    told = any(row["published"] for row in rows)
+    told = any(row["published"] for row in rows) and shown("published")
     heads = [*FIRST, *map(_head, keys), *(["published"] if told else [])]
     lines = []
     for row in rows:
@@ -73,11 +74,26 @@ def to_table(rows: Sequence[dict], asked: Sequence[Value] = ()) -> Table:
         lines.append(cells + ([_published(row["published"], sources)] if told else []))
     for name in dict.fromkeys(value.name for value in asked):
         lines.append(_row_of(name, [value for value in asked if value.name == name], keys, told, sources))
-    clean = [[_one_line(cell) for cell in line] for line in lines]
-    return Table(heads, clean, [f"[{number}] {_one_line(text)}" for text, number in sources.items()])
+    return cleaned(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
 
 
-def _is_shown(key, rows):
+def cleaned(table: Table) -> Table:
+    """A table whose cells and notes have one line each and no control characters."""
+    rows = [[_one_line(cell) for cell in line] for line in table.rows]
+    return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
+
+
+def every(key: str) -> bool:
+    """All columns."""
+    return True
+
+
+def is_cost(key: str) -> bool:
+    """The columns of what a run cost, in place of what it reached."""
+    return key in COLUMNS
+
+
+def _is_column(key, rows):
     value = rows[0][key]
     if key in LEFT_OUT:
         return False
@@ -194,8 +210,8 @@ def to_json(rows: Sequence[dict]) -> str:
 
 
 FORMATS: dict[str, Callable[[Sequence[dict], Sequence[Value]], str]] = {
-    "markdown": lambda rows, asked: markdown(to_table(rows, asked)),
+    "markdown": lambda rows, asked: markdown(to_table(rows, asked, every)),
     "csv": lambda rows, asked: to_csv(rows),
-    "latex": lambda rows, asked: latex(to_table(rows, asked)),
+    "latex": lambda rows, asked: latex(to_table(rows, asked, every)),
     "json": lambda rows, asked: to_json(rows),
 }

@@ -10,9 +10,9 @@ import importlib
 from types import ModuleType
 
 # In the order in which a person meets them.
-NAMES = ("train", "describe", "evaluate", "export", "predict", "serve", "compare", "plot", "explain")
+NAMES = ("train", "describe", "evaluate", "export", "predict", "serve", "compare", "plot", "report", "explain")
 # They answer without TensorFlow.
-QUICK = ("compare", "plot", "explain")
+QUICK = ("compare", "plot", "report", "explain")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")
