@@ -98,7 +98,7 @@ def boxes(figure):
 
 @pytest.mark.parametrize("many", [1, 3, 9])
 def test_a_figure_shows_the_curves_and_its_legend_covers_nothing(in_style, many):
-    found = [curves.Curve(f"run number {n} $x$", [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)]
+    found = [curves.Curve(f"run number {n} $x$", n, [1, 2, 3], [n, n + 1, n], [0] * 3, [9] * 3, 2) for n in range(many)]
     figure = figures.draw_curves(found, "level_accuracy_a", "round", "std")
     (panel,) = figure.axes
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("round", "accuracy of level a (%)")
@@ -134,7 +134,7 @@ def test_lines_differ_in_grey_too():
 
 def test_equal_figures_are_equal_files_and_wrong_endings_are_refused(in_style, tmp_path):
     for name in ("one", "two"):
-        figure = figures.draw_curves([curves.Curve("a", [1], [2], [2], [2], 1)], "loss", "round", "range")
+        figure = figures.draw_curves([curves.Curve("a", 0, [1], [2], [2], [2], 1)], "loss", "round", "range")
         for suffix in style.SUFFIXES:
             style.save(figure, tmp_path / f"{name}{suffix}")
     for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
@@ -149,7 +149,7 @@ def test_equal_figures_are_equal_files_and_wrong_endings_are_refused(in_style, t
 
 def test_names_of_strangers_are_plain_text_in_a_figure(in_style):
     hostile = "<script>&\x1b[2J\n$\\frac{" + "x" * 99
-    curve = curves.Curve(hostile, [1, 2], [2, 3], [2, 3], [2, 3], 1)
+    curve = curves.Curve(hostile, 0, [1, 2], [2, 3], [2, 3], [2, 3], 1)
     text = style.inline(figures.draw_curves([curve], "loss", "round", "range"), hostile, "one")
     assert text.startswith("<svg ") and text.endswith("</svg>") and text.count("<script") == 0 and "\x1b" not in text
     assert 'role="img"' in text and " width=" not in text.partition(">")[0] and "<metadata" not in text

@@ -45,22 +45,26 @@ def levels_kind(groups: dict[str, list[Run]]) -> str | None:
 
 
 def of_levels(groups: dict[str, list[Run]], kind: str) -> dict[str, dict[str, list[float]]]:
-    """`{name: {level: [value of each seed]}}` at the last measured round."""
+    """`{name: {level: [value of each seed]}}` at the last measured round; no levels where none was measured."""
     found: dict[str, dict[str, list[float]]] = {}
     for name, runs in groups.items():
+        found[name] = {}
         for level in sorted(runs[0].mix):
             values = [pairs[-1][1] for run in runs if (pairs := measured(run, f"{kind}{level}"))]
             if values:
-                found.setdefault(name, {})[level] = values
+                found[name][level] = values
     return found
 
 
 def draw_levels(found: dict[str, dict[str, list[float]]], kind: str) -> "Figure":
     """A point for each level and run, with a bar over its seeds; the runs of a level stand beside each other."""
     levels = sorted({level for values in found.values() for level in values})
-    figure = style.figure(2.9, list(found))
+    names = [name for name, values in found.items() if values]
+    figure = style.figure(2.9, names)
     panel, handles = figure.subplots(), []
     for place, values in enumerate(found.values()):
+        if not values:
+            continue
         look = style.line(place)
         aside = 0.6 * ((place + 0.5) / len(found) - 0.5)
         xs = [levels.index(level) + aside for level in values]
@@ -80,7 +84,7 @@ def draw_levels(found: dict[str, dict[str, list[float]]], kind: str) -> "Figure"
     panel.grid(True, axis="x", which="minor")
     panel.tick_params(axis="x", which="minor", length=0)
     panel.set(xlabel="level", ylabel=metric_label(f"{kind}LEVEL"), xlim=(-0.5, len(levels) - 0.5))
-    style.legend(figure, handles, list(found))
+    style.legend(figure, handles, names)
     return figure
 
 

@@ -19,12 +19,14 @@ class Curve:
 
     Attributes:
         label: Name of the runs.
+        place: Of the runs among all, by which every figure gives them the same look.
         x: Ascending: rounds, bytes or seconds; means over the seeds.
         mean, low, high: Of the metric over the seeds; low and high are the ends of the band.
         seeds: How many there are.
     """
 
     label: str
+    place: int
     x: list[float]
     mean: list[float]
     low: list[float]
@@ -80,14 +82,14 @@ def learning_curves(groups: dict[str, list[Run]], metric: str, x: str, band: str
     Raises:
         BadInput: There is none.
     """
-    curves = [_curve(name, runs, metric, _AXES[x], band) for name, runs in groups.items()]
+    curves = [_curve(name, place, runs, metric, _AXES[x], band) for place, (name, runs) in enumerate(groups.items())]
     drawn = [curve for curve in curves if curve.x]
     if not drawn:
         _refuse(groups, metric, x)
     return sorted(drawn, key=lambda curve: -direction(metric) * curve.mean[-1])
 
 
-def _curve(name, runs, metric, axis, band):
+def _curve(name, place, runs, metric, axis, band):
     """The means over the seeds, at the rounds that all of them have measured."""
     found = [(dict(measured(run, metric)), axis(run)) for run in runs]
     found = [(values, places) for values, places in found if values.keys() & places.keys()]
@@ -96,7 +98,7 @@ def _curve(name, runs, metric, axis, band):
     spans = [_span([values[round] for values, _ in found], band) for round in rounds]
     mean, low, high = (list(values) for values in zip(*spans)) if spans else ([], [], [])
     xs = [statistics.fmean(places[round] for _, places in found) for round in rounds]
-    return Curve(name, xs, mean, low, high, len(found))
+    return Curve(name, place, xs, mean, low, high, len(found))
 
 
 def _span(values: Sequence[float], band: str) -> tuple[float, float, float]:

@@ -30,7 +30,7 @@ def metric_label(metric: str) -> str:
     known, words = find(metric), metric.split("_", 2)
     name = metric.replace("_", " ")
     if words[0] == "level" and len(words) == 3:
-        name = f"{words[1]} of " + ("the level's own model" if words[2] == "LEVEL" else f"level {words[2]}")
+        name = f"{words[1]} of " + ("a level's model" if words[2] == "LEVEL" else f"level {words[2]}")
     return style.text(f"{name} ({known.unit})" if known and known.unit else name)
 
 
@@ -42,8 +42,8 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
     figure = style.figure(3.1, labels, title)
     panel, (name, unit) = figure.subplots(), AXES[x]
     lines = []
-    for place, curve in enumerate(curves):
-        look, xs = style.line(place), [value / unit for value in curve.x]
+    for curve in curves:
+        look, xs = style.line(curve.place), [value / unit for value in curve.x]
         lines += panel.plot(xs, curve.mean, **look, markevery=max(1, len(xs) // MARKED))
         if curve.seeds > 1:
             panel.fill_between(xs, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0)

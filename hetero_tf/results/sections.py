@@ -71,11 +71,10 @@ def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict]) -> list[Sec
     made = (
         _reached(rows),
         _curves(groups),
-        _levels(groups),
-        _clients(groups),
+        _levels_and_clients(groups),
         _cost(groups, rows),
-        _splits(groups),
         _rounds(groups),
+        _splits(groups),
         _setting(groups),
     )
     return [section for section in made if section.facts or section.tables or section.pictures]
@@ -138,40 +137,30 @@ def _band(found):
     return f"{several[0].upper()}{several[1:]}." if several else "One seed of each recipe."
 
 
-def _levels(groups):
-    kind = breakdowns.levels_kind(groups)
-    if kind is None:
-        return Section("levels", "Levels")
-    found = breakdowns.of_levels(groups, kind)
-    caption = "Each level's own model, cut from the global one, on the whole test set at the last measured round. " + (
-        "Bars: lowest to highest seed."
-    )
-    return Section(
-        "levels", "Levels", pictures=[Picture("levels", "By level", caption, breakdowns.draw_levels(found, kind))]
-    )
-
-
-def _clients(groups):
-    found = breakdowns.of_clients(groups)
-    if not found:
-        return Section("clients", "Clients")
-    caption = (
-        "The global model on each client's own test examples at the last measured round, means over the seeds. A "
-        "standard deviation near its noise floor says nothing: so far apart would equally good clients be by chance."
-    )
-    return Section(
-        "clients", "Clients", pictures=[Picture("clients", "Over clients", caption, breakdowns.draw_clients(found))]
-    )
+def _levels_and_clients(groups):
+    """How good each level's model is, and how evenly clients are served, where the runs have measured it."""
+    pictures, kind = [], breakdowns.levels_kind(groups)
+    if kind is not None:
+        caption = (
+            "Each level's own model, cut from the global one, on the whole test set at the last measured round. Bars: "
+            "lowest to highest seed."
+        )
+        found = breakdowns.of_levels(groups, kind)
+        pictures.append(Picture("levels", "Models of the levels", caption, breakdowns.draw_levels(found, kind)))
+    clients = breakdowns.of_clients(groups)
+    if clients:
+        caption = (
+            "The global model on each client's own test examples at the last measured round, means over the seeds. A "
+            "standard deviation near its noise floor says nothing: equally good clients would differ as much by chance."
+        )
+        pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(clients)))
+    return Section("levels", "Levels and clients", pictures=pictures)
 
 
 def _cost(groups, rows):
     each = [tables.to_table(rows, [], tables.is_cost), *(table for table in [_cost_table(groups)] if table.rows)]
-    found, pictures = breakdowns.of_time(groups), []
-    if found:
-        caption = "Wall time by part of the work, means over the seeds; planning runs beside them."
-        pictures.append(Picture("time", "Where the time went", caption, breakdowns.draw_time(found)))
     about = "MB are 10⁶ bytes of weights, in both directions where nothing else is said."
-    return Section("cost", "What they cost", about, tables=each, pictures=pictures)
+    return Section("cost", "What they cost", about, tables=each)
 
 
 def _cost_table(groups):
@@ -225,15 +214,16 @@ def _split(number, name, partition):
 
 
 def _rounds(groups):
-    if not any(any(many) for runs in groups.values() for many in breakdowns.of_mix(runs)[1].values()):
-        return Section("mix", "Active clients")
-    more = len(groups) - breakdowns.MOST_PANELS
-    caption = "Active clients of each level, means over the seeds." + (f" {more} more runs are not drawn." * (more > 0))
-    return Section(
-        "mix",
-        "Active clients",
-        pictures=[Picture("mix", "Levels over the rounds", caption, breakdowns.draw_mix(groups))],
-    )
+    """Who was active, and where the time went."""
+    pictures, more = [], len(groups) - breakdowns.MOST_PANELS
+    if any(any(many) for runs in groups.values() for many in breakdowns.of_mix(runs)[1].values()):
+        caption = "Active clients, means over the seeds." + (f" {more} more runs are not drawn." * (more > 0))
+        pictures.append(Picture("mix", "Levels over the rounds", caption, breakdowns.draw_mix(groups)))
+    found = breakdowns.of_time(groups)
+    if found:
+        caption = "Wall time by part of the work, means over the seeds; planning runs beside them."
+        pictures.append(Picture("time", "Where the time went", caption, breakdowns.draw_time(found)))
+    return Section("rounds", "Rounds", pictures=pictures)
 
 
 def _setting(groups):

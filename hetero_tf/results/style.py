@@ -94,9 +94,11 @@ def figure(height: float, labels: Sequence[str] = (), title: str = "", width: fl
 
 
 def columns(labels: Sequence[str], width: float = WIDTH) -> int:
-    """How many labels stand side by side."""
-    longest = max((len(label) for label in labels), default=1)
-    return max(1, min(len(labels), int(width / (_HANDLE + _CHARACTER * longest))))
+    """How many labels stand side by side, so that the rows are about equally long."""
+    longest = max((len(text(label)) for label in labels), default=1)
+    most = max(1, int(width / (_HANDLE + _CHARACTER * longest)))
+    rows = max(1, -(-len(labels) // most))
+    return max(1, -(-len(labels) // rows))
 
 
 def legend(drawn: "Figure", handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -116,10 +117,16 @@ def _cell(key, value, seeds):
         return "-" if value is None else f"{value / unit:,.4g}"
     if value["mean"] is None:
         return "-"
-    text = f"{value['mean'] / unit:,.4g}"
-    if value["spread"] is not None:
-        text += f" ± {value['spread'] / unit:.2g}"
+    text = _with_spread(value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit)
     return text if value["of"] == seeds else f"{text} ({value['of']} of {seeds})"
+
+
+def _with_spread(mean, spread):
+    """Four digits of a mean, fewer where the spread has two of its own before them; both end at the same decimal."""
+    if not mean or not spread:
+        return f"{mean:,.4g}" + ("" if spread is None else f" ± {spread:.2g}")
+    decimals = max(0, min(3 - math.floor(math.log10(abs(mean))), 1 - math.floor(math.log10(spread))))
+    return f"{mean:,.{decimals}f} ± {spread:,.{decimals}f}"
 
 
 def _published(values, sources):
@@ -171,10 +178,12 @@ def in_latex(text: str) -> str:
 
 def in_html(table: Table) -> str:
     """A table of HTML and its notes."""
-    heads = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in table.heads)
-    rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in table.rows)
+    # Names may break at their underscores, so that columns are as wide as their numbers.
+    heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
-    return f"<div class=scroll><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
+    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
 
 
 def to_csv(rows: Sequence[dict]) -> str:
