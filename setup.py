@@ -56,6 +56,7 @@ setup(
     package_dir={"hetero_tf.recipes": "recipes"},
     package_data={
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
+        "hetero_tf.results": ["published.yaml", "report.html"],
         "hetero_tf.serve": ["page.html"],
         "hetero_tf.recipes": ["*", "**/*"],
     },

@@ -64,8 +64,8 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, list, predict, serve, sweep, "
-        "train",
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, list, plot, predict, report, "
+        "serve, sweep, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -181,6 +181,7 @@ TAKES = {
     "serve": ("run_dir", "out", "host", "port", "threads"),
     "list": ("runs",),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
+    "plot": ("run", "x", "y", "band", "out"),
     "explain": ("word",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")
@@ -192,6 +193,8 @@ VALUES = {
     "export_version": "3",
     "port": "0",
     "as": "csv",
+    "x": "bytes",
+    "band": "std",
     "target": "1",
     "set": "seed=1",
 }

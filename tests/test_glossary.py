@@ -10,7 +10,7 @@ from hetero_tf.base.metrics import METRICS
 from hetero_tf.results import comparison
 from hetero_tf.results.published import Value
 from hetero_tf.results.runs import gather, grouped
-from hetero_tf.results.tables import to_table
+from hetero_tf.results.tables import every, to_table
 
 TEXT = (Path(__file__).resolve().parents[1] / "recipes" / "GLOSSARY.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
@@ -47,7 +47,10 @@ def test_every_column_of_compare_is_explained(write_run):
     runs, _ = gather(folders)
     value = Value("x/y", "global_accuracy", 1.0, "paper", "setting", {"name": "one"})
     rows = comparison.compare(grouped(runs), [], 5.0, [1], [value])
-    found = {re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC")) for head in to_table(rows).heads}
+    found = {
+        re.sub("at 1$", "at ROUND", head.replace("global_accuracy", "METRIC"))
+        for head in to_table(rows, [], every).heads
+    }
     # "METRIC MB to target" is the column "MB to target" of a metric.
     words = {head if re.search(" (at|last|best)", head) else head.removeprefix("METRIC ") for head in found}
     assert len(words) > 12 and sorted({word.lower() for word in words} - TERMS) == []

@@ -25,7 +25,7 @@ def test_heads_units_and_cells():
         row("two", bytes={"mean": None, "spread": None, "of": 0}, parameters=None, ratio=None, done=4),
     ]
     rows[0]["loss best_round"] = rows[1]["loss best_round"] = rows[0]["loss last"]
-    table = tables.to_table(rows)
+    table = tables.to_table(rows, [], tables.every)
     assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "MB", "K parameters"]
     assert table.rows == [
         ["run", "a-e", "2", "9", "12.35 ± 0.5", "3 (1 of 2)", "1.5"],
@@ -34,13 +34,13 @@ def test_heads_units_and_cells():
 
 
 def test_markdown_stays_a_table_whatever_a_name_holds():
-    text = tables.markdown(tables.to_table([row(HOSTILE)]))
+    text = tables.markdown(tables.to_table([row(HOSTILE)], [], tables.every))
     assert len(text.splitlines()) == 3 and "\x1b" not in text and "<script" not in text.replace("\\<script", "")
     assert text.splitlines()[2].replace("\\|", "").count("|") == 6
 
 
 def test_latex_prints_special_characters():
-    text = tables.latex(tables.to_table([row(HOSTILE)]))
+    text = tables.latex(tables.to_table([row(HOSTILE)], [], tables.every))
     line = text.splitlines()[4]
     assert r"a|b\textbackslash{}c" in line and r"\$x\$ 5\% \#1 \{z\}\textasciitilde{}\textasciicircum{}\_" in line
     assert line.count("&") - line.count(r"\&") == 4 and r"12.35 $\pm$ 0.5 \\" in line
@@ -57,7 +57,7 @@ def test_html_holds_a_name_as_text_only():
         def handle_data(self, data):
             texts.append(data)
 
-    Reader().feed(tables.in_html(tables.to_table([row(HOSTILE)])))
+    Reader().feed(tables.in_html(tables.to_table([row(HOSTILE)], [], tables.every)))
     assert set(seen) == {"div", "table", "thead", "tbody", "tr", "th", "td"}
     assert any("<script>" in text for text in texts)
 

@@ -13,6 +13,7 @@ class Metric:
         inputs: Kinds of input with which an evaluation measures it; none: every training round gives it.
         selects: Whether `evaluate.best` may name it.
         shown: Whether the lines for a person hold it under its name.
+        unit: Of its values, as an axis of a figure names it; "" where they have none.
     """
 
     meaning: str
@@ -20,6 +21,7 @@ class Metric:
     inputs: tuple[str, ...] = ()
     selects: bool = False
     shown: bool = False
+    unit: str = ""
 
 
 LABELLED, TEXT = ("images", "table"), ("masked_text",)
@@ -30,19 +32,25 @@ METRICS = {
     "round": Metric(meaning="finished rounds"),
     "loss": Metric(meaning="local training loss, mean over the clients that finished", better="lower", shown=True),
     "gradient_norm": Metric(meaning="norm of the local gradients before clipping, mean over the same clients"),
-    "non_finite": Metric(meaning="clients left out because their result was not finite", better="lower"),
+    "non_finite": Metric(
+        meaning="clients left out because their result was not finite", better="lower", unit="clients"
+    ),
     "levels": Metric(meaning="active clients of each level"),
     "learning_rate": Metric(meaning="local learning rate of the round"),
-    "bytes_down": Metric(meaning="bytes of weights that the active clients received", better="lower"),
-    "bytes_up": Metric(meaning="bytes of weights that the active clients sent", better="lower"),
-    "bytes": Metric(meaning="bytes of weights in both directions since the run began", better="lower"),
-    "train_flops": Metric(meaning="operations of the local training that reached the server", better="lower"),
-    "dropped": Metric(meaning="active clients that dropped out", better="lower", shown=True),
-    "late": Metric(meaning="active clients that were not done at the deadline", better="lower", shown=True),
-    "partial": Metric(meaning="late clients whose finished steps were merged", shown=True),
-    "simulated_seconds": Metric(meaning="simulated seconds of the round", better="lower"),
+    "bytes_down": Metric(meaning="bytes of weights that the active clients received", better="lower", unit="bytes"),
+    "bytes_up": Metric(meaning="bytes of weights that the active clients sent", better="lower", unit="bytes"),
+    "bytes": Metric(meaning="bytes of weights in both directions since the run began", better="lower", unit="bytes"),
+    "train_flops": Metric(
+        meaning="operations of the local training that reached the server", better="lower", unit="FLOP"
+    ),
+    "dropped": Metric(meaning="active clients that dropped out", better="lower", shown=True, unit="clients"),
+    "late": Metric(
+        meaning="active clients that were not done at the deadline", better="lower", shown=True, unit="clients"
+    ),
+    "partial": Metric(meaning="late clients whose finished steps were merged", shown=True, unit="clients"),
+    "simulated_seconds": Metric(meaning="simulated seconds of the round", better="lower", unit="s"),
     "simulated_client_seconds": Metric(
-        meaning="simulated seconds of work, mean over the clients that returned", better="lower"
+        meaning="simulated seconds of work, mean over the clients that returned", better="lower", unit="s"
     ),
     "global_loss": Metric(
         meaning="loss of the global model on the test set", better="lower", inputs=ANY, selects=True, shown=True
@@ -53,6 +61,7 @@ METRICS = {
         inputs=LABELLED,
         selects=True,
         shown=True,
+        unit="%",
     ),
     "global_perplexity": Metric(
         meaning="mean over the test batches of exp(loss); all positions count, hidden or not",
@@ -74,6 +83,7 @@ METRICS = {
         inputs=LABELLED,
         selects=True,
         shown=True,
+        unit="%",
     ),
     "validation_perplexity": Metric(
         meaning="mean over the batches of held-out rows of exp(loss)",
@@ -95,9 +105,14 @@ METRICS = {
         inputs=LABELLED,
         selects=True,
         shown=True,
+        unit="%",
     ),
     "local_mean": Metric(
-        meaning="accuracy of a client in percent, mean over clients", better="higher", inputs=LABELLED, selects=True
+        meaning="accuracy of a client in percent, mean over clients",
+        better="higher",
+        inputs=LABELLED,
+        selects=True,
+        unit="%",
     ),
     "local_worst_decile": Metric(
         meaning="mean accuracy of the worst tenth of the clients",
@@ -105,9 +120,14 @@ METRICS = {
         inputs=LABELLED,
         selects=True,
         shown=True,
+        unit="%",
     ),
-    "local_std": Metric(meaning="standard deviation of the accuracy over clients", better="lower", inputs=LABELLED),
-    "local_std_noise": Metric(meaning="what `local_std` would be if all clients were equally good", inputs=LABELLED),
+    "local_std": Metric(
+        meaning="standard deviation of the accuracy over clients", better="lower", inputs=LABELLED, unit="%"
+    ),
+    "local_std_noise": Metric(
+        meaning="what `local_std` would be if all clients were equally good", inputs=LABELLED, unit="%"
+    ),
     "tuned_loss": Metric(
         meaning="`local_loss` of every client's own model after fine-tuning", better="lower", inputs=LABELLED
     ),
@@ -116,24 +136,27 @@ METRICS = {
         better="higher",
         inputs=LABELLED,
         shown=True,
+        unit="%",
     ),
     "tuned_mean": Metric(
-        meaning="`local_mean` of every client's own model after fine-tuning", better="higher", inputs=LABELLED
+        meaning="`local_mean` of every client's own model after fine-tuning", better="higher", inputs=LABELLED, unit="%"
     ),
     "tuned_worst_decile": Metric(
         meaning="`local_worst_decile` of every client's own model after fine-tuning",
         better="higher",
         inputs=LABELLED,
         shown=True,
+        unit="%",
     ),
     "tuned_std": Metric(
-        meaning="`local_std` of every client's own model after fine-tuning", better="lower", inputs=LABELLED
+        meaning="`local_std` of every client's own model after fine-tuning", better="lower", inputs=LABELLED, unit="%"
     ),
     "clients_accuracy_LEVEL": Metric(
         meaning="`local_mean` of those clients alone that have the level for the whole run; says how well they are "
         "served, not how good the level's own model is",
         better="higher",
         inputs=LABELLED,
+        unit="%",
     ),
     "level_loss_LEVEL": Metric(
         meaning="loss on the test set of the level's own model, cut from the global one", better="lower", inputs=ANY
@@ -143,6 +166,7 @@ METRICS = {
         better="higher",
         inputs=LABELLED,
         shown=True,
+        unit="%",
     ),
     "level_perplexity_LEVEL": Metric(
         meaning="`global_perplexity` of the level's own model, cut from the global one",

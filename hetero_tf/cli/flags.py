@@ -63,6 +63,11 @@ def definitions() -> "flags.FlagValues":
         "published", [], "papers' results to show in rows of their own: TABLE, TABLE/ROW or a .yaml file", values
     )
     flags.DEFINE_enum("as", "markdown", ["markdown", "csv", "latex", "json"], "how the table is written", values)
+    flags.DEFINE_enum(
+        "x", "round", ["round", "bytes", "seconds", "parameters", "paper_flops"], "what the curves run along", values
+    )
+    flags.DEFINE_string("y", None, "metric that is drawn; default that of the global model", values)
+    flags.DEFINE_enum("band", "range", ["range", "std"], "what the bands over seeds show", values)
     flags.DEFINE_string("out", None, "what to write: a file, or for exports a folder; default RUN_DIR/export", values)
     flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
     flags.DEFINE_list("format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_train", values)

@@ -1,6 +1,7 @@
 """A picture of a split: how many training and held-out examples each client has, and which labels."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import replacing
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.statistics import label_counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The most columns and rows that are drawn; of more clients or labels, neighbours share one.
 COLUMNS, ROWS = 400, 100
@@ -33,23 +37,52 @@ def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BadInput("--draw needs matplotlib, which is not installed; install it: pip install matplotlib") from error
-    sizes, shares = table(partition, train_labels)
-    clients, classes = partition.label_mask.shape
     figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
-    above, below = figure.subplots(2, sharex=True, height_ratios=(1, 3))
+    draw_into(figure, partition, *table(partition, train_labels), "share of the client's examples")
+    with replacing(path) as file:
+        figure.savefig(file, format="png")
+
+
+def draw_into(figure: "Figure", partition: Partition, sizes: np.ndarray, shares: np.ndarray, meaning: str) -> None:
+    """Draws the picture into an empty figure.
+
+    Args:
+        figure: With constrained layout.
+        partition: The split.
+        sizes, shares: As `table` or `presence` gives them.
+        meaning: What the colours show, for an axis beside them; "" where there are only two.
+    """
+    clients, classes = partition.label_mask.shape
+    above, below = figure.subplots(2, sharex=True, height_ratios=(1, 2))
     edges = np.linspace(0, clients, len(sizes) + 1)
     above.stairs(sizes, edges, fill=True, color="#08306b", label="trained on")
     if partition.held_out.ids.size:
         held_out = _means(partition.held_out.sizes, len(sizes))
         above.stairs(sizes + held_out, edges, baseline=sizes, fill=True, color="#9ecae1", label="held out")
-        above.legend(fontsize="small")
+        above.legend(
+            fontsize="small", ncols=2, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderaxespad=0
+        )
     above.set(ylabel="examples", xlim=(0, clients), ylim=(0, None))
-    extent = (0, clients, classes, 0)
+    extent = (0, clients, classes - 0.5, -0.5)
     image = below.imshow(shares, "Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=1, extent=extent)
-    below.set(xlabel="client", ylabel="label")
-    figure.colorbar(image, ax=below, label="share of the client's examples")
-    with replacing(path) as file:
-        figure.savefig(file, format="png")
+    below.set(xlabel="client, in the order of their numbers", ylabel="label")
+    below.yaxis.get_major_locator().set_params(integer=True)
+    for panel in (above, below):
+        panel.grid(False)
+    if meaning:
+        figure.colorbar(image, ax=(above, below), label=meaning, aspect=30)
+
+
+def presence(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    """As `table`, without the data: the share of a column's clients that have a label, in place of their examples'."""
+    clients, classes = partition.label_mask.shape
+    columns, rows = min(clients, COLUMNS), min(classes, ROWS)
+    column, row = np.arange(clients) * columns // clients, np.arange(classes) * rows // classes
+    counts = np.zeros((columns, classes))
+    np.add.at(counts, column, partition.label_mask)
+    counts = np.add.reduceat(counts, np.searchsorted(row, np.arange(rows)), axis=1)
+    most = np.bincount(column)[:, None] * np.bincount(row)
+    return _means(partition.train.sizes, columns), (counts / most).T
 
 
 def table(partition: Partition, train_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.metrics import renamed
 from hetero_tf.recipe import keys_of, loads
+from hetero_tf.recipe.nodes import show
 from hetero_tf.results.costs import Costs, read_costs
 from hetero_tf.store import environment, metrics
 from hetero_tf.store.run_folder import RunFolder
@@ -152,18 +153,41 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return dict(zip(told_apart([group[0] for group in groups.values()]), groups.values()))
 
 
-def told_apart(runs: Sequence[Run], without: Iterable[str] = ()) -> list[str]:
-    """A name for each of some runs: the recipe's, with what differs behind it where several have that.
+def told_apart(runs: Sequence[Run]) -> list[str]:
+    """A name for each of some runs: the recipe's, with what differs behind it where several have that."""
+    names = []
+    for run in runs:
+        alike = [other for other in runs if other.name == run.name]
+        told = differences(alike, without=("name", "seed"))[alike.index(run)]
+        names.append(f"{run.name} ({told})" if told else run.name)
+    return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
+
+
+def differences(runs: Sequence[Run], without: Iterable[str]) -> list[str]:
+    """Says of each of some runs in what it differs from the others: "client.epochs=2, levels.mix=a-e".
 
     Args:
         runs: One run of each recipe.
-        without: Keys that are not to be named besides the name and the seed.
+        without: Keys that are not to be named.
+
+    Returns:
+        A text for each; "" for all where more than `MOST_DIFFERENCES` keys differ, or none.
     """
-    names = []
-    for run in runs:
-        others = [other for other in runs if other.name == run.name]
-        keys = dict.fromkeys(key for other in others for key in other.keys if key not in ("name", "seed", *without))
-        differing = [key for key in keys if any(other.keys.get(key) != run.keys.get(key) for other in others)]
-        told = ", ".join(f"{key}={run.keys[key]}" for key in differing if key in run.keys)
-        names.append(f"{run.name} ({told})" if told and len(differing) <= MOST_DIFFERENCES else run.name)
-    return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
+    keys = dict.fromkeys(key for run in runs for key in run.keys if key not in without)
+    differing = [key for key in keys if any(run.keys.get(key) != runs[0].keys.get(key) for run in runs)]
+    # Options that only one of two plug-ins has follow from its name.
+    own = {key for key in differing if not all(key in run.keys for run in runs) and _name_of(key) in differing}
+    told = [key for key in differing if key not in own]
+    if len(told) > MOST_DIFFERENCES:
+        return ["" for _ in runs]
+    return [", ".join(f"{key}={_value(run.keys[key])}" for key in told if key in run.keys) for run in runs]
+
+
+def _name_of(key):
+    """The key that names the plug-in of which another key is an option: "partition.per_client" -> "partition.name"."""
+    return f"{key.rpartition('.')[0]}.name"
+
+
+def _value(value):
+    """A value as a recipe may write it, texts without quotes."""
+    return value if isinstance(value, str) else show(value)

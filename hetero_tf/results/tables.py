@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,16 +55,17 @@ class Table:
     notes: list[str]
 
 
-def to_table(rows: Sequence[dict], asked: Sequence[Value] = ()) -> Table:
+def to_table(rows: Sequence[dict], asked: Sequence[Value], shown: Callable[[str], bool]) -> Table:
     """The rows of `comparison.compare` as text.
 
     Args:
         rows: At least one.
         asked: Published values that get rows of their own.
+        shown: Which of their keys are columns.
     """
-    keys = [key for key in rows[0] if _is_shown(key, rows)]
+    keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
-    told = any(row["published"] for row in rows)
+    told = any(row["published"] for row in rows) and shown("published")
     heads = [*FIRST, *map(_head, keys), *(["published"] if told else [])]
     lines = []
     for row in rows:
@@ -73,11 +75,26 @@ def to_table(rows: Sequence[dict], asked: Sequence[Value] = ()) -> Table:
         lines.append(cells + ([_published(row["published"], sources)] if told else []))
     for name in dict.fromkeys(value.name for value in asked):
         lines.append(_row_of(name, [value for value in asked if value.name == name], keys, told, sources))
-    clean = [[_one_line(cell) for cell in line] for line in lines]
-    return Table(heads, clean, [f"[{number}] {_one_line(text)}" for text, number in sources.items()])
+    return cleaned(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
 
 
-def _is_shown(key, rows):
+def cleaned(table: Table) -> Table:
+    """A table whose cells and notes have one line each and no control characters."""
+    rows = [[_one_line(cell) for cell in line] for line in table.rows]
+    return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
+
+
+def every(key: str) -> bool:
+    """All columns."""
+    return True
+
+
+def is_cost(key: str) -> bool:
+    """The columns of what a run cost, in place of what it reached."""
+    return key in COLUMNS
+
+
+def _is_column(key, rows):
     value = rows[0][key]
     if key in LEFT_OUT:
         return False
@@ -100,10 +117,16 @@ def _cell(key, value, seeds):
         return "-" if value is None else f"{value / unit:,.4g}"
     if value["mean"] is None:
         return "-"
-    text = f"{value['mean'] / unit:,.4g}"
-    if value["spread"] is not None:
-        text += f" ± {value['spread'] / unit:.2g}"
+    text = _with_spread(value["mean"] / unit, None if value["spread"] is None else value["spread"] / unit)
     return text if value["of"] == seeds else f"{text} ({value['of']} of {seeds})"
+
+
+def _with_spread(mean, spread):
+    """Four digits of a mean, fewer where the spread has two of its own before them; both end at the same decimal."""
+    if not mean or not spread:
+        return f"{mean:,.4g}" + ("" if spread is None else f" ± {spread:.2g}")
+    decimals = max(0, min(3 - math.floor(math.log10(abs(mean))), 1 - math.floor(math.log10(spread))))
+    return f"{mean:,.{decimals}f} ± {spread:,.{decimals}f}"
 
 
 def _published(values, sources):
@@ -155,10 +178,12 @@ def in_latex(text: str) -> str:
 
 def in_html(table: Table) -> str:
     """A table of HTML and its notes."""
-    heads = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in table.heads)
-    rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in table.rows)
+    # Names may break at their underscores, so that columns are as wide as their numbers.
+    heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
-    return f"<div class=scroll><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
+    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
 
 
 def to_csv(rows: Sequence[dict]) -> str:
@@ -194,8 +219,8 @@ def to_json(rows: Sequence[dict]) -> str:
 
 
 FORMATS: dict[str, Callable[[Sequence[dict], Sequence[Value]], str]] = {
-    "markdown": lambda rows, asked: markdown(to_table(rows, asked)),
+    "markdown": lambda rows, asked: markdown(to_table(rows, asked, every)),
     "csv": lambda rows, asked: to_csv(rows),
-    "latex": lambda rows, asked: latex(to_table(rows, asked)),
+    "latex": lambda rows, asked: latex(to_table(rows, asked, every)),
     "json": lambda rows, asked: to_json(rows),
 }

@@ -10,9 +10,12 @@ import importlib
 from types import ModuleType
 
 # In the order in which a person meets them.
-NAMES = (*("train", "sweep", "describe", "evaluate", "export", "predict", "serve"), *("list", "compare", "explain"))
+NAMES = (
+    *("train", "sweep", "describe", "evaluate", "export", "predict", "serve"),
+    *("list", "compare", "plot", "report", "explain"),
+)
 # They answer without TensorFlow.
-QUICK = ("sweep", "list", "compare", "explain")
+QUICK = ("sweep", "list", "compare", "plot", "report", "explain")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")
