@@ -30,9 +30,10 @@ WRONG = [
     ([R, "--thread=2"], "unknown flag --thread; did you mean 'threads'?"),
     (
         [R, "--nosuch"],
-        "unknown flag --nosuch; known: allow_other_machine, data_dir, debug, draw, engine, export_version, format, "
-        "help, host, input, json, level, levels, out, plugin, port, quiet, recipe, run_dir, runs, set, state, threads, "
-        "version, word",
+        "unknown flag --nosuch; known: "
+        "allow_other_machine, as, at, data_dir, debug, definition, draw, dry_run, engine, export_version, format, "
+        "help, host, input, jobs, json, level, levels, metric, out, plugin, port, published, quiet, recipe, run, "
+        "run_dir, seeds, set, state, sweep, target, threads, version, word",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -174,12 +175,13 @@ WRONG = [
 OF_RECIPES = ("set", "data_dir", "plugin", "threads")
 TAKES = {
     "train": ("recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES),
+    "sweep": ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", *OF_RECIPES),
     "describe": ("recipe", "engine", "draw", *OF_RECIPES),
     "evaluate": ("run_dir", "state", "levels", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "threads"),
-    "list": ("runs",),
+    "list": ("run",),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "out"),
     "explain": ("word",),
@@ -190,6 +192,7 @@ VALUES = {
     "state": "last",
     "levels": "all",
     "threads": "1",
+    "jobs": "2",
     "export_version": "3",
     "port": "0",
     "as": "csv",

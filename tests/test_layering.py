@@ -23,14 +23,14 @@ LINES = (
     ("process",),
     ("describe", "export"),
     ("run",),
-    ("serve", "results"),
+    ("serve", "results", "sweeps"),
     ("cli",),
     ("__main__",),
 )
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "device")
-QUICK += ("methods/stages", "methods/schedules", "results", "cli")
+QUICK += ("methods/stages", "methods/schedules", "run/facts", "run/overview", "results", "sweeps", "cli")
 NOT_QUICK = ("base/graph_random", "base/pictures", "base/written_gradient")
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -51,7 +51,6 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_string("seeds", None, "seeds of a sweep, such as 0-2 or 0,3", values)
     flags.DEFINE_integer("jobs", 1, "runs at a time; --threads are divided among them", 1, 256, flag_values=values)
     flags.DEFINE_bool("dry_run", False, "say which runs a sweep has and how long they take, measured briefly", values)
-    flags.DEFINE_multi_string("runs", [], "run folder, or folder of runs; words behind list are the same", values)
     flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
     flags.DEFINE_multi_string(
         "run", [], "run folder or a folder of them; words behind the command are the same", values

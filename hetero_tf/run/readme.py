@@ -14,6 +14,7 @@ CONTENTS = {
     "checkpoints": "the sealed states of the newest rounds, from which the run goes on",
     "partition": "which client has which examples; another recipe may read it (partition: {{name: file}})",
     "environment": "what equality bit for bit depends on: versions, processor, threads",
+    "costs": "what a client of each level costs",
     "timings": "how long each part of the work took",
     "log": "what the program said",
     "export": "what `export` has written, if it was called",

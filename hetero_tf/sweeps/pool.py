@@ -137,7 +137,6 @@ def train(runs: Sequence[Run], folder: SweepFolder, program: Program, jobs: int,
 
 def _one(run, folder, program, progress, show, console):
     """Trains one run to its end, or says why not."""
-    began = time.monotonic()
     try:
         done, threads = _standing(run, folder, program.threads)
     except Locked as locked:
@@ -160,9 +159,9 @@ def _one(run, folder, program, progress, show, console):
         progress.rounds_left[run.name] = run.recipe.rounds - done
         progress.running[run.name] = f"{done}/{run.recipe.rounds}"
         show()
-    code, problem = _process([*program.words, *words_of(run, folder), f"--threads={threads}"], seen)
+    code, problem, seconds = start([*program.words, *words_of(run, folder), f"--threads={threads}"], seen)
     state = FINISHED if code == 0 else ELSEWHERE if code == Locked.code else FAILED
-    return Outcome(run, folder, state, done, time.monotonic() - began, problem)
+    return Outcome(run, folder, state, done, seconds, problem)
 
 
 def words_of(run: Run, folder: Path) -> list[str]:
@@ -203,8 +202,17 @@ def _threads(place, otherwise):
     return threads if type(threads) is int and threads > 0 else otherwise
 
 
-def _process(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, str]:
-    """Starts the program and waits for it; returns its exit code, and its last sentence where that is not 0."""
+def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, str, float]:
+    """Starts the program and waits for it.
+
+    Args:
+        words: The program and its flags.
+        seen: Called with the number of a round that is done, and how many there are.
+
+    Returns:
+        Its exit code, its last sentence where that is not 0, and the seconds that it took.
+    """
+    began = time.monotonic()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     sentence = ""
     # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
@@ -215,7 +223,7 @@ def _process(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[in
             sentence = line.strip() or sentence
         code = process.wait()
     sentence = sentence.removeprefix(_SENTENCE)
-    return code, "" if code == 0 else sentence or f"ended with exit code {code}"
+    return code, "" if code == 0 else sentence or f"ended with exit code {code}", time.monotonic() - began
 
 
 def _told(outcome, number, total):

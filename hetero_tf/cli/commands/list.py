@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hetero_tf.run.overview import Overview
 
 USAGE, SUMMARY = "list [DIR ...]", "recipes, and how far the runs below runs/ or DIR are"
-FLAGS, WORDS, SOURCE = ("runs",), "runs", None
+FLAGS, WORDS, SOURCE = ("run",), "run", None
 DEFAULT = "runs"
 # Of the keys that differ from the shipped recipe, so many are shown.
 MOST_CHANGES = 3
@@ -21,8 +21,8 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Prints both lists; the recipes only where no folder is named."""
     from hetero_tf.run.overview import overview, run_folders
 
-    places = flags.runs or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
-    recipes = {} if flags.runs else _recipes()
+    places = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
+    recipes = {} if flags.run else _recipes()
     if recipes:
         width = max(map(len, recipes))
         console.say("recipes:")
