@@ -25,7 +25,7 @@ def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     from hetero_tf.run.experiment import Settings
 
     hardware.prepare(flags.threads)
-    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, flags["set"].value))
+    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, flags["set"].value or ()))
     data_dir = Path(flags.data_dir) if flags.data_dir else None
     command = shlex.join([program(), *sys.argv[1:]])
     return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, command)

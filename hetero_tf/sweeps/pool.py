@@ -196,7 +196,7 @@ def _threads(place, otherwise):
     """The threads with which a run began."""
     try:
         facts = plain_json.parse(files.read_bytes(place.environment, plain_json.LIMIT), place.environment)
-        threads = facts["threads"]["inter_op"]  # type: ignore[index, call-overload]
+        threads = facts["threads"]["inter_op"]
     except (Refusal, KeyError, TypeError):
         return otherwise
     return threads if type(threads) is int and threads > 0 else otherwise
@@ -213,10 +213,16 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
         Its exit code, its last sentence where that is not 0, and the seconds that it took.
     """
     began = time.monotonic()
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     sentence = ""
     # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
-    with subprocess.Popen(words, **pipes, text=True, errors="backslashreplace") as process:
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="backslashreplace",
+    ) as process:
         for line in process.stderr:
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
