@@ -223,7 +223,7 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
         text=True,
         errors="backslashreplace",
     ) as process:
-        for line in process.stderr:
+        for line in process.stderr or ():
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
             sentence = line.strip() or sentence
