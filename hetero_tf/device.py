@@ -91,7 +91,7 @@ class Client:
         return {paths[name]: np.array(value) for name, value in self._signatures["pull"]().items()}
 
     def infer(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-        """Answers as the export's SavedModel does: `image` or `token_ids` -> "logits" and others."""
+        """Answers as the export's SavedModel does: `image`, `features` or `token_ids` -> "logits" and others."""
         return {name: np.array(value) for name, value in self._signatures["infer"](**inputs).items()}
 
     def train(
@@ -139,8 +139,9 @@ class Client:
         """Yields the batches of local training, as the recipe's clients read them.
 
         Args:
-            x: Images uint8 in 0..255 or float32 in 0..1, [n, height, width, channels]; or tokens int32 [n, length].
-            y: Labels int32 [n] of images; None for text.
+            x: Images uint8 in 0..255 or float32 in 0..1, [n, height, width, channels]; rows of a table [n, features];
+                or tokens int32 [n, length].
+            y: Labels int32 [n] of images and tables; None for text.
             epochs: Passes over the examples.
             rng: For the order, random crops and hidden words.
         """
@@ -149,7 +150,12 @@ class Client:
             order = rng.permutation(len(x)) if self.settings["shuffle"] else np.arange(len(x))
             for first in range(0, len(x), size):
                 rows = order[first : first + size]
-                yield from self._images(x[rows], y[rows], rng) if y is not None else self._segments(x[rows], rng)
+                if y is None:
+                    yield from self._segments(x[rows], rng)
+                elif x.ndim == 2:
+                    yield {"features": x[rows].astype(np.float32), "label": y[rows].astype(np.int32)}
+                else:
+                    yield from self._images(x[rows], y[rows], rng)
 
     def _images(self, x, y, rng):
         pixels = x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)

@@ -41,6 +41,29 @@ def femnist_writer(part, name, count):
     return {"x": pixels.tolist(), "y": labels.tolist()}
 
 
+def write_pictures(folder, classes=("bat", "cat", "dog"), images=4, size=8):
+    """A folder of JPEG pictures for each class; those of class k are about 60 * k + 40 bright."""
+    for label, name in enumerate(classes):
+        for number in range(images):
+            write_jpeg(folder / name / f"{number}.jpg", label, size)
+
+
+def write_tables(folder, rows=20):
+    """The same small table as own.csv and own.parquet: a number, a category, a farm and a kind."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = {
+        "height": [place + 0.5 for place in range(rows)],
+        "colour": ["red" if place % 3 else "blue" for place in range(rows)],
+        "farm": [f"f{place % 4}" for place in range(rows)],
+        "kind": ["ox" if place % 2 else "cow" for place in range(rows)],
+    }
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values()))]
+    (folder / "own.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    pq.write_table(pa.table(table), folder / "own.parquet")
+
+
 def write_tiny_imagenet(folder, classes=("n01", "n02", "n10"), images=4, tests=2, size=8):
     """The folders of the unpacked archive; a picture of class k is about 60 * k + 40 bright. Test images go round."""
     for label, name in enumerate(classes):

@@ -106,9 +106,18 @@ def batch(process, rows, start, key):
     if train_split.y is None:
         tokens = train_split.x[rows, start : start + options["segment"]]
         return np.where(uniform(key, tokens.shape) < options["mask_share"], process.dataset.classes, tokens), tokens
+    if process.recipe.input.name == "table":
+        return standard_rows(process.dataset, rows).astype(process.recipe.precision), train_split.y[rows]
     pixels = train_split.x[rows]
     values = pixels.astype(process.recipe.precision) / (255 if pixels.dtype == np.uint8 else 1)
     return ((values - options["mean"]) / options["std"]).astype(process.recipe.precision), train_split.y[rows]
+
+
+def standard_rows(dataset, rows):
+    """Rows of a table with mean 0 and deviation 1 over all training rows; what never changes is 0."""
+    x = dataset.train.x.astype(np.float64)
+    spread = x.std(axis=0)
+    return (x[rows] - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
 
 
 def seed_dropout(model, key):

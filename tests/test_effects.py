@@ -50,6 +50,10 @@ ELSEWHERE = {
     ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
+    ("data", "folder"): "test_data_folder.py: needs folders of pictures",
+    ("data", "csv"): "test_data_csv.py: needs tables",
+    ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
+    ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
     ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
     ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
     ("layers", "LoraDense", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
@@ -58,6 +62,7 @@ ELSEWHERE = {
     ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
+ROWS = np.random.default_rng(1).normal(9, 3, (6, 4)).astype(np.float32)
 TOKENS = RNG.integers(0, 9, (6, 10)).astype(np.int32)
 LABELS = RNG.integers(0, 10, 1000).astype(np.int32)
 TEST_LABELS = RNG.integers(0, 10, 300).astype(np.int32)
@@ -133,8 +138,10 @@ def data(module, folder, options):
 
 
 def inputs(module, folder, options):
-    source, images = module.build("float64", **options), module.__name__.endswith("images")
-    x, y = (IMAGES, np.arange(6, dtype=np.int32)) if images else (TOKENS, None)
+    name = module.__name__.rpartition(".")[2]
+    given = {"statistics": (ROWS.mean(0), ROWS.std(0))} if name == "table" else {}
+    source, labels = module.build("float64", **options, **given), np.arange(6, dtype=np.int32)
+    x, y = {"images": (IMAGES, labels), "table": (ROWS, labels)}.get(name, (TOKENS, None))
     y = None if y is None else tf.constant(y)
     arguments = (tf.constant(x), y, tf.constant([0, 3, 5]), tf.constant(0), tf.constant([1, 2, 3, 4]), all_labels(9))
     return source.batch(*arguments, training=True), source.starts(x)

@@ -3,6 +3,7 @@
 FOLDER/<level>/<version>/
   saved_model.pb, variables/, assets/   the SavedModel, as model servers look for it
   assets.extra/, batching_params.pbtxt  requests that warm a server up, and how many it may answer at once
+  assets.extra/labels.txt               the class names, a line each, where the data set has them
   model.onnx, model.tflite, ...         the same model for other runtimes, where asked for
   export.json                           what the model is, how good it is, sha256 of every file
   MODEL_CARD.md                         the same for a person, and how to call it
@@ -33,6 +34,8 @@ from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds.state import State
 from hetero_tf.store import plain_json
 from hetero_tf.store.versions import EXPORTED, check_place, drafted, publish
+
+LABELS = Path("assets.extra", "labels.txt")
 
 
 def export(
@@ -76,6 +79,7 @@ def export(
         kind = kind_of(process.dataset)
         endpoints, signatures = _write_model(process, kind, model, draft)
         warmup.write(draft, signatures, kind.most_at_once(model))
+        _write_labels(draft, process.dataset.class_names)
         ask = saved_model.answering(draft)
         gap = check_answers(process, model, ask, str(folder))
         measured = measure(process, ask)
@@ -161,6 +165,12 @@ def _write_model(process, kind, model, folder):
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         endpoints, tables = kind.endpoints(process, model, Path(scratch))
         return endpoints, saved_model.write(folder, model, endpoints, tables)
+
+
+def _write_labels(draft, names):
+    """The names of the labels, a line each, where mobile and other programs look for such a list."""
+    if names is not None:
+        files.write_new(draft / LABELS, "".join(f"{name}\n" for name in names).encode())
 
 
 def _about(process, state, level, model):

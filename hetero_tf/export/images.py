@@ -14,6 +14,8 @@ from hetero_tf.export.labelled import answers, few, named
 from hetero_tf.export.limits import filled, most_examples
 from hetero_tf.process import LearningProcess
 
+# What a client of `serving_default` gives.
+GIVEN = "image"
 # The signature that other runtimes get.
 PORTABLE = "serving_default"
 # Test examples whose answers are compared with the model's.
@@ -75,7 +77,7 @@ def pixels(x: np.ndarray) -> np.ndarray:
 
 def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
     """Stored examples as a client of `serving_default` sends them."""
-    return {"image": pixels(x)}
+    return {GIVEN: pixels(x)}
 
 
 def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:

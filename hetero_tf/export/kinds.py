@@ -1,9 +1,9 @@
 """The kinds of data that can be exported, a module each.
 
-A module has `PORTABLE`, the signature that other runtimes get; `COMPARED`, how many test examples are compared; and
-these functions: `endpoints(process, model, scratch)`, `most_at_once(model)`, `limits(process, model)`,
-`request(process, x)`, `model_inputs(process, x)`, `measure(process, ask)`,
-`input_spec(process)`, `notes(process, signatures)` and `calls(process, signatures)`. Their docstrings are in `images`.
+A module has `GIVEN`, the input of "serving_default"; `PORTABLE`, the signature that other runtimes get; `COMPARED`, how
+many test examples are compared; and these functions: `endpoints(process, model, scratch)`, `most_at_once(model)`,
+`limits(process, model)`, `request(process, x)`, `model_inputs(process, x)`, `measure(process, ask)`,
+`input_spec(process)`, `notes(process, signatures)` and `calls(process, signatures)`.
 """
 
 from types import ModuleType

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
-from hetero_tf.export import labelled, portable_gradients
+from hetero_tf.export import portable_gradients
+from hetero_tf.export.kinds import kind_of
 from hetero_tf.export.portable_erf import erf
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
@@ -77,17 +78,19 @@ class LocalStep:
     def inputs(self, examples: int, positions: int) -> dict[str, tf.TensorSpec]:
         """What a step takes, by name.
 
-        `image` float32 [examples, height, width, channels] with pixels in 0..1, or `token_ids` int32 [examples,
-        positions] in which words are hidden already; `label` int32, [examples] or [examples, positions]; `present`
-        bool [classes], the labels that the client has; `learning_rate`, a scalar; and for each Dropout `uniform_0` and
-        so on, multiples of 2**-16 in [0, 1): values whose number is below its rate are dropped.
+        `image` float32 [examples, height, width, channels] with pixels in 0..1, `features` float32 [examples, features]
+        of a table, or `token_ids` int32 [examples, positions] in which words are hidden already; `label` int32,
+        [examples] or [examples, positions]; `present` bool [classes], the labels that the client has; `learning_rate`,
+        a scalar; and for each Dropout `uniform_0` and so on, multiples of 2**-16 in [0, 1): values whose number is
+        below its rate are dropped.
         """
         process = self.process
-        if process.dataset.kind == "images":
-            rows = {"image": tf.TensorSpec((examples, *process.input.shape(process.dataset.train.x)), tf.float32)}
-            rows["label"] = tf.TensorSpec((examples,), tf.int32)
-        else:
+        if process.dataset.kind == "text":
             rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
+        else:
+            shape = process.input.shape(process.dataset.train.x)
+            rows = {kind_of(process.dataset).GIVEN: tf.TensorSpec((examples, *shape), tf.float32)}
+            rows["label"] = tf.TensorSpec((examples,), tf.int32)
         draws = self._shapes_of_draws(rows)
         return {
             **rows,
@@ -118,7 +121,10 @@ class LocalStep:
         process = self.process
         # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
         draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
-        given = inputs["token_ids"] if "token_ids" in inputs else labelled.model_inputs(process, inputs["image"])
+        kind = kind_of(process.dataset)
+        given = inputs[kind.GIVEN]
+        if process.dataset.kind != "text":
+            given = kind.model_inputs(process, given)
         # The key decides nothing, as all numbers come from outside.
         with self._replaced(lambda layer, values: next(draws) * STEPS):
             return self.routed.call(rows, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
@@ -164,7 +170,7 @@ class LocalStep:
 
         def traced(**inputs):
             empty = [tf.zeros([1, math.prod(shape)]) for shape in self.routed.shapes]
-            given = inputs["token_ids"] if "token_ids" in inputs else inputs["image"]
+            given = inputs[kind_of(self.process.dataset).GIVEN]
             with self._replaced(noted):
                 self.routed.call(empty, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
 

@@ -14,6 +14,8 @@ from hetero_tf.export.labelled import answers, few, named
 from hetero_tf.export.limits import most_examples
 from hetero_tf.process import LearningProcess
 
+# What a client of `serving_default` gives.
+GIVEN = "features"
 # The signature that other runtimes get.
 PORTABLE = "serve_numbers"
 # Test rows whose answers are compared with the model's.
@@ -53,7 +55,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
 
 def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
     """Stored rows as a client of `serving_default` sends them."""
-    return {"features": x}
+    return {GIVEN: x}
 
 
 def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:

@@ -15,6 +15,8 @@ from hetero_tf.inputs import all_labels
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.process import LearningProcess
 
+# What a client of `serving_default` gives.
+GIVEN = "token_ids"
 # The signature that other runtimes get.
 PORTABLE = "serve_segment"
 # Test rows whose answers are compared with the model's.
@@ -170,7 +172,7 @@ def _tables(words, scratch):
 
 def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
     """The first segment of stored rows as a client of `serving_default` sends it."""
-    return {"token_ids": model_inputs(process, x)}
+    return {GIVEN: model_inputs(process, x)}
 
 
 def model_inputs(process: LearningProcess, x: np.ndarray) -> np.ndarray:

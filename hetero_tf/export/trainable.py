@@ -8,7 +8,7 @@ from hetero_tf.process import LearningProcess
 
 
 def check_trainable(process: LearningProcess, level: str) -> None:
-    """Refuses what a device cannot train: it takes plain local steps of the whole sub-model, and knows two inputs.
+    """Refuses what a device cannot train: it takes plain local steps of the whole sub-model, and knows three inputs.
 
     Raises:
         BadInput: Names the first key of the recipe that asks for more.
@@ -29,13 +29,13 @@ def check_trainable(process: LearningProcess, level: str) -> None:
         "round.mask": algorithm.masks is not None,
         "round.personal": bool(recipe.round.personal),
         f"precision: {recipe.precision}": recipe.precision != "float32",
-        f"input: {recipe.input.name}": recipe.input.name not in ("images", "masked_text"),
+        f"input: {recipe.input.name}": recipe.input.name not in ("images", "masked_text", "table"),
     }
     for key, too_much in asked.items():
         if too_much:
             raise BadInput(
                 "--format litert_train: a device takes plain local steps of its level's whole sub-model in float32, on "
-                f"images or masked text. Received: {key}"
+                f"images, a table or masked text. Received: {key}"
             )
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.export.formats import Converted
-from hetero_tf.export.images import pixels
+from hetero_tf.export.kinds import kind_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
 from hetero_tf.process import LearningProcess
 
@@ -109,7 +109,7 @@ def example_inputs(process: LearningProcess, specs: dict, rng: np.random.Generat
         label = data.x[rows, : shape[1]].astype(np.int32)
         given = {"token_ids": np.where(rng.random(shape) < 0.15, np.int32(process.dataset.classes), label)}
     else:
-        label, given = data.y[rows].astype(np.int32), {"image": pixels(data.x[rows])}
+        label, given = data.y[rows].astype(np.int32), kind_of(process.dataset).request(process, data.x[rows])
     draws = {
         name: (rng.integers(0, 2**16, spec.shape) / 2**16).astype(np.float32)
         for name, spec in specs.items()

@@ -16,7 +16,10 @@ from hetero_tf.recipe.schema import Plugin
 GIVEN = {
     "text": {"train": "own.txt", "rows": 3, "test_rows": 1},
     "npz": {"path": "own.npz"},
-    "wikitext2": {"rows": 3, "test_rows": 1, "verify": False},
+    "csv": {"path": "own.csv", "label": "kind"},
+    "folder": {"path": "own_pictures", "size": 8},
+    "parquet": {"path": "own.parquet", "label": "kind"},
+    "wikitext2": {"rows": 3, "test_rows": 1, "verify": False, "download": False},
     "tfds": {"dataset": "mnist", "download": False},
     "femnist": {"path": "own_femnist"},
     "tiny_imagenet": {"path": "own_imagenet", "size": 8},
@@ -32,6 +35,8 @@ def folder(tmp_path):
         (tmp_path / name).write_text("some words of a small text\n" * 5)
     folders.write_femnist(tmp_path / "own_femnist")
     folders.write_tiny_imagenet(tmp_path / "own_imagenet")
+    folders.write_pictures(tmp_path / "own_pictures")
+    folders.write_tables(tmp_path)
     x, y = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8), np.arange(8) % 4
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     return tmp_path

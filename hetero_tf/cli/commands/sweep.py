@@ -58,7 +58,9 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
             "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
         )
     if flags.definition:
-        return definition.with_overrides(definition.read(flags.definition[0]), flags["set"].value or ()), flags.definition[0]
+        return definition.with_overrides(
+            definition.read(flags.definition[0]), flags["set"].value or ()
+        ), flags.definition[0]
     if not flags.recipe:
         raise BadInput(f"--recipe is missing; try {program()} sweep --recipe digits --sweep levels.mix=a,a-c")
     given = definition.from_flags(flags.recipe, flags["set"].value or (), flags.sweep, flags.seeds)

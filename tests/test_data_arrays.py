@@ -1,0 +1,90 @@
+"""Data sets of arrays and of `tf.data`: what becomes of them, and what is refused; class names in .npz files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.data import from_arrays, from_tf_data, npz
+from hetero_tf.data.columns import Column
+
+RNG = np.random.default_rng(0)
+IMAGES, LABELS = RNG.integers(0, 256, (6, 4, 5, 3), np.uint8), np.arange(6) % 3
+ROWS = RNG.normal(size=(6, 2))
+
+
+def test_images_and_rows_become_data_sets():
+    found = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2], class_names=["a", "b", "c"], train_owners=LABELS)
+    assert (found.kind, found.classes, found.class_names) == ("images", 3, ("a", "b", "c"))
+    assert found.train.owners.tolist() == LABELS.tolist() and found.source == "arrays"
+    found = from_arrays(ROWS, LABELS, ROWS[:2], LABELS[:2], feature_names=("x", "y"), source="mine")
+    assert (found.kind, found.columns, found.class_names) == ("table", (Column("x"), Column("y")), None)
+    np.testing.assert_array_equal(found.train.x, ROWS.astype(np.float32))
+    assert from_arrays((ROWS > 0), LABELS, ROWS[:2], LABELS[:2]).train.x.max() == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"x_train": np.full((6, 2), "a")}, r"mine: x_train must hold numbers \[n, features\], none of them 0"),
+        (
+            {"x_train": np.full((6, 2), 1e39)},
+            r"x_train must hold finite numbers that float32 can hold. Received: 1e\+39",
+        ),
+        ({"x_test": np.zeros((0, 2))}, r"x_test must hold numbers .* Received: float64 \(0, 2\)"),
+        ({"x_test": IMAGES[:2]}, r"mine, test split: expected rows of a table float32 \[n, features\]"),
+        ({"class_names": ["a", "b"]}, r"every label must be in 0..1. Received: 2 at position 2"),
+        ({"feature_names": ["a"]}, r"`columns` must be those of a table, .* Received: 1 features of 1 columns"),
+        ({"test_owners": LABELS}, r"expected owners int32 \[2\], one per example. Received: int32 \(6,\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changed, told):
+    given = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
+    with pytest.raises(BadInput, match=told):
+        from_arrays(**{**given, **changed})
+
+
+def pairs(x, y):
+    return tf.data.Dataset.from_tensor_slices((x, y))
+
+
+def test_tf_data_gives_what_its_arrays_give():
+    wanted = from_arrays(IMAGES, LABELS, IMAGES[:2], LABELS[:2])
+    found = from_tf_data(pairs(IMAGES, LABELS), pairs(IMAGES, LABELS).take(2), class_names=("a", "b", "c"))
+    assert found.sha256 == wanted.sha256 and found.class_names == ("a", "b", "c")
+    shuffled = pairs(ROWS, LABELS).batch(4).map(lambda x, y: (2 * x, y)).unbatch()
+    assert from_tf_data(shuffled, shuffled).train.x.tolist() == (2 * ROWS).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        (lambda: pairs(IMAGES, LABELS).batch(2), r"tf.data, train: must give single pairs \(x, y\); unbatch\(\) it"),
+        (lambda: tf.data.Dataset.from_tensor_slices(IMAGES), r"must give single pairs \(x, y\)"),
+        (lambda: pairs(IMAGES, LABELS).repeat(), r"train: must end by itself; take\(n\) of it"),
+        (lambda: pairs(IMAGES, LABELS).take(0), r"train: must hold examples of one shape. Received: no example"),
+        (
+            lambda: tf.data.Dataset.from_generator(
+                lambda: [(np.zeros((2, 2)), 0), (np.zeros((3, 2)), 1)],
+                output_signature=(tf.TensorSpec((None, 2)), tf.TensorSpec((), tf.int32)),
+            ),
+            r"must hold examples of one shape. Received: \[\(2, 2\), \(3, 2\)\]",
+        ),
+    ],
+)
+def test_odd_tf_data_are_refused(train, told):
+    with pytest.raises(BadInput, match=told):
+        from_tf_data(train(), pairs(IMAGES, LABELS))
+
+
+def test_names_stand_in_the_file(tmp_path):
+    given = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2]}
+    np.savez(tmp_path / "own.npz", **given, class_names=["a", "b", "c", "d"], feature_names=["x", "y"])
+    found = npz.load(tmp_path, path="own.npz")
+    assert (found.classes, found.class_names, found.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
+    assert found.columns == (Column("x"), Column("y"))
+    np.savez(tmp_path / "own.npz", **given, class_names=[1, 2, 3])
+    with pytest.raises(BadInput, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
+        npz.load(tmp_path, path="own.npz")
+    with pytest.raises(BadInput, match="expected a file. Received: a folder; data: npz reads .npz files"):
+        npz.load(tmp_path, path=".")

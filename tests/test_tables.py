@@ -1,0 +1,192 @@
+"""Rows of a table from a recipe to answers: checks, rounds, metrics, exports, `predict` and a server."""
+
+import json
+
+import numpy as np
+import oracle
+import pytest
+import tables
+import tensorflow as tf
+import tiny
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf import export, recipe
+from hetero_tf.base.errors import BadInput
+from hetero_tf.data.columns import Column
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.device import Client
+from hetero_tf.export import saved_model
+from hetero_tf.export.predict import predict
+
+
+def table(x, y=None, **named):
+    x = np.asarray(x, np.float32)
+    y = np.arange(len(x)) % 2 if y is None else np.asarray(y)
+    split = Split(x, y.astype(np.int32))
+    return Dataset(split, split, 2, "s", **named)
+
+
+def test_rows_of_numbers_are_a_table_and_odd_ones_are_refused():
+    assert table([[1, 2], [3, 4]]).kind == "table"
+    for x, told in (
+        ([[1, np.nan], [0, 0]], "s, train split: expected finite numbers. Received: nan in row 0, feature 1"),
+        (np.zeros((0, 2)), "s, train split: expected rows of a table float32 [n, features], none of them 0. Received"),
+    ):
+        assert refusal(table, x).startswith(told)
+    good = table([[1, 2], [3, 4]]).train
+    narrow = Split(good.x[:, :1], good.y)
+    assert refusal(Dataset, good, narrow, 2, "s") == (
+        "s: train and test rows must have one shape. Received: (2,) and (1,)"
+    )
+    assert "one per row. Received: int32 (1,)" in refusal(Dataset, good, Split(good.x, good.y[:1]), 2, "s")
+    assert "float32 [n, features]" in refusal(Dataset, Split(good.x.astype(np.float64), good.y), good, 2, "s")
+
+
+def test_columns_and_class_names_fit_the_table():
+    columns = (Column("a", ("x", "y")),)
+    assert table([[1, 0], [0, 1]], columns=columns, class_names=("no", "yes")).columns == columns
+    assert refusal(table, [[1, 2, 3], [4, 5, 6]], columns=columns) == (
+        "s: `columns` must be those of a table, with a feature for each of its (3,). Received: 2 features of 1 columns"
+    )
+    for names in (("a", "a"), ("a", "b\nc"), ("", "a")):
+        assert "every class name must be one line of text, and another for each class. Received: " in refusal(
+            table, [[1, 2], [3, 4]], class_names=names
+        )
+
+
+def test_statistics_are_those_of_the_training_rows():
+    mean, std = table([[1, 5, 1e7], [3, 5, 1e7 + 2]]).feature_statistics
+    assert mean.tolist() == [2, 5, 1e7 + 1] and std.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        ("Conv2D: {filters: 4, kernel_size: 3}", "Conv2D needs rows and columns, but a row of a table is one vector"),
+        ("GlobalAveragePooling2D", "GlobalAveragePooling2D needs rows and columns, but a row of a table is one vector"),
+        (
+            "SelfAttention: {heads: 2, head_width: 4}",
+            "SelfAttention needs a row of tokens, but a row of a table is one",
+        ),
+        ("MaskedTokenEmbedding: {classes: !classes, width: 4, positions: 4}", "stands first in a model for text"),
+    ],
+)
+def test_layers_of_other_data_are_refused_before_anything_is_read(layer, told):
+    text = tables.RECIPE.replace("[Dense", f"[{layer}, Dense" if "{" not in layer else f"[{{{layer}}}, Dense")
+    assert told in refusal(recipe.loads, text)
+
+
+def test_data_of_another_kind_are_refused():
+    given = recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
+    assert "table takes table, but the data are images, synthetic images (seed 0); change `data`" in refusal(
+        hetero_tf.learning_process, given
+    )
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_rounds_equal_the_plain_loop(engine):
+    process = tables.process(f"engine={engine}", "precision=float64")
+    assert {stack.clients for stack in process.parts.engine.stacks} == ({1} if engine == "sequential" else {2})
+    planned, before = tiny.plans(process, 2), tiny.arrays(process.initialize())
+    expected, metrics = oracle.play(process, before, planned)
+    state, rows = process.run(process.initialize(), planned)
+    assert tiny.gap(tiny.arrays(state), expected) < 1e-9
+    np.testing.assert_allclose([(row["loss"], row["gradient_norm"]) for row in rows], metrics, rtol=1e-8)
+
+
+def test_normalisation_makes_features_of_any_size_learnable():
+    found = {}
+    for normalise in ("standard", "none"):
+        process = tables.process(f"input.normalise={normalise}", "rounds=3")
+        state = process.initialize()
+        for _ in range(3):
+            state, _ = process.next(state)
+        found[normalise] = process.evaluate(state)[0]["global_accuracy"]
+    assert found["standard"] > 95 and found["none"] < 80
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """`(process, model, folder, what export.json says)`."""
+    process = tables.process()
+    state, _ = process.next(process.initialize())
+    others = ("litert_train",)
+    folder, about = export.export(process, state, {}, tmp_path_factory.mktemp("export"), {}, others=others)
+    return process, process.model(state), folder, about
+
+
+def test_an_export_takes_rows_as_they_stand_in_the_table(exported):
+    process, model, folder, about = exported
+    ask, test = saved_model.answering(folder), process.dataset.test
+    found = ask(features=test.x)
+    mean, std = process.dataset.feature_statistics
+    wanted = model((test.x - mean) / std).numpy()
+    np.testing.assert_allclose(found["logits"], wanted, atol=1e-4)
+    names = [tables.NAMES[label].encode() for label in wanted.argmax(1)]
+    assert found["class_name"].tolist() == names
+    assert about["measured"]["accuracy"] == pytest.approx(100 * np.mean(wanted.argmax(1) == test.y))
+    assert about["class_names"] == list(tables.NAMES) and about["limits"] == {"rows": 2**28 // 24}
+    assert about["input"]["columns"][2:] == [
+        {"name": "colour", "features": ["colour=blue", "colour=red"], "categories": ["blue", "red"]},
+        {"name": "coat", "features": ["coat"], "categories": ["no", "yes"]},
+    ]
+
+
+def test_odd_rows_are_answered_by_nothing_and_leave_the_others(exported):
+    process, _, folder, _ = exported
+    ask, rows = saved_model.answering(folder), process.dataset.test.x[:3].copy()
+    good = ask(features=rows[1:])
+    rows[0, 2] = np.inf
+    found = ask(features=rows)
+    assert np.isnan(found["logits"][0]).all() and found["class"][0] == -1 and found["class_name"][0] == b""
+    np.testing.assert_allclose(found["logits"][1:], good["logits"], rtol=1e-5)
+    assert ask(features=rows[:0])["logits"].shape == (0, 3)
+    for odd in (rows[:, :4], rows[0], rows[None]):
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+            saved_model.answering(folder)(features=odd)
+
+
+def test_labels_and_features_are_written_for_people(exported):
+    _, _, folder, about = exported
+    card = (folder / "MODEL_CARD.md").read_text("utf-8")
+    assert "- In this order: `size (cm)`, `weight`, `colour=blue`, `colour=red`, `coat`." in card
+    assert "- `coat` is a number for each category: 0 no, 1 yes." in card
+    assert "`column=category` is 1 where the column holds that category, else 0." in card
+    assert (folder / "assets.extra" / "labels.txt").read_text("utf-8") == "cow\nox\npig\n"
+    assert "assets.extra/labels.txt" in about["files"]
+    assert json.loads((folder / "export.json").read_text("utf-8"))["input"]["kind"] == "table"
+
+
+def test_a_row_is_answered_by_its_columns(exported):
+    process, model, _, _ = exported
+    row = "10000,0,red,yes"
+    found, same = predict(process, model, [row, "coat=yes,colour=red,weight=0,size (cm)=10000"])
+    assert found["input"] == row and found["answers"] == same["answers"]
+    mean, std = process.dataset.feature_statistics
+    chances = tf.nn.softmax(model((np.array([[10000, 0, 0, 1, 1]]) - mean) / std))[0].numpy()
+    assert [name for name, _ in found["answers"]] == [tables.NAMES[label] for label in np.argsort(-chances)]
+    np.testing.assert_allclose([percent for _, percent in found["answers"]], 100 * np.sort(chances)[::-1], rtol=1e-3)
+    with pytest.raises(BadInput, match="column 'colour' must hold one of blue, red. Received: 'green'"):
+        predict(process, model, ["1,1,green,yes"])
+    with pytest.raises(BadInput, match="a row must have a value for each column, size .cm., weight, colour, coat"):
+        predict(process, model, ["1,1"])
+
+
+def test_a_device_trains_on_rows(exported):
+    process, _, folder, about = exported
+    client, train = Client(folder), process.dataset.train
+    before = client.pull()
+    rng = np.random.default_rng(0)
+    batches = client.batches(train.x[:15], train.y[:15], 1, rng)
+    report = client.train(batches, 0.1, client.present(train.y[:15]), rng)
+    assert report.steps == 3 and np.isfinite(report.loss)
+    assert any((before[path] != value).any() for path, value in client.pull().items())
+    assert about["formats"]["litert_train"]["largest_difference_of_logits"] < 1e-4
+
+
+def test_eight_bits_are_refused(exported, tmp_path):
+    process, _, _, _ = exported
+    state = process.initialize()
+    told = refusal(export.export, process, state, {}, tmp_path, {}, others=("litert_int8",))
+    assert told.startswith("--format litert_int8: not for tables, since 256 steps over the range of the widest feature")
