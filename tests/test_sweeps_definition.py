@@ -1,5 +1,9 @@
 """What a sweep asks for: how its runs are expanded and named, what is refused, and the sweeps that come along."""
 
+import re
+import textwrap
+from pathlib import Path
+
 import pytest
 from refusals import refusal
 
@@ -75,6 +79,13 @@ def test_equal_runs_count_once_and_different_ones_of_one_name_are_refused():
     assert refusal(expanded, text) == (
         "s.yaml: two different runs are called x; give one of them another name in the list"
     )
+
+
+def test_the_sweep_of_the_readme_is_one():
+    text = (Path(__file__).resolve().parents[1] / "recipes" / "README.md").read_text()
+    (block,) = re.findall(r"^    # mine.yaml\n((?:    .*\n)+)", text, re.MULTILINE)
+    found = expanded(textwrap.dedent(block))
+    assert len(found) == 2 * 2 * 2 * 3 and {run.name.partition("-")[0] for run in found} == {"mnist", "slow"}
 
 
 def test_flags_say_the_same_as_a_file():

@@ -16,6 +16,7 @@ import programs
 import pytest
 from refusals import refusal
 
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked
 from hetero_tf.cli import interrupts, main
@@ -23,7 +24,7 @@ from hetero_tf.cli.commands import sweep as command
 from hetero_tf.recipe import load
 from hetero_tf.store import metrics
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.sweeps import cost, definition, pool
+from hetero_tf.sweeps import cost, definition, outcome, pool
 from hetero_tf.sweeps.expansion import Run, expand
 from hetero_tf.sweeps.folder import SweepFolder
 
@@ -45,7 +46,7 @@ def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
 def test_all_runs_end_in_folders_of_their_own_with_a_line_each(tmp_path):
     _, runs = sweep_of("0-2")
     outcomes, said = train(tmp_path, runs)
-    assert [outcome.state for outcome in outcomes] == ["finished"] * 3
+    assert [one.state for one in outcomes] == ["finished"] * 3
     assert sorted(os.listdir(tmp_path)) == [f"digits-seed={seed}" for seed in range(3)]
     lines = sorted(line.partition("  ")[2] for line in said.splitlines())
     assert [re.sub(r"\d+ s$", "N s", line) for line in lines] == [
@@ -58,10 +59,10 @@ def test_all_runs_end_in_folders_of_their_own_with_a_line_each(tmp_path):
 def test_a_failing_run_is_told_with_its_sentence_and_takes_no_other_with_it(tmp_path):
     _, runs = sweep_of("0-2")
     outcomes, said = train(tmp_path, runs, failing="seed=1")
-    assert [outcome.state for outcome in outcomes] == ["finished", "failed", "finished"]
+    assert [one.state for one in outcomes] == ["finished", "failed", "finished"]
     assert outcomes[1].problem == "no luck today" and "digits-seed=1  failed: no luck today\n" in said
     again, _ = train(tmp_path, runs)
-    assert [outcome.state for outcome in again] == ["skipped", "finished", "skipped"]
+    assert [one.state for one in again] == ["skipped", "finished", "skipped"]
 
 
 def test_finished_runs_are_skipped_and_begun_ones_go_on_with_their_threads(tmp_path):
@@ -69,13 +70,13 @@ def test_finished_runs_are_skipped_and_begun_ones_go_on_with_their_threads(tmp_p
     train(tmp_path, runs, threads=3)
     _, more = sweep_of("0-2", rounds=5)
     outcomes, said = train(tmp_path, more, threads=1)
-    assert [outcome.began for outcome in outcomes] == [2, 2, 0]
+    assert [one.began for one in outcomes] == [2, 2, 0]
     assert "digits-seed=0: goes on after round 2\n" in said and "  went on after round 2\n" in said
-    threads = [json.loads((outcome.folder / "environment.json").read_text())["threads"] for outcome in outcomes]
+    threads = [json.loads((one.folder / "environment.json").read_text())["threads"] for one in outcomes]
     assert [found["inter_op"] for found in threads] == [3, 3, 1]
-    summary = pool.summary(outcomes, SweepFolder(tmp_path), 1.0)
+    summary = outcome.summary(outcomes, tmp_path, 1.0)
     assert (summary["finished"], summary["failed"]) == (3, 0)
-    assert pool.to_text(summary) == "3 of 3 runs are finished; went on: digits-seed=0, digits-seed=1"
+    assert outcome.to_text(summary) == "3 of 3 runs are finished; went on: digits-seed=0, digits-seed=1"
 
 
 def test_a_run_that_somebody_else_trains_is_left_alone(tmp_path, monkeypatch):
@@ -83,7 +84,7 @@ def test_a_run_that_somebody_else_trains_is_left_alone(tmp_path, monkeypatch):
     _, runs = sweep_of("0-1")
     with RunFolder(tmp_path / "digits-seed=1").lock():
         outcomes, _ = train(tmp_path, runs)
-    assert [outcome.state for outcome in outcomes] == ["finished", "running elsewhere"]
+    assert [one.state for one in outcomes] == ["finished", "running elsewhere"]
     assert outcomes[1].problem.endswith(f"process {os.getpid()} works on this run folder")
 
 
@@ -187,6 +188,23 @@ def test_the_command_tells_what_it_did_and_its_exit_code_whether_all_is_done(pla
         "hetero_tf: s: 1 of 3 runs did not finish (digits-seed=7: no luck today); the same command tries them again\n"
     )
     assert "3/3  digits-seed=7  failed: no luck today" in (place / "s" / "log.txt").read_text()
+
+
+def test_modules_of_ones_own_are_known_to_the_recipes_of_a_sweep(place, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (place / "own_windows.py").write_text("def keep(size, kept, round, client, seed):\n    return None\n")
+    monkeypatch.setattr(registry, "_plugged", {kind: {} for kind in registry.KINDS})
+    monkeypatch.setattr(hardware, "import_quietly", lambda: None)
+    words = ["hetero_tf", "sweep", "--recipe=digits", "--sweep=round.submodel=prefix,own_windows", "--set=rounds=1"]
+    assert main.main(words) == 2
+    assert capsys.readouterr().err.startswith(
+        "hetero_tf: --sweep round.submodel=prefix,own_windows: round.submodel.name: "
+    )
+    # The fake program is not told of the module.
+    assert main.main([*words, "--plugin=own_windows", "--json"]) == 7
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(run["state"], run["problem"]) for run in runs] == [("finished", ""), ("failed", "ended with exit code 1")]
+    del sys.modules["own_windows"]
 
 
 def test_a_file_and_flags_on_top_of_it(place, capsys):

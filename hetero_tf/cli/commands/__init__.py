@@ -13,6 +13,8 @@ from types import ModuleType
 NAMES = (*("train", "sweep", "describe", "evaluate", "export", "predict", "serve"), *("list", "compare", "explain"))
 # They answer without TensorFlow.
 QUICK = ("sweep", "list", "compare", "explain")
+# Once stopped, they go on by the same command.
+RESUMED = ("train", "sweep")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")
