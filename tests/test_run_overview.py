@@ -61,6 +61,14 @@ def test_listed_are_run_folders_and_those_right_below_a_folder(folder):
     assert "  stopped, round 2 of 4  global_accuracy best " in run.err and "not a shipped one" in run.err
 
 
+def test_runs_of_a_sweep_are_found_in_the_folder_of_all_runs(folder):
+    (folder.parent / "s" / "x").mkdir(parents=True)
+    (folder.parent / "s" / "x" / "recipe.yaml").touch()
+    assert overview.run_folders([folder.parent]) == [folder]
+    (folder.parent / "s" / "sweep.yaml").touch()
+    assert overview.run_folders([folder.parent]) == [folder, folder.parent / "s" / "x"]
+
+
 def test_without_a_folder_the_recipes_are_listed(tmp_path):
     run = programs.shared().run("list", cwd=tmp_path)
     assert run.code == 0 and run.out.endswith("no runs in runs\n")

@@ -13,6 +13,7 @@ from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal,
 from hetero_tf.base.live import Live
 from hetero_tf.cli import commands, interrupts
 from hetero_tf.cli.flags import again, parse, program
+from hetero_tf.cli.opened import register_plugins
 
 TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
 
@@ -102,7 +103,7 @@ def _run(command, flags):
         console.say(f"note: {note}")
     interrupts.install(
         "finished rounds are kept and the same command continues from there"
-        if module.SOURCE == "recipe"
+        if (command or "train") in commands.RESUMED
         else "nothing is half-written"
     )
     if command not in commands.QUICK:
@@ -149,17 +150,7 @@ def _recipe(source, command, flags):
     from hetero_tf.recipe import load, loads
     from hetero_tf.store.run_folder import RunFolder
 
-    if flags.plugin:
-        # Only for --plugin, and behind everything else: a file of the working folder never replaces a library.
-        sys.path.append(os.getcwd())
-        hardware.import_quietly()
-    for module in flags.plugin:
-        try:
-            registry.register_plugin(module)
-        except SystemExit as error:
-            raise BadInput(
-                f"--plugin {module}: ends the program when it is imported; give a module that only defines things"
-            ) from error
+    register_plugins(flags)
     overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
     if source == "recipe":
         if not flags.recipe:

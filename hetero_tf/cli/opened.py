@@ -1,11 +1,12 @@
 """What commands share: the settings of a run, and the state of a run folder."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetero_tf.base import hardware
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.cli.flags import program
@@ -25,10 +26,29 @@ def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     from hetero_tf.run.experiment import Settings
 
     hardware.prepare(flags.threads)
-    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, flags["set"].value or ()))
+    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
     data_dir = Path(flags.data_dir) if flags.data_dir else None
     command = shlex.join([program(), *sys.argv[1:]])
     return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, command)
+
+
+def register_plugins(flags: "FlagValues") -> None:
+    """Imports the modules of --plugin, which then belong to the plug-ins that recipes name.
+
+    Raises:
+        BadInput: One cannot be imported, or adds nothing.
+    """
+    if flags.plugin:
+        # Only for --plugin, and behind everything else: a file of the working folder never replaces a library.
+        sys.path.append(os.getcwd())
+        hardware.import_quietly()
+    for module in flags.plugin:
+        try:
+            registry.register_plugin(module)
+        except SystemExit as error:
+            raise BadInput(
+                f"--plugin {module}: ends the program when it is imported; give a module that only defines things"
+            ) from error
 
 
 def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[LearningProcess, Opened]":

@@ -57,6 +57,7 @@ def load_run(
         raise BadInput(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
     run = RunFolder(Path(path))
     recipe = loads(run.read_recipe(), str(run.recipe))
-    settings = Settings(run.path, Path(data_dir) if data_dir else None, threads or hardware.cores(), False, "")
+    folder = None if data_dir is None else Path(data_dir)
+    settings = Settings(run.path, folder, threads or hardware.cores(), False, "")
     process, found = open_state(recipe, settings, state, lambda sentence: None)
     return process, found.state

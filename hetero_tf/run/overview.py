@@ -11,7 +11,7 @@ from hetero_tf.base.errors import BadInput, Refusal
 from hetero_tf.recipe.files import shipped
 from hetero_tf.run import facts
 from hetero_tf.store import sealed
-from hetero_tf.store.run_folder import RECIPE, RunFolder
+from hetero_tf.store.run_folder import RECIPE, SWEEP, RunFolder
 
 RUNNING, FINISHED, STOPPED, DAMAGED = "running", "finished", "stopped", "damaged"
 
@@ -54,18 +54,25 @@ def overview(path: Path | str) -> Overview:
 
 
 def run_folders(places: Iterable[Path | str]) -> list[Path]:
-    """Lists the run folders among some folders and right below them, each once, by name.
+    """Lists the run folders among some folders, right below them and in sweeps there, each once, by name.
 
     Raises:
         BadInput: One of them is no folder.
     """
-    found = []
+    found: list[Path] = []
     for place in map(Path, places):
         if not place.is_dir():
             raise BadInput(f"{place}: is no folder; name run folders, or a folder of runs such as runs")
-        inside = [place / name for name in sorted(os.listdir(place))]
-        found += [place] if is_run(place) else [path for path in inside if is_run(path)]
+        found += [place] if is_run(place) else _below(place)
     return list(dict.fromkeys(found))
+
+
+def _below(place):
+    """The run folders right below a folder, and those of sweeps there."""
+    inside = [place / name for name in sorted(os.listdir(place))]
+    return [
+        run for path in inside for run in ([path] if is_run(path) else _below(path) if (path / SWEEP).is_file() else [])
+    ]
 
 
 def is_run(path: Path) -> bool:

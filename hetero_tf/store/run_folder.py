@@ -19,6 +19,8 @@ from hetero_tf.store import sealed
 
 LOCK = "run.lock"
 RECIPE = "recipe.yaml"
+# The definition of a sweep, in the folder of its runs.
+SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
 # What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(

@@ -15,6 +15,7 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.recipe import changed_keys
 from hetero_tf.recipe.files import LARGEST_FILE
+from hetero_tf.store.run_folder import SWEEP
 from hetero_tf.sweeps import definition
 from hetero_tf.sweeps.expansion import Run, expand
 
@@ -28,7 +29,7 @@ class SweepFolder:
     @property
     def kept(self) -> Path:
         """The sweep, which `sweep` reads again."""
-        return self.path / "sweep.yaml"
+        return self.path / SWEEP
 
     @property
     def log(self) -> Path:

@@ -1,6 +1,7 @@
 """Runs of a sweep as processes of the program, several at a time, and what a person sees of them."""
 
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.console import Console, duration
+from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked, Refusal
 from hetero_tf.base.live import Live
 from hetero_tf.recipe import changed_keys
@@ -19,12 +20,13 @@ from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import Run
 from hetero_tf.sweeps.folder import SweepFolder
+from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, Outcome, line_of
 
-FINISHED, SKIPPED, FAILED, ELSEWHERE = "finished", "skipped", "failed", "running elsewhere"
 # Runs of a sweep that was just killed need a moment to end and to let go of their folders.
 PATIENCE, PAUSE = 3.0, 0.1
 _ROUND = re.compile(r"round (\d+)/(\d+)  ")
-_SENTENCE = "hetero_tf: "
+# How the lines begin that say why a run ends.
+_SENTENCES = ("hetero_tf: ", "stopped by ")
 
 
 @dataclass(frozen=True)
@@ -38,43 +40,6 @@ class Program:
 
     words: tuple[str, ...]
     threads: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run of a sweep ended.
-
-    Attributes:
-        run: The run.
-        folder: Its folder.
-        state: FINISHED, SKIPPED (it was finished before), FAILED or ELSEWHERE.
-        began: The round after which it went on; 0: it began.
-        seconds: Wall time in this sweep.
-        problem: The sentence of a failed one.
-    """
-
-    run: Run
-    folder: Path
-    state: str
-    began: int = 0
-    seconds: float = 0.0
-    problem: str = ""
-
-    def to_json(self) -> dict:
-        """Returns it with the metrics of its folder, ready for JSON."""
-        found = overview.overview(self.folder)
-        return {
-            "name": self.run.name,
-            "run_dir": str(self.folder),
-            "state": self.state,
-            "went_on_after": self.began,
-            "round": found.round,
-            "metric": found.metric,
-            "best": found.best,
-            "last": found.last,
-            "seconds": round(self.seconds, 1),
-            "problem": self.problem,
-        }
 
 
 @dataclass
@@ -128,7 +93,7 @@ def train(runs: Sequence[Run], folder: SweepFolder, program: Program, jobs: int,
                 progress.ended.append(outcome)
                 progress.running.pop(run.name, None)
                 progress.rounds_left.pop(run.name, None)
-                console.progress(_told(outcome, len(progress.ended), len(runs)))
+                console.progress(f"{len(progress.ended)}/{len(runs)}  {line_of(outcome)}")
                 show()
             return outcome
 
@@ -212,8 +177,7 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
     Returns:
         Its exit code, its last sentence where that is not 0, and the seconds that it took.
     """
-    began = time.monotonic()
-    sentence = ""
+    began, sentence = time.monotonic(), ""
     # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
     with subprocess.Popen(
         words,
@@ -223,46 +187,16 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
         text=True,
         errors="backslashreplace",
     ) as process:
-        for line in process.stderr or ():
+        assert process.stderr is not None
+        for line in process.stderr:
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
-            sentence = line.strip() or sentence
+            sentence = line.strip() if line.startswith(_SENTENCES) else sentence
         code = process.wait()
-    sentence = sentence.removeprefix(_SENTENCE)
-    return code, "" if code == 0 else sentence or f"ended with exit code {code}", time.monotonic() - began
+    problem = sentence.removeprefix(_SENTENCES[0]) or _ended(code)
+    return code, problem if code else "", time.monotonic() - began
 
 
-def _told(outcome, number, total):
-    """The line that stays of a run."""
-    head = f"{number}/{total}  {outcome.run.name}  {outcome.state}"
-    if outcome.problem:
-        return f"{head}: {outcome.problem}"
-    found = overview.overview(outcome.folder)
-    parts = [head, f"round {found.round}"]
-    parts += (
-        [f"{found.metric} best {found.best:.4g} last {found.last:.4g}"] if None not in (found.best, found.last) else []
-    )
-    parts += [duration(outcome.seconds)] if outcome.state == FINISHED else []
-    parts += [f"went on after round {outcome.began}"] if outcome.began and outcome.state == FINISHED else []
-    return "  ".join(parts)
-
-
-def summary(outcomes: Sequence[Outcome], folder: SweepFolder, seconds: float) -> dict:
-    """What a sweep comes to, ready for JSON."""
-    return {
-        "run_dir": str(folder.path),
-        "runs": [outcome.to_json() for outcome in outcomes],
-        "finished": sum(outcome.state in (FINISHED, SKIPPED) for outcome in outcomes),
-        "failed": sum(outcome.state in (FAILED, ELSEWHERE) for outcome in outcomes),
-        "seconds": round(seconds, 1),
-    }
-
-
-def to_text(result: dict) -> str:
-    """The sentence that ends a sweep."""
-    went_on = [run["name"] for run in result["runs"] if run["went_on_after"] and run["state"] == FINISHED]
-    skipped = sum(run["state"] == SKIPPED for run in result["runs"])
-    parts = [f"{result['finished']} of {len(result['runs'])} runs are finished"]
-    parts += [f"{skipped} of them before"] if skipped else []
-    parts += [f"went on: {', '.join(went_on)}"] if went_on else []
-    return "; ".join(parts)
+def _ended(code):
+    """How a program ended that said nothing."""
+    return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

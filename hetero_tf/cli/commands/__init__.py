@@ -16,6 +16,8 @@ NAMES = (
 )
 # They answer without TensorFlow.
 QUICK = ("sweep", "list", "compare", "plot", "report", "explain")
+# Once stopped, they go on by the same command.
+RESUMED = ("train", "sweep")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")

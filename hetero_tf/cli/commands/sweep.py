@@ -8,6 +8,7 @@ from hetero_tf.base.console import Console, duration
 from hetero_tf.base.errors import BadInput, Unfinished
 from hetero_tf.cli import child
 from hetero_tf.cli.flags import program
+from hetero_tf.cli.opened import register_plugins
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -23,11 +24,12 @@ WORDS, SOURCE = "definition", None
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Checks all runs, then trains those that are not finished; raises `Unfinished` if some are not at the end."""
-    from hetero_tf.sweeps import pool
+    from hetero_tf.sweeps import outcome, pool
     from hetero_tf.sweeps.expansion import expand
     from hetero_tf.sweeps.folder import SweepFolder
 
     began = console.clock()
+    register_plugins(flags)
     parts, label = _definition(flags)
     runs = expand(parts, label)
     folder = SweepFolder(Path(flags.run_dir or Path("runs") / _name(label)))
@@ -40,8 +42,8 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
         folder.keep(parts, console.say)
         console.open_log(folder.log, program())
         outcomes = pool.train(runs, folder, _program(flags, jobs), jobs, console)
-    result = pool.summary(outcomes, folder, console.clock() - began)
-    console.say(f"{pool.to_text(result)}; {duration(result['seconds'])}; everything is in {folder.path}")
+    result = outcome.summary(outcomes, folder.path, console.clock() - began)
+    console.say(f"{outcome.to_text(result)}; {duration(result['seconds'])}; everything is in {folder.path}")
     if result["failed"]:
         raise Unfinished(f"{folder.path}: {_unfinished(outcomes)}; the same command tries them again", result)
     console.say(f"next: {program()} list {folder.path}")
@@ -59,11 +61,11 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
         )
     if flags.definition:
         return definition.with_overrides(
-            definition.read(flags.definition[0]), flags["set"].value or ()
+            definition.read(flags.definition[0]), list(flags["set"].value or ())
         ), flags.definition[0]
     if not flags.recipe:
         raise BadInput(f"--recipe is missing; try {program()} sweep --recipe digits --sweep levels.mix=a,a-c")
-    given = definition.from_flags(flags.recipe, flags["set"].value or (), flags.sweep, flags.seeds)
+    given = definition.from_flags(flags.recipe, list(flags["set"].value or ()), flags.sweep, flags.seeds)
     return given, f"sweep of {flags.recipe}"
 
 
@@ -83,8 +85,8 @@ def _program(flags: "FlagValues", jobs: int) -> "Program":
 
 def _unfinished(outcomes) -> str:
     """Which runs did not finish, and why."""
-    failed = [outcome for outcome in outcomes if outcome.problem]
-    told = "; ".join(f"{outcome.run.name}: {outcome.problem}" for outcome in failed[:3])
+    failed = [one for one in outcomes if one.problem]
+    told = "; ".join(f"{one.run.name}: {one.problem}" for one in failed[:3])
     more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
     return f"{len(failed)} of {len(outcomes)} runs did not finish ({told}{more})"
 

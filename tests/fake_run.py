@@ -1,0 +1,53 @@
+"""Stands for the program in tests of sweeps: reads its flags, seals a round a moment, and needs no TensorFlow.
+
+Called as `fake_run.py SECONDS FAILING ...`: how long a round takes, and what a run folder's name that fails contains.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np  # noqa: E402
+
+from hetero_tf.cli.child import end_with  # noqa: E402
+from hetero_tf.recipe import load  # noqa: E402
+from hetero_tf.run import facts  # noqa: E402
+from hetero_tf.store import environment, sealed  # noqa: E402
+from hetero_tf.store.run_folder import RunFolder  # noqa: E402
+
+
+def train(recipe, run, threads, seconds):
+    """Seals every round that is not sealed yet."""
+    newest = sealed.told_by_newest(run.checkpoints)
+    conditions = environment.environment({"intra_op": 1, "inter_op": threads}, {})
+    environment.save(run.environment, conditions)
+    run.recipe.write_text(recipe.source)
+    for number in range(1 + (newest.round if newest else 0), recipe.rounds + 1):
+        time.sleep(seconds)
+        last = {"round": number, "global_accuracy": 10.0 * number, "global_loss": 1.0}
+        about = {"last": last, "best": last, "best_seal": None, "spent": 0, **facts.to_seal(recipe, conditions, b"")}
+        sealed.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
+        print(f"round {number}/{recipe.rounds}  loss 1", file=sys.stderr, flush=True)
+
+
+def main(seconds, failing, *words):
+    given = [word.partition("=")[::2] for word in words]
+    flags, overrides = dict(given), [value for name, value in given if name == "--set"]
+    run = RunFolder(flags["--run_dir"])
+    if failing in run.path.name:
+        print("data: none\nhetero_tf: no luck today", file=sys.stderr)
+        return 6
+    with run.lock():
+        train(load(flags["--recipe"], overrides), run, int(flags["--threads"]), float(seconds))
+    return 0
+
+
+if __name__ == "__main__":
+    end_with(0)
+    code = main(*sys.argv[1:])
+    assert threading.active_count() == 2
+    os._exit(code)

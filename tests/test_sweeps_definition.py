@@ -1,0 +1,204 @@
+"""What a sweep asks for: how its runs are expanded and named, what is refused, and the sweeps that come along."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from refusals import refusal
+
+from hetero_tf.recipe.files import shipped, sweeps
+from hetero_tf.sweeps import definition
+from hetero_tf.sweeps.expansion import expand
+
+
+def expanded(text):
+    return expand(definition.reads(text, "s.yaml"), "s.yaml")
+
+
+def names(text):
+    return [run.name for run in expanded(text)]
+
+
+def test_a_grid_is_every_value_with_every_other_one():
+    found = expanded(
+        "recipe: digits\nset: {rounds: 3}\ngrid: {levels.mix: [a, a-b], client.epochs: [1, 2]}\nseeds: 0-1\n"
+    )
+    assert [run.name for run in found] == [
+        f"digits-client.epochs={epochs}-levels.mix={mix}-seed={seed}"
+        for mix in ("a", "a-b")
+        for epochs in (1, 2)
+        for seed in (0, 1)
+    ]
+    last = found[-1]
+    assert last.overrides == ("rounds=3", "levels.mix=a-b", "client.epochs=2", "seed=1") and last.path == "digits"
+    assert (last.recipe.rounds, last.recipe.levels.names, last.recipe.client.epochs, last.recipe.seed) == (
+        3,
+        ("a", "b"),
+        2,
+        1,
+    )
+
+
+def test_keys_of_a_list_change_together_and_a_name_stands_for_them():
+    text = "recipe: digits\nlist:\n  - {levels.mix: a, seed: 3}\n  - {name: slow, optimizer.learning_rate: 0.001}\nseeds: [4]\n"
+    found = expanded(text)
+    assert [run.name for run in found] == ["digits-levels.mix=a-seed=4", "slow-seed=4"]
+    assert (found[0].recipe.seed, found[1].recipe.optimizer.learning_rate) == (4, 0.001)
+
+
+def test_the_recipe_may_be_a_key_of_the_grid():
+    assert names("grid: {recipe: [digits, mnist]}\n") == ["digits", "mnist"]
+
+
+def test_parts_begin_with_the_keys_above_them():
+    text = (
+        "recipe: digits\nset: {rounds: 3, client.epochs: 2}\nseeds: 1\n"
+        "parts:\n  - grid: {levels.mix: [a]}\n  - {recipe: mnist, set: {client.epochs: 4}, seeds: [2, 3]}\n"
+    )
+    found = expanded(text)
+    assert [run.name for run in found] == ["digits-levels.mix=a-seed=1", "mnist-seed=2", "mnist-seed=3"]
+    assert [(run.recipe.rounds, run.recipe.client.epochs) for run in found] == [(3, 2), (3, 4), (3, 4)]
+
+
+def test_values_may_be_lists_mappings_and_tags():
+    text = "recipe: digits\ngrid:\n  model.settings.channels: [[!w 8, !w 8], [!w 16, !w 8]]\n  levels.widths.b: [1/2, 0.25]\n"
+    found = expanded(text)
+    assert len({run.name for run in found}) == 4 and all("channels=" in run.name for run in found)
+    assert found[-1].overrides == ("model.settings.channels=[!w 16, !w 8]", "levels.widths.b=0.25")
+    assert [run.name for run in expanded(definition.text_of(definition.reads(text, "s.yaml")))] == [
+        run.name for run in found
+    ]
+
+
+def test_equal_runs_count_once_and_different_ones_of_one_name_are_refused():
+    assert names("recipe: digits\nparts: [{grid: {seed: [0, 1]}}, {grid: {seed: [1, 2]}}]\n") == [
+        f"digits-seed={seed}" for seed in range(3)
+    ]
+    text = "recipe: digits\nlist: [{name: x, seed: 1}, {name: x, seed: 2}]\n"
+    assert refusal(expanded, text) == (
+        "s.yaml: two different runs are called x; give one of them another name in the list"
+    )
+
+
+def test_the_sweep_of_the_readme_is_one():
+    text = (Path(__file__).resolve().parents[1] / "recipes" / "README.md").read_text()
+    (block,) = re.findall(r"^    # mine.yaml\n((?:    .*\n)+)", text, re.MULTILINE)
+    found = expanded(textwrap.dedent(block))
+    assert len(found) == 2 * 2 * 2 * 3 and {run.name.partition("-")[0] for run in found} == {"mnist", "slow"}
+
+
+def test_flags_say_the_same_as_a_file():
+    typed = definition.from_flags(
+        "digits", ["rounds=3"], ["levels.mix=a, a-b", "levels.widths={a: 1,b: 0.5},{a: 1,b: 0.4}"], "0-1,5"
+    )
+    found = expand(typed, "typed")
+    text = (
+        "recipe: digits\nset: {rounds: 3}\nseeds: [0, 1, 5]\n"
+        "grid: {levels.mix: [a, a-b], levels.widths: [{a: 1, b: 0.5}, {a: 1, b: 0.4}]}\n"
+    )
+    assert len(found) == 12 and [run.name for run in found] == names(text)
+    assert [run.recipe.source for run in found] == [run.recipe.source for run in expanded(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[1]\n", "s.yaml:1:1: a sweep has keys, such as recipe and grid. Received: [1]"),
+        ("gird: 1\n", "s.yaml:1:1: gird: unknown key; did you mean 'grid'?"),
+        ("recipe: [a]\n", "s.yaml:1:9: recipe: must be a file or a shipped recipe such as mnist. Received: ['a']"),
+        ("seeds: 1\n", "s.yaml: recipe: must name a file or a shipped recipe such as mnist, here or in grid or list"),
+        ("recipe: digitz\n", "s.yaml:1:9: with no change: digitz: no such recipe; did you mean 'digits'?"),
+        (
+            "recipe: digits\ngrid: {seed: 1}\n",
+            "s.yaml:2:14: grid.seed: must be a list with at least one item. Received: 1",
+        ),
+        ("recipe: digits\nlist: []\n", "s.yaml:2:7: list: must be a list with at least one item. Received: []"),
+        (
+            "recipe: digits\nset: 3\n",
+            "s.yaml:2:6: set: must be paths and values, such as {levels.mix: a-e}. Received: 3",
+        ),
+        ("recipe: digits\nset: {base: x}\n", "s.yaml:2:7: set.base: must be the path of a key, as for --set"),
+        (
+            "recipe: digits\nseeds: 3-1\n",
+            "s.yaml:2:8: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: '3-1'",
+        ),
+        (
+            "recipe: digits\nparts: [{parts: 1}]\n",
+            "s.yaml:2:10: parts[0].parts: unknown key; known: grid, list, recipe, seeds, set",
+        ),
+        (
+            "recipe: digits\ngrid: {levels.mix: [a, z]}\n",
+            "s.yaml:2:24: levels.mix: no width is given for level 'z'; known: a, b, c, d, e",
+        ),
+        ("recipe: digits\nset:\n  roundz: 3\n", "s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_line_and_key(text, sentence):
+    assert refusal(expanded, text).split("\n")[0] == sentence
+
+
+@pytest.mark.parametrize(
+    ("varied", "seeds", "sentence"),
+    [
+        (["levels.mix"], None, "--sweep levels.mix: must be path=value,value,..., such as --sweep levels.mix=a,a-e"),
+        (["levels.mix="], None, "--sweep levels.mix=: must be path=value,value,..., such as --sweep levels.mix=a,a-e"),
+        (
+            ["levels.mix=a,z"],
+            None,
+            "--sweep levels.mix=a,z: levels.mix: no width is given for level 'z'; known: a, b, c...",
+        ),
+        ([], "x", "--seeds x: seeds: must be whole numbers such as 0-2 or [0, 1]. Received: 'x'"),
+    ],
+)
+def test_what_is_wrong_with_flags_is_named_with_the_flag(varied, seeds, sentence):
+    told = refusal(lambda: expand(definition.from_flags("digits", [], varied, seeds), "typed"))
+    assert told.startswith(sentence.removesuffix("...")) and "\n" not in told
+
+
+def test_a_sweep_that_is_not_there_is_refused(tmp_path):
+    assert refusal(definition.read, "heterofl_tabel7").startswith(
+        "heterofl_tabel7: no such sweep; did you mean 'heterofl_table"
+    )
+    assert refusal(definition.read, tmp_path).endswith("expected a file. Received: a folder")
+
+
+# How many runs the tables have: 12 mixes or all 31 of five levels, IID and two labels; 19 settings of an ablation on
+# two data sets; nine tenths of ten pairs of levels.
+RUNS = {
+    "heterofl_table1": 2 * 12,
+    "heterofl_table2": 2 * 12,
+    "heterofl_table3": 12,
+    "heterofl_table4": 2 * 19,
+    "heterofl_table5": 2 * 19,
+    "heterofl_table7": 2 * 31,
+    "heterofl_table8": 2 * 31,
+    "heterofl_table9": 31,
+    "heterofl_interpolation_mnist": 2 * 90,
+    "heterofl_interpolation_cifar10": 2 * 90,
+    "heterofl_interpolation_wikitext2": 90,
+    "fedepth_table2": 4 * 10,
+    "fedepth_table3": 4 * 7,
+    "mnist_mixes": 2 * 4 * 2,
+}
+
+
+def test_every_shipped_sweep_is_counted_here():
+    assert sorted(sweeps()) == sorted(RUNS) and not any(name.startswith("sweeps") for name in shipped())
+    assert sum(count for name, count in RUNS.items() if "interpolation" in name) == 450
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_of_a_shipped_sweep_has_a_recipe(name):
+    runs = expand(definition.read(name), name)
+    assert len(runs) == RUNS[name] and len({run.recipe.source for run in runs}) == len(runs)
+    header = sweeps()[name].read_text().partition("\n\n")[0]
+    assert (
+        f"# Run: bin/hetero_tf sweep {name}" in header and f"# Runs: {len(runs)}" in header and "# Source: " in header
+    )
+
+
+def test_the_network_of_cifar10_is_that_of_the_tables():
+    found = expand(definition.read("heterofl_table8"), "x")
+    assert {len(run.recipe.model.layers) for run in found} == {len(found[0].recipe.model.layers)}
+    assert all("model.settings.blocks=[1, 1, 1, 2]" in run.overrides for run in found)

@@ -1,0 +1,349 @@
+"""Runs of a sweep: several at a time, isolated, skipped, resumed; a sweep that was killed goes on."""
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import programs
+import pytest
+from refusals import refusal
+
+from hetero_tf.base import hardware, registry
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import Locked
+from hetero_tf.cli import interrupts, main
+from hetero_tf.cli.commands import sweep as command
+from hetero_tf.recipe import load
+from hetero_tf.store import metrics
+from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.sweeps import cost, definition, outcome, pool
+from hetero_tf.sweeps.expansion import Run, expand
+from hetero_tf.sweeps.folder import SweepFolder
+
+FAKE = str(Path(__file__).with_name("fake_run.py"))
+
+
+def sweep_of(seeds="0-3", rounds=3, more=()):
+    parts = definition.from_flags("digits", [f"rounds={rounds}", *more], [], seeds)
+    return parts, expand(parts, "typed")
+
+
+def train(folder, runs, jobs=2, seconds=0.0, failing="nothing", threads=2):
+    said = io.StringIO()
+    program = pool.Program((sys.executable, FAKE, str(seconds), failing), threads)
+    outcomes = pool.train(runs, SweepFolder(folder), program, jobs, Console(said))
+    return outcomes, said.getvalue()
+
+
+def test_all_runs_end_in_folders_of_their_own_with_a_line_each(tmp_path):
+    _, runs = sweep_of("0-2")
+    outcomes, said = train(tmp_path, runs)
+    assert [one.state for one in outcomes] == ["finished"] * 3
+    assert sorted(os.listdir(tmp_path)) == [f"digits-seed={seed}" for seed in range(3)]
+    lines = sorted(line.partition("  ")[2] for line in said.splitlines())
+    assert [re.sub(r"\d+ s$", "N s", line) for line in lines] == [
+        f"digits-seed={seed}  finished  round 3  global_accuracy best 30 last 30  N s" for seed in range(3)
+    ]
+    told = outcomes[1].to_json()
+    assert (told["name"], told["best"], told["round"], told["went_on_after"]) == ("digits-seed=1", 30.0, 3, 0)
+
+
+def test_a_failing_run_is_told_with_its_sentence_and_takes_no_other_with_it(tmp_path):
+    _, runs = sweep_of("0-2")
+    outcomes, said = train(tmp_path, runs, failing="seed=1")
+    assert [one.state for one in outcomes] == ["finished", "failed", "finished"]
+    assert outcomes[1].problem == "no luck today" and "digits-seed=1  failed: no luck today\n" in said
+    again, _ = train(tmp_path, runs)
+    assert [one.state for one in again] == ["skipped", "finished", "skipped"]
+
+
+def test_finished_runs_are_skipped_and_begun_ones_go_on_with_their_threads(tmp_path):
+    _, runs = sweep_of("0-1", rounds=2)
+    train(tmp_path, runs, threads=3)
+    _, more = sweep_of("0-2", rounds=5)
+    outcomes, said = train(tmp_path, more, threads=1)
+    assert [one.began for one in outcomes] == [2, 2, 0]
+    assert "digits-seed=0: goes on after round 2\n" in said and "  went on after round 2\n" in said
+    threads = [json.loads((one.folder / "environment.json").read_text())["threads"] for one in outcomes]
+    assert [found["inter_op"] for found in threads] == [3, 3, 1]
+    summary = outcome.summary(outcomes, tmp_path, 1.0)
+    assert (summary["finished"], summary["failed"]) == (3, 0)
+    assert outcome.to_text(summary) == "3 of 3 runs are finished; went on: digits-seed=0, digits-seed=1"
+
+
+def test_a_run_that_somebody_else_trains_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "PATIENCE", 0.2)
+    _, runs = sweep_of("0-1")
+    with RunFolder(tmp_path / "digits-seed=1").lock():
+        outcomes, _ = train(tmp_path, runs)
+    assert [one.state for one in outcomes] == ["finished", "running elsewhere"]
+    assert outcomes[1].problem.endswith(f"process {os.getpid()} works on this run folder")
+
+
+def test_a_finished_run_of_another_recipe_is_a_failure(tmp_path):
+    train(tmp_path, sweep_of("0")[1])
+    outcomes, _ = train(tmp_path, sweep_of("0", more=("client.epochs=2",))[1])
+    assert outcomes[0].problem == f"{tmp_path / 'digits-seed=0'}: holds a run of another recipe (client.epochs: 5 -> 2)"
+
+
+def test_so_many_runs_at_a_time_and_no_more(tmp_path, monkeypatch):
+    together, most = [], []
+
+    def start(words, seen):
+        together.append(words)
+        most.append(len(together))
+        time.sleep(0.05)
+        together.pop()
+        return 0, "", 0.05
+
+    monkeypatch.setattr(pool, "start", start)
+    for jobs in (1, 3):
+        train(tmp_path, sweep_of("0-5")[1], jobs=jobs)
+        assert max(most) == jobs
+        most.clear()
+
+
+def test_the_live_line_counts_runs_and_expects_by_rounds():
+    progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
+    assert progress.line() == "0/4 runs done  1 running  1 failed  x 1/3"
+    assert progress.expected(6.0) == 6.0 + 6 * 2.0
+    assert pool._Progress(1).expected(5.0) is None
+
+
+def test_a_folder_keeps_one_sweep_which_may_grow(tmp_path):
+    folder, notes = SweepFolder(tmp_path / "s"), []
+    parts, runs = sweep_of("0-1")
+    with folder.lock():
+        folder.check(runs)
+        folder.keep(parts, notes.append)
+    more, grown = sweep_of("0-2", rounds=9)
+    folder.check(grown)
+    folder.keep(more, notes.append)
+    assert notes == [f"note: {folder.kept} has grown"] and definition.reads(folder.kept.read_text(), "s")
+    assert refusal(folder.check, runs[:1]) == (
+        f"{folder.path}: holds another sweep (its run digits-seed=1 is not in this one); a sweep may grow by runs, seeds "
+        "and rounds, else choose another folder by --run_dir"
+    )
+    told = refusal(folder.check, sweep_of("0-2", more=("client.epochs=1",))[1])
+    assert "(its run digits-seed=0 has another recipe: client.epochs: 5 -> 1)" in told
+
+
+def test_a_folder_of_other_things_and_one_in_use_are_refused(tmp_path):
+    def lock(path):
+        with SweepFolder(path).lock():
+            pass
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    (tmp_path / "afile").touch()
+    assert refusal(lock, tmp_path / "mine") == (
+        f"{tmp_path / 'mine'}: holds other things (thesis.txt) and no sweep; choose an empty or new folder by --run_dir"
+    )
+    assert (
+        refusal(lock, tmp_path / "afile") == f"{tmp_path / 'afile'}: is not a folder; choose another one by --run_dir"
+    )
+    with SweepFolder(tmp_path / "s").lock():
+        told = refusal(lock, tmp_path / "s", kind=Locked)
+    assert told == f"{tmp_path / 's'}: another sweep works in this folder; wait for it or choose another one"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working folder in which `sweep` starts the fake program."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+    words = (sys.executable, FAKE, "0", "seed=7")
+    monkeypatch.setattr(command, "_program", lambda flags, jobs: pool.Program(words, flags.threads // jobs))
+    return tmp_path
+
+
+def test_the_command_tells_what_it_did_and_its_exit_code_whether_all_is_done(place, capsys):
+    words = [
+        "hetero_tf",
+        "sweep",
+        "--recipe=digits",
+        "--set=rounds=2",
+        "--run_dir=s",
+        "--jobs=2",
+        "--threads=2",
+        "--json",
+    ]
+    assert main.main([*words, "--seeds=0-1"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["finished"], found["failed"], len(found["runs"])) == (2, 0, 2)
+    assert err.startswith("2 runs in s, 2 at a time; all recipes are checked\n") and "next: hetero_tf list s" in err
+    assert main.main([*words, "--seeds=0-1,7"]) == 7
+    out, err = capsys.readouterr()
+    assert [run["state"] for run in json.loads(out)["runs"]] == ["skipped", "skipped", "failed"]
+    assert err.endswith(
+        "hetero_tf: s: 1 of 3 runs did not finish (digits-seed=7: no luck today); the same command tries them again\n"
+    )
+    assert "3/3  digits-seed=7  failed: no luck today" in (place / "s" / "log.txt").read_text()
+
+
+def test_modules_of_ones_own_are_known_to_the_recipes_of_a_sweep(place, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (place / "own_windows.py").write_text("def keep(size, kept, round, client, seed):\n    return None\n")
+    monkeypatch.setattr(registry, "_plugged", {kind: {} for kind in registry.KINDS})
+    monkeypatch.setattr(hardware, "import_quietly", lambda: None)
+    words = ["hetero_tf", "sweep", "--recipe=digits", "--sweep=round.submodel=prefix,own_windows", "--set=rounds=1"]
+    assert main.main(words) == 2
+    assert capsys.readouterr().err.startswith(
+        "hetero_tf: --sweep round.submodel=prefix,own_windows: round.submodel.name: "
+    )
+    # The fake program is not told of the module.
+    assert main.main([*words, "--plugin=own_windows", "--json"]) == 7
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(run["state"], run["problem"]) for run in runs] == [("finished", ""), ("failed", "ended with exit code 1")]
+    del sys.modules["own_windows"]
+
+
+def test_a_file_and_flags_on_top_of_it(place, capsys):
+    (place / "mine.yaml").write_text("recipe: digits\nset: {rounds: 9}\ngrid: {levels.mix: [a, a-b]}\n")
+    assert main.main(["hetero_tf", "sweep", "mine.yaml", "--set", "rounds=1"]) == 0
+    assert sorted(os.listdir("runs/sweep-mine")) == [
+        *("digits-levels.mix=a", "digits-levels.mix=a-b"),
+        *("log.txt", "sweep.lock", "sweep.yaml"),
+    ]
+    assert "round 1  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            [],
+            "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2",
+        ),
+        (["a.yaml", "--recipe=digits"], "sweep needs one file, such as sweep mine.yaml, or --recipe with..."),
+        (["--seeds=0-1"], "--recipe is missing; try hetero_tf sweep --recipe digits --sweep levels.mix=a,a-c"),
+        (["nosuch.yaml"], "nosuch.yaml: no such sweep; known: fedepth_table2..."),
+        (["--recipe=digits", "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
+        (["--recipe=digits", "--set=rounds=0"], "--set rounds=0: rounds: too small; must be..."),
+    ],
+)
+def test_wrong_words_are_refused_before_a_run_starts(place, capsys, words, sentence):
+    assert main.main(["hetero_tf", "sweep", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("hetero_tf: " + sentence.removesuffix("...")) and not os.listdir(place)
+
+
+def test_a_run_ends_with_the_program_that_started_it():
+    code = (
+        "import time; from hetero_tf.cli.child import end_with; end_with(0); print('here', flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=programs.environment()
+    )
+    assert child.stdout.readline() == b"here\n" and child.poll() is None
+    child.stdin.close()
+    assert child.wait(timeout=60) == 128 + signal.SIGTERM
+    child.stdout.close()
+
+
+def test_a_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path):
+    """The sweep in a process of its own, with the fake program."""
+    code = (
+        "import sys; from hetero_tf.cli import main; from hetero_tf.cli.commands import sweep; "
+        "from hetero_tf.sweeps.pool import Program; "
+        f"sweep._program = lambda flags, jobs: Program((sys.executable, {FAKE!r}, '0.2', 'nothing'), 1); "
+        "sys.exit(main.main(['hetero_tf', 'sweep', '--recipe=digits', '--seeds=0-3', '--jobs=2', '--run_dir=s', "
+        "'--set=rounds=6', '--json']))"
+    )
+    sweep = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), stderr=subprocess.PIPE
+    )
+    wait_for(lambda: len(list(tmp_path.glob("s/*/checkpoints/round-000002"))) == 2)
+    sweep.kill()
+    sweep.wait()
+    sweep.stderr.close()
+    wait_for(lambda: all(RunFolder(path).holder is None for path in tmp_path.glob("s/digits*")))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout)["runs"]
+    assert [run["round"] for run in runs] == [6] * 4 and [run["went_on_after"] > 1 for run in runs] == [True] * 2 + [
+        False
+    ] * 2
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.long
+def test_a_killed_and_resumed_sweep_equals_runs_alone(tmp_path):
+    """The real program: SIGKILL to the sweep in the middle of its first runs, then the same command."""
+    recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("epochs: 1", "epochs: 40"))
+    words = ["sweep", "--recipe", recipe, "--seeds", "0-1", "--jobs", "2", "--threads", "2", "--run_dir", "s", "--json"]
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "hetero_tf", *map(str, words)],
+        cwd=tmp_path,
+        env=programs.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: list(tmp_path.glob("s/*/checkpoints/round-000001")), 600)
+    sweep.kill()
+    sweep.wait()
+    done = programs.command(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["runs"]
+    assert any(run["went_on_after"] or run["state"] == "skipped" for run in found)
+    for seed in (0, 1):
+        alone = ["--recipe", recipe, "--set", f"seed={seed}", "--threads", "1", "--run_dir", f"alone{seed}"]
+        assert programs.command(*alone, cwd=tmp_path).returncode == 0
+        together = programs.contents(tmp_path / "s" / f"small-seed={seed}")
+        assert together == programs.contents(tmp_path / f"alone{seed}")
+
+
+def test_what_a_sweep_takes_is_told_by_short_runs(monkeypatch):
+    """Each level of the mixes is measured once, whatever the seed and the mix."""
+    measured = []
+
+    def start(words, seen):
+        place = Path(next(word for word in words if word.startswith("--run_dir=")).partition("=")[2])
+        measured.append([word.partition("=")[2] for word in words if word.startswith("--set=")])
+        place.mkdir()
+        slow = 4.0 if "levels.mix=a" in measured[-1] else 1.0
+        for number in (1, 2):
+            row = {"round": number, "seconds": slow, "round_seconds": slow, "measuring_seconds": 0.5}
+            metrics.append(place / "timings.jsonl", row)
+        return 0, "", 2 * slow + 1.0 + 3.0
+
+    monkeypatch.setattr(cost, "start", start)
+    parts = definition.from_flags("digits", ["rounds=10", "evaluate.every=5"], ["levels.mix=a,b,a1-b3"], "0-1")
+    said = io.StringIO()
+    found = cost.estimate(expand(parts, "x"), pool.Program(("x",), 1), 2, Console(said))
+    # 3 s to start, 10 rounds of 5 epochs, 2 evaluations of half a second.
+    seconds = {"a": 3 + 10 * 5 * 4 + 1, "b": 3 + 10 * 5 * 1 + 1, "a1-b3": 3 + 10 * 5 * 1.75 + 1}
+    assert {run["name"]: run["seconds"] for run in found["runs"]} == {
+        f"digits-levels.mix={mix}-seed={seed}": value for mix, value in seconds.items() for seed in (0, 1)
+    }
+    assert len(measured) == 2 and found["seconds"] == round(sum(seconds.values()), 1)
+    assert all("client.epochs=1" in sets and "rounds=2" in sets for sets in measured)
+    assert "measured 2/2: digits b: 1 s a round of one local epoch, 0.5 s an evaluation" in said.getvalue()
+
+
+def test_a_short_run_that_fails_is_told(monkeypatch):
+    monkeypatch.setattr(cost, "start", lambda words, seen: (2, "no such data", 0.1))
+    runs = [Run("x", "digits", (), load("digits"))]
+    assert refusal(cost.estimate, runs, pool.Program((), 1), 1, Console(io.StringIO())) == "digits a: no such data"
+
+
+def test_a_sweep_folder_may_be_moved(tmp_path):
+    _, runs = sweep_of("0", rounds=1)
+    train(tmp_path / "s", runs)
+    shutil.move(tmp_path / "s", tmp_path / "t")
+    assert train(tmp_path / "t", runs)[0][0].state == "skipped"
