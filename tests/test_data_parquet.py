@@ -88,7 +88,7 @@ def layouts(folder):
 def test_every_layout_gives_the_same_rows(tmp_path):
     found = [load(tmp_path, path=name, ignore=("farm",)) for name in layouts(tmp_path)]
     assert len({one.sha256 for one in found}) == 1
-    assert found[0].class_names == ("ox", "cow")
+    assert found[0].class_names == ("ox", "cow") and found[0].source == f"table ({tmp_path}/saved)"
     assert (found[0].train.x[:, 0] - 0.5).tolist() == list(range(8))
     assert found[0].train.y.tolist() == [0, 1] * 4 and found[0].test.x[0, 0] == 100.5
 
@@ -114,6 +114,13 @@ def test_a_column_of_pictures_becomes_images(tmp_path, hugging_face):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
     with pytest.raises(BadInput, match=r"row 0: column 'image' must hold numbers or texts; .* or name it as `image`"):
         load(tmp_path)
+    if hugging_face:
+        paths = table.set_column(0, "image", [[{"bytes": None, "path": f"{place}.png"} for place in range(12)]])
+        pq.write_table(paths, tmp_path / "own.parquet")
+        with pytest.raises(
+            BadInput, match=r"row 0: column 'image' has no picture here \(its path alone is none\); save"
+        ):
+            load(tmp_path, image="image", size=6)
     table = table.set_column(0, "image", [[b"GIF89a"] * 12])
     pq.write_table(table, tmp_path / "own.parquet")
     with pytest.raises(BadInput, match=r"own.parquet, row 0: must be a PNG, JPEG or BMP picture"):

@@ -82,11 +82,12 @@ def _some(folder):
 
 
 def read_part(
-    files: Sequence[Path], wanted: Collection[str] | None, ignore: Collection[str], image: str | None
+    source: str, files: Sequence[Path], wanted: Collection[str] | None, ignore: Collection[str], image: str | None
 ) -> Part:
     """Reads the columns of files that belong together.
 
     Args:
+        source: What the files are, for a person.
         files: One or more, with the same columns.
         wanted: Names of the columns to read; None: all.
         ignore: Names of columns that are not read.
@@ -100,7 +101,6 @@ def read_part(
     import pyarrow as pa
 
     tables = [_table(path) for path in files]
-    source = str(files[0] if len(files) == 1 else files[0].parent)
     for path, table in zip(files, tables):
         if table.schema.types != tables[0].schema.types or table.schema.names != tables[0].schema.names:
             raise BadInput(f"{path}: must have the columns of {files[0]}, with the same types")
@@ -160,11 +160,12 @@ def _values(name, column: "pa.ChunkedArray", place, is_image):
         column = _bytes_of(column)
         kind = column.type
     if column.null_count:
-        row = column.is_null().to_numpy().argmax()
-        raise BadInput(
-            f"{place(int(row))}: column {name!r} has no value here; fill it in, remove the row, or leave the column "
-            "out by `ignore`"
+        advice = (
+            "no picture here (its path alone is none); save the pictures themselves, or use data: folder"
+            if is_image
+            else "no value here; fill it in, remove the row, or leave the column out by `ignore`"
         )
+        raise BadInput(f"{place(int(column.is_null().to_numpy().argmax()))}: column {name!r} has {advice}")
     if not is_image and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return np.asarray(column.to_numpy())
     if not is_image and (pa.types.is_boolean(kind) or pa.types.is_decimal(kind)):
