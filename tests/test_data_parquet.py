@@ -149,12 +149,26 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     whole = (tmp_path / "own.parquet").read_bytes()
     for content in (b"", b"PAR1", whole[:-9], whole[:100] + whole[120:], b"x" * 400):
         (tmp_path / "own.parquet").write_bytes(content)
-        with pytest.raises(BadInput, match="own.parquet: cannot be read as parquet file, it is damaged") as refusal:
+        with pytest.raises(
+            BadInput, match="own.parquet: cannot be read as a Parquet or Arrow file, it is damaged"
+        ) as refusal:
             load(tmp_path)
         assert "\n" not in str(refusal.value)
     (tmp_path / "own.arrow").write_bytes(b"x" * 40)
-    with pytest.raises(BadInput, match="own.arrow: cannot be read as arrow file"):
+    with pytest.raises(BadInput, match="own.arrow: cannot be read as a Parquet or Arrow file"):
         load(tmp_path, path="own.arrow")
+    with pa.OSFile(str(tmp_path / "own.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows().schema) as writer:
+        writer.write_table(rows())
+    assert len(load(tmp_path, path="own.arrow").train.x) == 16
+    content = (tmp_path / "own.arrow").read_bytes()
+    (tmp_path / "own.arrow").write_bytes(content.replace(b"cowoxcow", b"cow\xff\xffcow"))
+    with pytest.raises(BadInput, match="own.arrow: cannot be read as .* Invalid UTF8"):
+        load(tmp_path, path="own.arrow")
+    pq.write_table(rows().append_column("label", [["a"] * 20]), tmp_path / "own.parquet")
+    with pytest.raises(
+        BadInput, match="own.parquet: every column must have a name of its own. Received: 'label' again"
+    ):
+        load(tmp_path)
     (tmp_path / "two").mkdir()
     pq.write_table(rows(), tmp_path / "two" / "a.parquet")
     pq.write_table(rows(kinds=False), tmp_path / "two" / "b.parquet")

@@ -1,6 +1,5 @@
 """Parquet and Arrow files of unknown origin, with pyarrow: which files are which split, and their columns."""
 
-import contextlib
 import itertools
 import json
 import os
@@ -123,30 +122,41 @@ def read_part(
 
 
 def _table(path):
-    """The `pyarrow.Table` of a file."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
+    """The `pyarrow.Table` of a file, whose every value has been looked at."""
     with opened(path) as file:
         try:
-            if path.suffix == ".parquet":
-                about = pa.parquet.ParquetFile(file).metadata
-                groups = (about.row_group(number) for number in range(about.num_row_groups))
-                check_memory(path, MEMORY * sum(group.total_byte_size for group in groups))
-                return pa.parquet.read_table(file)
-            check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)
-            with contextlib.suppress(pa.ArrowInvalid):
-                return pa.ipc.open_stream(file).read_all()
-            file.seek(0)
-            return pa.ipc.open_file(file).read_all()
+            table = _read(path, file)
+            # Without this, offsets and texts of crafted files are believed.
+            table.validate(full=True)
+            names = table.column_names
         except (Refusal, MemoryError):
             raise
         # Crafted bytes make the readers fail in many ways.
         except Exception as error:
             raise BadInput(
-                f"{path}: cannot be read as {path.suffix[1:] or 'a'} file, it is damaged or something else: "
+                f"{path}: cannot be read as a Parquet or Arrow file, it is damaged or something else: "
                 f"{short(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {READS}"
             ) from error
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise BadInput(f"{path}: every column must have a name of its own. Received: {twice[0]!r} again")
+    return table
+
+
+def _read(path, file):
+    """What the first bytes of a file say that it is: Parquet, or Arrow as a file or as a stream."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    begins = file.read(6)
+    file.seek(0)
+    if not begins.startswith(b"PAR1"):
+        check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)
+        return (pa.ipc.open_file if begins == b"ARROW1" else pa.ipc.open_stream)(file).read_all()
+    rows = pa.parquet.ParquetFile(file)
+    groups = (rows.metadata.row_group(number) for number in range(rows.metadata.num_row_groups))
+    check_memory(path, MEMORY * sum(group.total_byte_size for group in groups))
+    return rows.read()
 
 
 def _values(name, column: "pa.ChunkedArray", place, is_image):
