@@ -88,7 +88,7 @@ def layouts(folder):
 def test_every_layout_gives_the_same_rows(tmp_path):
     found = [load(tmp_path, path=name, ignore=("farm",)) for name in layouts(tmp_path)]
     assert len({one.sha256 for one in found}) == 1
-    assert found[0].class_names == ("ox", "cow")
+    assert found[0].class_names == ("ox", "cow") and found[0].source == f"table ({tmp_path}/saved)"
     assert (found[0].train.x[:, 0] - 0.5).tolist() == list(range(8))
     assert found[0].train.y.tolist() == [0, 1] * 4 and found[0].test.x[0, 0] == 100.5
 
@@ -114,6 +114,13 @@ def test_a_column_of_pictures_becomes_images(tmp_path, hugging_face):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
     with pytest.raises(BadInput, match=r"row 0: column 'image' must hold numbers or texts; .* or name it as `image`"):
         load(tmp_path)
+    if hugging_face:
+        paths = table.set_column(0, "image", [[{"bytes": None, "path": f"{place}.png"} for place in range(12)]])
+        pq.write_table(paths, tmp_path / "own.parquet")
+        with pytest.raises(
+            BadInput, match=r"row 0: column 'image' has no picture here \(its path alone is none\); save"
+        ):
+            load(tmp_path, image="image", size=6)
     table = table.set_column(0, "image", [[b"GIF89a"] * 12])
     pq.write_table(table, tmp_path / "own.parquet")
     with pytest.raises(BadInput, match=r"own.parquet, row 0: must be a PNG, JPEG or BMP picture"):
@@ -142,12 +149,26 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     whole = (tmp_path / "own.parquet").read_bytes()
     for content in (b"", b"PAR1", whole[:-9], whole[:100] + whole[120:], b"x" * 400):
         (tmp_path / "own.parquet").write_bytes(content)
-        with pytest.raises(BadInput, match="own.parquet: cannot be read as parquet file, it is damaged") as refusal:
+        with pytest.raises(
+            BadInput, match="own.parquet: cannot be read as a Parquet or Arrow file, it is damaged"
+        ) as refusal:
             load(tmp_path)
         assert "\n" not in str(refusal.value)
     (tmp_path / "own.arrow").write_bytes(b"x" * 40)
-    with pytest.raises(BadInput, match="own.arrow: cannot be read as arrow file"):
+    with pytest.raises(BadInput, match="own.arrow: cannot be read as a Parquet or Arrow file"):
         load(tmp_path, path="own.arrow")
+    with pa.OSFile(str(tmp_path / "own.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows().schema) as writer:
+        writer.write_table(rows())
+    assert len(load(tmp_path, path="own.arrow").train.x) == 16
+    content = (tmp_path / "own.arrow").read_bytes()
+    (tmp_path / "own.arrow").write_bytes(content.replace(b"cowoxcow", b"cow\xff\xffcow"))
+    with pytest.raises(BadInput, match="own.arrow: cannot be read as .* Invalid UTF8"):
+        load(tmp_path, path="own.arrow")
+    pq.write_table(rows().append_column("label", [["a"] * 20]), tmp_path / "own.parquet")
+    with pytest.raises(
+        BadInput, match="own.parquet: every column must have a name of its own. Received: 'label' again"
+    ):
+        load(tmp_path)
     (tmp_path / "two").mkdir()
     pq.write_table(rows(), tmp_path / "two" / "a.parquet")
     pq.write_table(rows(kinds=False), tmp_path / "two" / "b.parquet")

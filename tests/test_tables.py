@@ -18,6 +18,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.device import Client
 from hetero_tf.export import saved_model
 from hetero_tf.export.predict import predict
+from hetero_tf.serve import rest
 
 
 def table(x, y=None, **named):
@@ -131,6 +132,17 @@ def test_an_export_takes_rows_as_they_stand_in_the_table(exported):
         {"name": "colour", "features": ["colour=blue", "colour=red"], "categories": ["blue", "red"]},
         {"name": "coat", "features": ["coat"], "categories": ["no", "yes"]},
     ]
+
+
+def test_a_server_answers_rows_by_class_names(exported):
+    process, _, folder, _ = exported
+    signatures, row = tf.saved_model.load(str(folder)).signatures, process.dataset.test.x[0].tolist()
+    (found,) = rest.predict(signatures, {"instances": [row]})["predictions"]
+    assert found["class_name"] == tables.NAMES[found["class"]] and sum(found["probabilities"]) == pytest.approx(1)
+    assert rest.predict(signatures, {"instances": [{"features": row}]})["predictions"] == [found]
+    with pytest.raises(rest.BadRequest, match=r"features must be float32 \[any, 5\]. Received: \[1, 2\]"):
+        rest.predict(signatures, {"instances": [row[:2]]})
+    assert signatures["serve_numbers"].structured_outputs.keys() == {"logits", "probabilities", "class"}
 
 
 def test_odd_rows_are_answered_by_nothing_and_leave_the_others(exported):

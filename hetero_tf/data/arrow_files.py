@@ -1,6 +1,5 @@
 """Parquet and Arrow files of unknown origin, with pyarrow: which files are which split, and their columns."""
 
-import contextlib
 import itertools
 import json
 import os
@@ -82,11 +81,12 @@ def _some(folder):
 
 
 def read_part(
-    files: Sequence[Path], wanted: Collection[str] | None, ignore: Collection[str], image: str | None
+    source: str, files: Sequence[Path], wanted: Collection[str] | None, ignore: Collection[str], image: str | None
 ) -> Part:
     """Reads the columns of files that belong together.
 
     Args:
+        source: What the files are, for a person.
         files: One or more, with the same columns.
         wanted: Names of the columns to read; None: all.
         ignore: Names of columns that are not read.
@@ -100,7 +100,6 @@ def read_part(
     import pyarrow as pa
 
     tables = [_table(path) for path in files]
-    source = str(files[0] if len(files) == 1 else files[0].parent)
     for path, table in zip(files, tables):
         if table.schema.types != tables[0].schema.types or table.schema.names != tables[0].schema.names:
             raise BadInput(f"{path}: must have the columns of {files[0]}, with the same types")
@@ -123,30 +122,41 @@ def read_part(
 
 
 def _table(path):
-    """The `pyarrow.Table` of a file."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
+    """The `pyarrow.Table` of a file, whose every value has been looked at."""
     with opened(path) as file:
         try:
-            if path.suffix == ".parquet":
-                about = pa.parquet.ParquetFile(file).metadata
-                groups = (about.row_group(number) for number in range(about.num_row_groups))
-                check_memory(path, MEMORY * sum(group.total_byte_size for group in groups))
-                return pa.parquet.read_table(file)
-            check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)
-            with contextlib.suppress(pa.ArrowInvalid):
-                return pa.ipc.open_stream(file).read_all()
-            file.seek(0)
-            return pa.ipc.open_file(file).read_all()
+            table = _read(path, file)
+            # Without this, offsets and texts of crafted files are believed.
+            table.validate(full=True)
+            names = table.column_names
         except (Refusal, MemoryError):
             raise
         # Crafted bytes make the readers fail in many ways.
         except Exception as error:
             raise BadInput(
-                f"{path}: cannot be read as {path.suffix[1:] or 'a'} file, it is damaged or something else: "
+                f"{path}: cannot be read as a Parquet or Arrow file, it is damaged or something else: "
                 f"{short(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {READS}"
             ) from error
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise BadInput(f"{path}: every column must have a name of its own. Received: {twice[0]!r} again")
+    return table
+
+
+def _read(path, file):
+    """What the first bytes of a file say that it is: Parquet, or Arrow as a file or as a stream."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    begins = file.read(6)
+    file.seek(0)
+    if not begins.startswith(b"PAR1"):
+        check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)
+        return (pa.ipc.open_file if begins == b"ARROW1" else pa.ipc.open_stream)(file).read_all()
+    rows = pa.parquet.ParquetFile(file)
+    groups = (rows.metadata.row_group(number) for number in range(rows.metadata.num_row_groups))
+    check_memory(path, MEMORY * sum(group.total_byte_size for group in groups))
+    return rows.read()
 
 
 def _values(name, column: "pa.ChunkedArray", place, is_image):
@@ -160,11 +170,12 @@ def _values(name, column: "pa.ChunkedArray", place, is_image):
         column = _bytes_of(column)
         kind = column.type
     if column.null_count:
-        row = column.is_null().to_numpy().argmax()
-        raise BadInput(
-            f"{place(int(row))}: column {name!r} has no value here; fill it in, remove the row, or leave the column "
-            "out by `ignore`"
+        advice = (
+            "no picture here (its path alone is none); save the pictures themselves, or use data: folder"
+            if is_image
+            else "no value here; fill it in, remove the row, or leave the column out by `ignore`"
         )
+        raise BadInput(f"{place(int(column.is_null().to_numpy().argmax()))}: column {name!r} has {advice}")
     if not is_image and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return np.asarray(column.to_numpy())
     if not is_image and (pa.types.is_boolean(kind) or pa.types.is_decimal(kind)):

@@ -61,11 +61,18 @@ def load(
     require("data: parquet", ("pyarrow",), "parquet")
     if (image is None) != (size is None):
         raise BadInput(f"`image` and `size` must be given together, or neither. Received: image={image!r}, size={size}")
-    train_files, test_files = find_parts(find(data_dir, path, "path"))
+    main = find(data_dir, path, "path")
+    train_files, test_files = find_parts(main)
+    sources = [str(main), str(main)]
     if test is not None:
-        test_files, _ = find_parts(find(data_dir, test, "test"))
+        sources[1] = str(find(data_dir, test, "test"))
+        test_files, _ = find_parts(Path(sources[1]))
     wanted = None if image is None else [name for name in (label, owner, image) if name is not None]
-    parts = [read_part(files, wanted, ignore, image) for files in (train_files, test_files) if files is not None]
+    parts = [
+        read_part(source, files, wanted, ignore, image)
+        for source, files in zip(sources, (train_files, test_files))
+        if files is not None
+    ]
     names = _class_names(parts, label)
     sheets = [_named(part.sheet, label, names) for part in parts]
     train, tests = sheets[0], sheets[1] if len(sheets) > 1 else None

@@ -12,13 +12,20 @@ import numpy as np
 from campaign.inputs import SECONDS, change, sentence
 from campaign.world import Failed
 from hetero_tf.base.errors import Refusal
-from hetero_tf.data import femnist, npz, text, tfds, tiny_imagenet
+from hetero_tf.data import csv, femnist, npz, parquet, text, tfds, tiny_imagenet
+from hetero_tf.data import folder as own_folder
 
 
 def write_prepared(folder):
     """A small set of TensorFlow Datasets."""
     with tfds._quiet():
         folders.write_tfds(folder / "tfds", "tiny")
+
+
+def tables(folder):
+    """The small tables of `folders`."""
+    folder.mkdir(parents=True)
+    folders.write_tables(folder)
 
 
 # What writes a whole folder, its loader and the options.
@@ -30,6 +37,9 @@ FOLDERS = {
         tiny_imagenet,
         {"path": "pictures", "size": 8},
     ),
+    "classes": (lambda folder: folders.write_pictures(folder / "own"), own_folder, {"path": "own", "size": 8}),
+    "table": (tables, csv, {"path": "own.csv", "label": "kind", "owner": "farm"}),
+    "columns": (tables, parquet, {"path": "own.parquet", "label": "kind", "owner": "farm"}),
 }
 
 
@@ -84,7 +94,7 @@ def arrays(rng):
 
 
 def data_folder(world, rng):
-    """A damaged folder of TensorFlow Datasets, of LEAF's writers, or of pictures by class."""
+    """A damaged folder of TensorFlow Datasets, of LEAF's writers, of pictures by class, or of tables."""
     name = rng.choice(list(FOLDERS))
     write, loader, options = FOLDERS[name]
     whole, folder = world.folder / f"whole {name}", world.fresh()

@@ -23,7 +23,11 @@ FUNCTIONS = {
     "schedules": {"multiplier": "round"},
 }
 # What only a function gets that asks for it, by a keyword without a type.
-ASKED = {"inputs": ("uniform",), "partitions": ("train_owners", "test_owners"), "servers": ("memory_change",)}
+ASKED = {
+    "inputs": ("uniform", "statistics"),
+    "partitions": ("train_owners", "test_owners"),
+    "servers": ("memory_change",),
+}
 # Words that stand beside the options in a recipe.
 WORDS = {"data": {"fallback", "name"}, "optimizers": {"learning_rate", "clip_norm", "name"}}
 FLAGS = {"stages": "DRAWN", "losses": "MASKS_LABELS", "couplings": "READS_LOGITS", "corrections": "REMEMBERS"}
