@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "allow_other_machine, as, at, data_dir, debug, definition, draw, dry_run, engine, export_version, format, "
+        "allow_other_machine, as, at, band, data_dir, debug, definition, draw, dry_run, engine, export_version, format, "
         "help, host, input, jobs, json, level, levels, metric, out, plugin, port, published, quiet, recipe, run, "
-        "run_dir, seeds, set, state, sweep, target, threads, version, word",
+        "run_dir, seeds, set, state, sweep, target, threads, version, word, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -66,7 +66,7 @@ WRONG = [
     (
         ["small.yaml"],
         "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, list, plot, predict, report, "
-        "serve, sweep, train",
+        "serve, sweep, tensorboard, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -184,6 +184,8 @@ TAKES = {
     "list": ("run",),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "out"),
+    "report": ("run", "published", "out"),
+    "tensorboard": ("run", "out"),
     "explain": ("word",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")

@@ -189,20 +189,21 @@ def _cost_table(groups):
 
 
 def _splits(groups):
-    """The split of the data of each recipe, as long as they are few."""
-    drawn: dict[str, Partition] = {}
+    """How the data of each recipe's first seed are split, as long as splits are few; recipes may share one."""
+    drawn: dict[str, tuple[Partition, list[str]]] = {}
     for name, runs in groups.items():
         try:
             partition = Partition.load(RunFolder(Path(runs[0].folder)).partition)
         except Refusal:
+            # Nothing else depends on it; a run of which it was lost has all the rest.
             continue
-        if partition.sha256 not in {other.sha256 for other in drawn.values()} and len(drawn) < MOST_SPLITS:
-            drawn[name] = partition
-    pictures = [_split(number, name, partition) for number, (name, partition) in enumerate(drawn.items(), 1)]
+        if partition.sha256 in drawn or len(drawn) < MOST_SPLITS:
+            drawn.setdefault(partition.sha256, (partition, []))[1].append(f"{name}, seed {runs[0].seed}")
+    pictures = [_split(number, *one) for number, one in enumerate(drawn.values(), 1)]
     return Section("split", "Data of the clients", pictures=pictures)
 
 
-def _split(number, name, partition):
+def _split(number, partition, names):
     sizes, shares = picture.presence(partition)
     two = bool(np.isin(shares, (0, 1)).all())
     figure = style.figure(3.0)
@@ -210,7 +211,8 @@ def _split(number, name, partition):
     caption = "Above, training examples of each client; below, " + (
         "dark where it has the label." if two else "the share of neighbouring clients that have a label."
     )
-    return Picture(f"split-{number}", f"Split of {name}", caption, figure)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return Picture(f"split-{number}", f"Split of {names[0]}{more}", caption, figure)
 
 
 def _rounds(groups):
