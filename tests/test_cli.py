@@ -42,7 +42,7 @@ WRONG = [
     ([R, "--epochs"], "unknown flag --epochs; use --set client.epochs=VALUE"),
     ([R, "--clients=9"], "unknown flag --clients; use --set round.clients=9 or --set partition.clients=9"),
     (["list", "nowhere"], "nowhere: is no folder; name run folders, or a folder of runs such as runs"),
-    ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
+    ([R, "-z"], "unknown flag --z; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
     ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
