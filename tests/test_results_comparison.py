@@ -125,8 +125,8 @@ def test_rows_of_one_name_are_told_apart_by_what_differs(write_run, capsys):
     folders = [write_run("one", [10.0]), write_run("two", [20.0], "client.epochs=2", "levels.mix=a1-c9")]
     _, out, _ = printed(capsys, *folders)
     assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [
-        "| tiny_digits (client.epochs=1, levels.mix=a-b-c)",
-        "| tiny_digits (client.epochs=2, levels.mix=a1-c9)",
+        "| tiny_digits (client.epochs=1, mix=a-b-c)",
+        "| tiny_digits (client.epochs=2, mix=a1-c9)",
     ]
     # By their folder where that would be too long.
     many = ["client.epochs=3", "optimizer.momentum=0.5", "round.clients=3", "checkpoint.keep=7"]

@@ -86,7 +86,7 @@ def test_a_page_has_everything_and_asks_nobody(write_run, capsys, tmp_path):
     page = Page(out.read_text())
     sections = [value for value in page.of("id") if value in SECTIONS]
     assert sections == list(SECTIONS) and [f"#{name}" for name in SECTIONS] == page.of("href")[: len(SECTIONS)]
-    assert page.tags.count("svg") == page.tags.count("figure") == len(PICTURES) and page.tags.count("table") == 3
+    assert page.tags.count("svg") == page.tags.count("figure") == len(PICTURES) and page.tags.count("table") == 4
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     # Nothing is fetched: addresses lead to places in the page, or hold the pixels of a split.
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in page.of("href") + page.of("xlink:href"))

@@ -1,7 +1,7 @@
 """Reads run folders, finished or running, and gathers those that differ in their seed only."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,18 +153,23 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return dict(zip(told_apart([group[0] for group in groups.values()]), groups.values()))
 
 
-def told_apart(runs: Sequence[Run]) -> list[str]:
-    """A name for each of some runs: the recipe's, with what differs behind it where several have that."""
+def told_apart(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
+    """A name for each of some runs: the recipe's, with what differs behind it where several have that.
+
+    Args:
+        runs: One run of each recipe.
+        without: Keys that are not to be named.
+    """
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
-        told = differences(alike, without=("name", "seed"))[alike.index(run)]
+        told = differences(alike, without)[alike.index(run)]
         names.append(f"{run.name} ({told})" if told else run.name)
     return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
 
 
-def differences(runs: Sequence[Run], without: Iterable[str]) -> list[str]:
-    """Says of each of some runs in what it differs from the others: "client.epochs=2, levels.mix=a-e".
+def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
+    """Says of each of some runs in what it differs from the others: "client.epochs=2, partition=iid, mix=a-e".
 
     Args:
         runs: One run of each recipe.
@@ -180,12 +185,17 @@ def differences(runs: Sequence[Run], without: Iterable[str]) -> list[str]:
     told = [key for key in differing if key not in own]
     if len(told) > MOST_DIFFERENCES:
         return ["" for _ in runs]
-    return [", ".join(f"{key}={_value(run.keys[key])}" for key in told if key in run.keys) for run in runs]
+    return [", ".join(f"{_brief(key)}={_value(run.keys[key])}" for key in told if key in run.keys) for run in runs]
 
 
 def _name_of(key):
     """The key that names the plug-in of which another key is an option: "partition.per_client" -> "partition.name"."""
     return f"{key.rpartition('.')[0]}.name"
+
+
+def _brief(key):
+    """A key as short as it can be understood: "partition.name" -> "partition", "levels.mix" -> "mix"."""
+    return "mix" if key == MIX else key.removesuffix(".name")
 
 
 def _value(value):

@@ -13,6 +13,7 @@ from hetero_tf.partitions import picture
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.recipe.nodes import show
 from hetero_tf.results import breakdowns, curves, figures, style, tables
+from hetero_tf.results.published import Value
 from hetero_tf.results.runs import Run, differences
 from hetero_tf.results.summaries import known_metrics
 from hetero_tf.results.tables import Table
@@ -66,12 +67,18 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
 
 
-def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict]) -> list[Section]:
-    """The sections of a report that have something to say, in order; `rows`: of `comparison.compare`."""
+def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict], asked: Sequence[Value]) -> list[Section]:
+    """The sections of a report that have something to say, in order.
+
+    Args:
+        groups: `{name: [Run]}`.
+        rows: Of `comparison.compare`.
+        asked: Published values that get rows of their own.
+    """
     made = (
-        _reached(rows),
+        _reached(rows, asked),
         _curves(groups),
-        _levels_and_clients(groups),
+        _levels_and_clients(groups, rows),
         _cost(groups, rows),
         _rounds(groups),
         _splits(groups),
@@ -80,8 +87,8 @@ def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict]) -> list[Sec
     return [section for section in made if section.facts or section.tables or section.pictures]
 
 
-def _reached(rows):
-    table = tables.to_table(rows, [], lambda key: not tables.is_cost(key))
+def _reached(rows, asked):
+    table = tables.to_table(rows, asked, lambda key: not tables.is_cost(key) and not tables.is_of_level(key))
     about = (
         "Means and standard deviations over seeds. “last” is the last measured round; “best” is chosen on held-out "
         "examples where a run has some, else on the test set, which flatters."
@@ -137,7 +144,7 @@ def _band(found):
     return f"{several[0].upper()}{several[1:]}." if several else "One seed of each recipe."
 
 
-def _levels_and_clients(groups):
+def _levels_and_clients(groups, rows):
     """How good each level's model is, and how evenly clients are served, where the runs have measured it."""
     pictures, kind = [], breakdowns.levels_kind(groups)
     if kind is not None:
@@ -154,7 +161,8 @@ def _levels_and_clients(groups):
             "standard deviation near its noise floor says nothing: equally good clients would differ as much by chance."
         )
         pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(clients)))
-    return Section("levels", "Levels and clients", pictures=pictures)
+    table = [tables.to_table(rows, [], tables.is_of_level)] if kind is not None else []
+    return Section("levels", "Levels and clients", tables=table, pictures=pictures)
 
 
 def _cost(groups, rows):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base.console import printable
 from hetero_tf.results.published import Value
+from hetero_tf.results.summaries import OF_LEVELS
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,16 @@ def to_table(rows: Sequence[dict], asked: Sequence[Value], shown: Callable[[str]
     keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
     told = any(row["published"] for row in rows) and shown("published")
-    heads = [*FIRST, *map(_head, keys), *(["published"] if told else [])]
+    first = [name for name in FIRST if name == "run" or shown(name)]
+    heads = [*first, *map(_head, keys), *(["published"] if told else [])]
     lines = []
     for row in rows:
-        done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
-        cells = [row["name"], row["levels"], str(len(row["seeds"])), done]
-        cells += [_cell(key, row[key], len(row["seeds"])) for key in keys]
+        about = _about(row)
+        cells = [about[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
         lines.append(cells + ([_published(row["published"], sources)] if told else []))
     for name in dict.fromkeys(value.name for value in asked):
-        lines.append(_row_of(name, [value for value in asked if value.name == name], keys, told, sources))
+        values = [value for value in asked if value.name == name]
+        lines.append(_row_of(name, values, len(first) - 1, keys, told, sources))
     return cleaned(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
 
 
@@ -84,14 +86,25 @@ def cleaned(table: Table) -> Table:
     return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
 
 
+def _about(row):
+    """The first cells of a row, by their heads."""
+    done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
+    return {"run": row["name"], "levels": row["levels"], "seeds": str(len(row["seeds"])), "rounds": done}
+
+
 def every(key: str) -> bool:
     """All columns."""
     return True
 
 
 def is_cost(key: str) -> bool:
-    """The columns of what a run cost, in place of what it reached."""
+    """The columns of what a run cost."""
     return key in COLUMNS
+
+
+def is_of_level(key: str) -> bool:
+    """The columns of what the models of single levels reached."""
+    return key.startswith(OF_LEVELS)
 
 
 def _is_column(key, rows):
@@ -139,11 +152,11 @@ def _published(values, sources):
     return ", ".join(told) or "-"
 
 
-def _row_of(name, values, keys, told, sources):
+def _row_of(name, values, blank, keys, told, sources):
     """A row of nothing but a paper's values."""
     number = sources.setdefault(f"{values[0].source}: {values[0].setting}", len(sources) + 1)
     cells = {f"{value.metric} last": f"{value.value:g}" for value in values}
-    return [f"{name} [{number}]", "-", "-", "-", *(cells.get(key, "-") for key in keys), *(["-"] if told else [])]
+    return [f"{name} [{number}]", *["-"] * blank, *(cells.get(key, "-") for key in keys), *(["-"] if told else [])]
 
 
 def _one_line(text):
