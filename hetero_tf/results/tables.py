@@ -37,6 +37,8 @@ COLUMNS = {
 # Only programs are told of these.
 LEFT_OUT = ("best_round", "multiply_adds")
 FIRST = ("run", "levels", "seeds", "rounds")
+# Heads of columns of words, which begin at the left; numbers end at the right.
+WORDS = ("run", "runs", "level", "levels", "differs in")
 _MARKDOWN = re.compile(r"([\\|<>*`\[\]])")
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -166,7 +168,7 @@ def _one_line(text):
 
 def markdown(table: Table) -> str:
     """A table of GitHub's Markdown, numbers to the right."""
-    rule = ["---" if place < 2 else "---:" for place in range(len(table.heads))]
+    rule = ["---" if head in WORDS else "---:" for head in table.heads]
     lines = [[_in_markdown(cell) for cell in line] for line in (table.heads, *table.rows)]
     text = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
     return "\n".join([text, *([""] + [f"{_in_markdown(note)}  " for note in table.notes] if table.notes else [])])
@@ -179,7 +181,8 @@ def _in_markdown(text):
 def latex(table: Table) -> str:
     """A `tabular` with the rules of the package booktabs; notes are comments behind it."""
     lines = [" & ".join(map(in_latex, line)) + r" \\" for line in (table.heads, *table.rows)]
-    rules = r"\begin{tabular}{ll" + "r" * (len(table.heads) - 2) + "}", r"\toprule", r"\midrule"
+    columns = "".join("l" if head in WORDS else "r" for head in table.heads)
+    rules = rf"\begin{{tabular}}{{{columns}}}", r"\toprule", r"\midrule"
     body = [*rules[:2], lines[0], rules[2], *lines[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*body, *(f"% {note}" for note in table.notes)])
 
@@ -193,8 +196,9 @@ def in_html(table: Table) -> str:
     """A table of HTML and its notes."""
     # Names may break at their underscores, so that columns are as wide as their numbers.
     heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    looks = [' class="words"' if head in WORDS else "" for head in table.heads]
+    head = "".join(f'<th scope="col"{look}>{cell}</th>' for look, cell in zip(looks, heads))
+    rows = "".join(f"<tr>{''.join(f'<td{look}>{cell}</td>' for look, cell in zip(looks, line))}</tr>" for line in lines)
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
 
