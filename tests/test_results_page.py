@@ -141,3 +141,21 @@ def test_a_page_is_written_over_the_one_before(write_run, capsys, tmp_path):
     for _ in range(2):
         assert report(capsys, folder, "--out", out)[0] == 0
     assert not list(tmp_path.rglob(".tmp-*"))
+
+
+def test_numbers_of_strangers_do_not_break_a_page(write_run, capsys, tmp_path):
+    """Nor do names of metrics lead out of the folder of figures."""
+    folder, out = Path(write_run("one", [10.0])), tmp_path / "report.html"
+    huge = "9" * 400
+    rows = f'{{"round":1,"../../evil":1,"bytes":{huge},"loss":1e308,"levels":{{"a":{huge}}},"local_mean":-1e300}}\n'
+    (folder / "metrics.jsonl").write_text(rows)
+    (folder / "timings.jsonl").write_text(f'{{"round":1,"seconds":{huge},"clients":0,"training_seconds":true}}\n')
+    assert report(capsys, folder, "--out", out)[0] == 0
+    assert not list(tmp_path.rglob("*evil*")) and "evil" not in out.read_text()
+    for round in ("0", huge):
+        (folder / "metrics.jsonl").write_text(f'{{"round":{round}}}\n')
+        code, _, err = report(capsys, folder, "--out", out)
+        assert (
+            code == 2
+            and f"metrics.jsonl: a round must be from 1 to 9007199254740991. Received: round={round[:9]}" in err
+        )

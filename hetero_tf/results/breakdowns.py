@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetero_tf.results import style
 from hetero_tf.results.figures import metric_label
+from hetero_tf.results.numbers import is_number
 from hetero_tf.results.runs import Run
 from hetero_tf.results.summaries import OF_LEVELS, active, known_metrics, measured
 
@@ -182,7 +183,7 @@ def of_time(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
 
 def _seconds(run, part):
     values = (row.get(f"{part}_seconds") for row in run.timings)
-    return sum(value for value in values if isinstance(value, (int, float)))
+    return sum(value for value in values if is_number(value))
 
 
 def draw_time(found: dict[str, dict[str, float]]) -> "Figure":

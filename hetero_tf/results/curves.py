@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.errors import BadInput
+from hetero_tf.results.numbers import is_number
 from hetero_tf.results.runs import MIX, Run, differences, told_apart
 from hetero_tf.results.summaries import direction, known_metrics, measured
 
@@ -116,12 +117,12 @@ def _rounds(run):
 
 
 def _bytes(run):
-    return {row["round"]: row["bytes"] for row in run.rows if isinstance(row.get("bytes"), (int, float))}
+    return {row["round"]: row["bytes"] for row in run.rows if is_number(row.get("bytes"))}
 
 
 def _seconds(run):
     """Seconds in calls of the compiled round up to the last one of each; measuring and sealing do not count."""
-    rows = [row for row in run.timings if isinstance(row.get("seconds"), (int, float))]
+    rows = [row for row in run.timings if is_number(row.get("seconds"))]
     return dict(zip((row["round"] for row in rows), itertools.accumulate(row["seconds"] for row in rows)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import require
+from hetero_tf.results.numbers import is_number
 from hetero_tf.results.runs import Run
 from hetero_tf.results.summaries import active
 from hetero_tf.store.run_folder import RunFolder
@@ -57,13 +58,13 @@ def scalars(run: Run) -> Iterator[tuple[int, str, float]]:
     """(round, tag, value) of everything that a run has measured; a tag is GROUP/METRIC."""
     for row in run.rows:
         for name, value in row.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "round":
+            if is_number(value) and name != "round":
                 yield row["round"], f"{name.partition('_')[0]}/{name}", float(value)
         for level, many in active(row).items():
             yield row["round"], f"levels/{level}", float(many)
     for row in run.timings:
         for name, value in row.items():
-            if name.endswith("seconds") and isinstance(value, (int, float)):
+            if name.endswith("seconds") and is_number(value):
                 yield row["round"], f"time/{name}", float(value)
 
 
@@ -101,6 +102,6 @@ def _wall_times(run: Run) -> dict[int, float]:
     spent, at = 0.0, {0: 0.0}
     for row in run.timings:
         parts = (row.get(name) for name in ("seconds", "measuring_seconds", "sealing_seconds"))
-        spent += sum(part for part in parts if isinstance(part, (int, float)))
+        spent += sum(part for part in parts if is_number(part))
         at[row["round"]] = spent
     return {round: end - spent + seconds for round, seconds in at.items()}

@@ -11,6 +11,7 @@ from hetero_tf.base.metrics import renamed
 from hetero_tf.recipe import keys_of, loads
 from hetero_tf.recipe.nodes import show
 from hetero_tf.results.costs import Costs, read_costs
+from hetero_tf.results.numbers import LAST_ROUND, is_number
 from hetero_tf.store import environment, metrics
 from hetero_tf.store.run_folder import RunFolder
 
@@ -104,16 +105,25 @@ def read(folder: str | Path) -> Run | None:
     except BadInput:
         if not environment.plugins(place.environment):
             raise
-    rows = [renamed(row) for row in metrics.rows(place.metrics)]
+    rows = [renamed(row) for row in _rows(place.metrics)]
     if not rows:
         return None
     keys = keys_of(text, str(place.recipe))
     mix = {name.removeprefix(f"{MIX}."): keys.pop(name) for name in list(keys) if name.startswith(f"{MIX}.")}
     _check(place.recipe, keys, mix)
     keys[MIX] = mix_text(mix)
-    timings = metrics.rows(place.timings)
+    timings = _rows(place.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
     return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(place.costs))
+
+
+def _rows(path):
+    """The rows of a file; refuses rounds that no run has."""
+    rows = metrics.rows(path)
+    wrong = next((row["round"] for row in rows if not 0 < row["round"] < LAST_ROUND), None)
+    if wrong is not None:
+        raise BadInput(f"{path}: a round must be from 1 to {LAST_ROUND - 1}. Received: round={short(wrong, 30)}")
+    return rows
 
 
 def _check(path, keys, mix):
@@ -124,7 +134,7 @@ def _check(path, keys, mix):
                 f"{path}: {name} must be {'text' if kind is str else 'a whole number'}. "
                 f"Received: {name}={short(keys.get(name), 60)}"
             )
-    if not mix or not all(type(share) in (int, float) and share > 0 for share in mix.values()):
+    if not mix or not all(is_number(share) and share > 0 for share in mix.values()):
         raise BadInput(f"{path}: {MIX} must give each level a positive share. Received: {short(mix, 60)}")
 
 

@@ -99,11 +99,12 @@ def _reached(rows, asked):
 def _curves(groups):
     """Learning curves of each metric, the first one also against traffic, and accuracy against size."""
     known = known_metrics(run for runs in groups.values() for run in runs)
-    drawn = [name for name in DRAWN if name in known] or known[:1]
+    # Only names of ours become names of files.
+    drawn = [name for name in DRAWN if name in known]
     pictures = [_curve(groups, metric, "round") for metric in drawn]
-    for made in (_curve, _size):
+    for made, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
         try:
-            pictures.insert(1, made(groups, drawn[0], "bytes" if made is _curve else "parameters"))
+            pictures.insert(1, made(groups, drawn[0], x))
         except BadInput:
             # A run of an earlier version has not kept what this figure needs.
             continue
