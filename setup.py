@@ -29,6 +29,7 @@ PARQUET = ["pyarrow>=16.0"]
 # What exports are converted with, and run in after that.
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"]
 LITERT = ["ai-edge-litert>=2.0"]
+TENSORBOARD = ["tensorboard>=2.20"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 EXTRAS = {
     "gpu": ["tensorflow[and-cuda]>=2.20"],
@@ -37,7 +38,16 @@ EXTRAS = {
     "parquet": PARQUET,
     "plot": PLOT,
     "serve": SERVE,
-    "test": ["mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12", *LITERT, *ONNX, *PARQUET, *PLOT, *SERVE],
+    "tensorboard": TENSORBOARD,
+    "test": [
+        *("mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
+        *LITERT,
+        *ONNX,
+        *PARQUET,
+        *PLOT,
+        *SERVE,
+        *TENSORBOARD,
+    ],
 }
 
 setup(

@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "allow_other_machine, as, at, data_dir, debug, definition, draw, dry_run, engine, export_version, format, "
+        "allow_other_machine, as, at, band, data_dir, debug, definition, draw, dry_run, engine, export_version, format, "
         "help, host, input, jobs, json, level, levels, metric, out, plugin, port, published, quiet, recipe, run, "
-        "run_dir, seeds, set, state, sweep, target, threads, version, word",
+        "run_dir, seeds, set, state, sweep, target, threads, version, word, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -42,7 +42,7 @@ WRONG = [
     ([R, "--epochs"], "unknown flag --epochs; use --set client.epochs=VALUE"),
     ([R, "--clients=9"], "unknown flag --clients; use --set round.clients=9 or --set partition.clients=9"),
     (["list", "nowhere"], "nowhere: is no folder; name run folders, or a folder of runs such as runs"),
-    ([R, "-x"], "unknown flag --x; known: allow_other_machine..."),
+    ([R, "-z"], "unknown flag --z; known: allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
     ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
@@ -66,7 +66,7 @@ WRONG = [
     (
         ["small.yaml"],
         "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, list, plot, predict, report, "
-        "serve, sweep, train",
+        "serve, sweep, tensorboard, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
     (["evaluate"], "--run_dir is missing; name the folder that a run left, such as runs/digits"),
@@ -184,6 +184,8 @@ TAKES = {
     "list": ("run",),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "out"),
+    "report": ("run", "published", "out"),
+    "tensorboard": ("run", "out"),
     "explain": ("word",),
 }
 BY_ALL = ("json", "quiet", "debug", "help", "version")

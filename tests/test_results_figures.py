@@ -59,7 +59,7 @@ def sized(write_run):
 
 def test_sizes_are_joined_between_two_levels_and_told_apart_by_what_differs(write_run):
     series = curves.size_series(groups(*sized(write_run)), "global_accuracy", "parameters", "range")
-    assert [one.label for one in series] == ["partition.name=iid", "partition.name=labels"]
+    assert [one.label for one in series] == ["partition=iid", "partition=labels"]
     points = series[0].points
     assert [(point.label, point.x) for point in points] == [
         ("c", 2000),

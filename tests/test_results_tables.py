@@ -28,9 +28,19 @@ def test_heads_units_and_cells():
     table = tables.to_table(rows, [], tables.every)
     assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "MB", "K parameters"]
     assert table.rows == [
-        ["run", "a-e", "2", "9", "12.35 ± 0.5", "3 (1 of 2)", "1.5"],
-        ["two", "a-e", "2", "4 of 9", "12.35 ± 0.5", "-", "-"],
+        ["run", "a-e", "2", "9", "12.35 ± 0.50", "3 (1 of 2)", "1.5"],
+        ["two", "a-e", "2", "4 of 9", "12.35 ± 0.50", "-", "-"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "text"),
+    [(33, 4.243, "33.0 ± 4.2"), (90.275, 0.00707, "90.28 ± 0.01"), (2, 0.0, "2 ± 0"), (0.198, 1.8e-5, "0.1980 ± 0.0000"),
+     (61234.5, 1250.2, "61,234 ± 1,250"), (0.0, 0.5, "0 ± 0.5"), (-2.5, 0.71, "-2.50 ± 0.71"), (1234.56, None, "1,235")],
+)  # fmt: skip
+def test_a_mean_ends_at_the_decimal_of_its_spread(mean, spread, text):
+    value = {"mean": mean, "spread": spread, "of": 2}
+    assert tables.to_table([row() | {"loss last": value}], [], tables.every).rows[0][4] == text
 
 
 def test_markdown_stays_a_table_whatever_a_name_holds():
@@ -43,7 +53,7 @@ def test_latex_prints_special_characters():
     text = tables.latex(tables.to_table([row(HOSTILE)], [], tables.every))
     line = text.splitlines()[4]
     assert r"a|b\textbackslash{}c" in line and r"\$x\$ 5\% \#1 \{z\}\textasciitilde{}\textasciicircum{}\_" in line
-    assert line.count("&") - line.count(r"\&") == 4 and r"12.35 $\pm$ 0.5 \\" in line
+    assert line.count("&") - line.count(r"\&") == 4 and r"12.35 $\pm$ 0.50 \\" in line
     assert text.splitlines()[0] == r"\begin{tabular}{llrrr}"
 
 
@@ -58,7 +68,7 @@ def test_html_holds_a_name_as_text_only():
             texts.append(data)
 
     Reader().feed(tables.in_html(tables.to_table([row(HOSTILE)], [], tables.every)))
-    assert set(seen) == {"div", "table", "thead", "tbody", "tr", "th", "td"}
+    assert set(seen) == {"div", "table", "thead", "tbody", "tr", "th", "td", "wbr"}
     assert any("<script>" in text for text in texts)
 
 

@@ -18,6 +18,8 @@ _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # More clients in flight than this cost only memory; machines with many cores may have more.
 MOST_THREADS, MOST_THREADS_OF_A_CORE = 256, 4
 LONGEST_NAME = 255
+# Stands for --help once more.
+SHORT = "h"
 # Of the keys that a wrong flag may have meant, so many are named.
 MOST_PATHS = 3
 
@@ -83,7 +85,7 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
     flags.DEFINE_bool("quiet", False, "print nothing but refusals and the line of --json", values)
     flags.DEFINE_bool("debug", False, "show tracebacks", values)
-    flags.DEFINE_bool("help", False, "show this help", values, short_name="h")
+    flags.DEFINE_bool("help", False, "show this help", values, short_name=SHORT)
     flags.DEFINE_bool("version", False, "show the version", values)
     return values
 
@@ -103,7 +105,7 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
                 raise flags.UnrecognizedFlagError(match.group(1))
         words = values(argv, known_only=False)[1:]
     except flags.UnrecognizedFlagError as error:
-        known = [name for name in values if len(name) > 1]
+        known = [name for name in values if name != SHORT]
         hint = _as_override(error.flagname, argv) or did_you_mean(error.flagname, known)
         raise BadInput(f"unknown flag --{error.flagname}{hint}") from error
     except flags.Error as error:
@@ -138,8 +140,7 @@ def _as_override(name, argv):
 def _check(command, values):
     """Refuses flags that have no effect on the command, and values that no computer could use."""
     for name in values:
-        # Its short name stands for a flag once more.
-        if values[name].present and len(name) > 1 and command not in commands.with_flag(name):
+        if values[name].present and name != SHORT and command not in commands.with_flag(name):
             others = " and ".join(commands.with_flag(name))
             raise BadInput(f"--{name} has no effect on {command}; it is a flag of {others}")
     most = max(MOST_THREADS, MOST_THREADS_OF_A_CORE * hardware.cores())

@@ -1,12 +1,14 @@
 """Where results and time come from: levels, clients, active levels of the rounds, parts of the work."""
 
 import statistics
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.results import style
 from hetero_tf.results.figures import metric_label
+from hetero_tf.results.numbers import is_number
 from hetero_tf.results.runs import Run
 from hetero_tf.results.summaries import OF_LEVELS, active, known_metrics, measured
 
@@ -20,6 +22,8 @@ HATCHES = ("", "///", "...", "xxx")
 MOST_PANELS = 12
 # Inches of a run in a figure with one line or bar for each.
 _OF_A_RUN = 0.28
+# Characters of a line of a name beside it.
+_NAME = 28
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,11 @@ def draw_clients(found: dict[str, Clients]) -> "Figure":
     spread = panel.hlines(places, *zip(*ends), color="#56B4E9", lw=5)
     noise = [row.noise or 0.0 for row in rows]
     floor = panel.hlines(
-        places, [m - n for m, n in zip(means, noise)], [m + n for m, n in zip(means, noise)], color="#000000", lw=1
+        places,
+        [max(mean - by_chance, 0.0) for mean, by_chance in zip(means, noise)],
+        [min(mean + by_chance, 100.0) for mean, by_chance in zip(means, noise)],
+        color="#000000",
+        lw=1,
     )
     (mean,) = panel.plot(means, places, color="#0072B2", ls="none", marker="o", markersize=5)
     (worst,) = panel.plot([row.worst for row in rows], places, color="#D55E00", ls="none", marker="X", markersize=6)
@@ -175,7 +183,7 @@ def of_time(groups: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
 
 def _seconds(run, part):
     values = (row.get(f"{part}_seconds") for row in run.timings)
-    return sum(value for value in values if isinstance(value, (int, float)))
+    return sum(value for value in values if is_number(value))
 
 
 def draw_time(found: dict[str, dict[str, float]]) -> "Figure":
@@ -201,8 +209,8 @@ def draw_time(found: dict[str, dict[str, float]]) -> "Figure":
 
 def _name_rows(panel, names: Iterable[str]) -> None:
     """Names of runs from top to bottom."""
-    texts = [style.text(name, 30) for name in names]
-    panel.set_yticks(range(len(texts)), texts)
+    texts = ["\n".join(textwrap.wrap(style.text(name), _NAME, max_lines=2, placeholder="...")) for name in names]
+    panel.set_yticks(range(len(texts)), texts, fontsize=7 if any("\n" in text for text in texts) else 8)
     panel.set_ylim(len(texts) - 0.4, -0.6)
     panel.grid(False, axis="y")
     panel.tick_params(axis="y", length=0)

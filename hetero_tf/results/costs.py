@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hetero_tf.base import files
 from hetero_tf.base.files import Damaged
+from hetero_tf.results.numbers import is_number
 from hetero_tf.store import plain_json
 
 # Of one level: its sub-model, one forward pass of one example, and one client and round.
@@ -54,6 +55,6 @@ def read_costs(path: Path) -> Costs | None:
 
 def _numbers(costs, names):
     found = {name: costs[name] for name in names}
-    if not all(type(value) in (int, float) for value in found.values()):
+    if not all(map(is_number, found.values())):
         raise ValueError("not a number")
     return found

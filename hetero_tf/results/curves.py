@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.results.runs import MIX, Run, differences
+from hetero_tf.results.numbers import is_number
+from hetero_tf.results.runs import MIX, Run, differences, told_apart
 from hetero_tf.results.summaries import direction, known_metrics, measured
 
 SIZES = ("parameters", "paper_flops")
-BANDS = ("range", "std")
+# Keys in which the recipes of one series may differ.
+_OF_A_FAMILY = ("name", "seed", MIX)
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,12 @@ def _rounds(run):
 
 
 def _bytes(run):
-    return {row["round"]: row["bytes"] for row in run.rows if isinstance(row.get("bytes"), (int, float))}
+    return {row["round"]: row["bytes"] for row in run.rows if is_number(row.get("bytes"))}
 
 
 def _seconds(run):
     """Seconds in calls of the compiled round up to the last one of each; measuring and sealing do not count."""
-    rows = [row for row in run.timings if isinstance(row.get("seconds"), (int, float))]
+    rows = [row for row in run.timings if is_number(row.get("seconds"))]
     return dict(zip((row["round"] for row in rows), itertools.accumulate(row["seconds"] for row in rows)))
 
 
@@ -142,17 +144,17 @@ def size_series(groups: dict[str, list[Run]], metric: str, x: str, band: str) ->
     for runs in groups.values():
         point = _point(runs, metric, x, band)
         if point is not None:
-            without = {key: value for key, value in runs[0].keys.items() if key not in ("name", "seed", MIX)}
+            without = {key: value for key, value in runs[0].keys.items() if key not in _OF_A_FAMILY}
             if (family := repr(sorted(without.items()))) not in families:
                 first.append(runs[0])
             families.setdefault(family, []).append(point)
     if not families:
         _refuse(groups, metric, x)
-    labels = differences(first, without=("name", "seed", MIX))
-    return [
-        Series(label or run.name if len(families) > 1 else "", points, _lines(points))
-        for label, run, points in zip(labels, first, (sorted(one, key=lambda p: p.x) for one in families.values()))
-    ]
+    # What differs says more than names, as mixes have names too; without it they are all that there is.
+    labels = [""] if len(first) == 1 else differences(first, _OF_A_FAMILY)
+    labels = labels if all(labels) or len(first) == 1 else told_apart(first, _OF_A_FAMILY)
+    ordered = (sorted(points, key=lambda point: point.x) for points in families.values())
+    return [Series(label, points, _lines(points)) for label, points in zip(labels, ordered)]
 
 
 def _point(runs, metric, x, band):

@@ -38,16 +38,19 @@ class Report:
     pictures: "dict[str, Figure]"
 
 
-def make(groups: dict[str, list[Run]], sentences: Sequence[str], published: Sequence[Value]) -> Report:
+def make(
+    groups: dict[str, list[Run]], sentences: Sequence[str], published: Sequence[Value], asked: Sequence[Value]
+) -> Report:
     """Makes the page of some runs; `style.in_use` must be in force.
 
     Args:
         groups: `{name: [Run]}`, see `runs.grouped`.
         sentences: What was left out or is not finished.
         published: Values of papers, to stand beside the runs of their recipe.
+        asked: Values of papers that get rows of their own.
     """
     rows = compare(groups, published=published)
-    sections = all_sections(groups, rows)
+    sections = all_sections(groups, rows, asked)
     runs = [run for group in groups.values() for run in group]
     names = list(dict.fromkeys(run.name for run in runs))
     title = ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"

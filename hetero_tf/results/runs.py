@@ -1,7 +1,7 @@
 """Reads run folders, finished or running, and gathers those that differ in their seed only."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from hetero_tf.base.metrics import renamed
 from hetero_tf.recipe import keys_of, loads
 from hetero_tf.recipe.nodes import show
 from hetero_tf.results.costs import Costs, read_costs
+from hetero_tf.results.numbers import LAST_ROUND, is_number
 from hetero_tf.store import environment, metrics
 from hetero_tf.store.run_folder import RunFolder
 
@@ -104,16 +105,25 @@ def read(folder: str | Path) -> Run | None:
     except BadInput:
         if not environment.plugins(place.environment):
             raise
-    rows = [renamed(row) for row in metrics.rows(place.metrics)]
+    rows = [renamed(row) for row in _rows(place.metrics)]
     if not rows:
         return None
     keys = keys_of(text, str(place.recipe))
     mix = {name.removeprefix(f"{MIX}."): keys.pop(name) for name in list(keys) if name.startswith(f"{MIX}.")}
     _check(place.recipe, keys, mix)
     keys[MIX] = mix_text(mix)
-    timings = metrics.rows(place.timings)
+    timings = _rows(place.timings)
     name, seed, rounds = (keys[key] for key in ("name", "seed", "rounds"))
     return Run(str(folder), name, seed, rounds, mix, keys, rows, timings, read_costs(place.costs))
+
+
+def _rows(path):
+    """The rows of a file; refuses rounds that no run has."""
+    rows = metrics.rows(path)
+    wrong = next((row["round"] for row in rows if not 0 < row["round"] < LAST_ROUND), None)
+    if wrong is not None:
+        raise BadInput(f"{path}: a round must be from 1 to {LAST_ROUND - 1}. Received: round={short(wrong, 30)}")
+    return rows
 
 
 def _check(path, keys, mix):
@@ -124,7 +134,7 @@ def _check(path, keys, mix):
                 f"{path}: {name} must be {'text' if kind is str else 'a whole number'}. "
                 f"Received: {name}={short(keys.get(name), 60)}"
             )
-    if not mix or not all(type(share) in (int, float) and share > 0 for share in mix.values()):
+    if not mix or not all(is_number(share) and share > 0 for share in mix.values()):
         raise BadInput(f"{path}: {MIX} must give each level a positive share. Received: {short(mix, 60)}")
 
 
@@ -153,18 +163,23 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return dict(zip(told_apart([group[0] for group in groups.values()]), groups.values()))
 
 
-def told_apart(runs: Sequence[Run]) -> list[str]:
-    """A name for each of some runs: the recipe's, with what differs behind it where several have that."""
+def told_apart(runs: Sequence[Run], without: Collection[str] = ("name", "seed")) -> list[str]:
+    """A name for each of some runs: the recipe's, with what differs behind it where several have that.
+
+    Args:
+        runs: One run of each recipe.
+        without: Keys that are not to be named.
+    """
     names = []
     for run in runs:
         alike = [other for other in runs if other.name == run.name]
-        told = differences(alike, without=("name", "seed"))[alike.index(run)]
+        told = differences(alike, without)[alike.index(run)]
         names.append(f"{run.name} ({told})" if told else run.name)
     return [name if names.count(name) == 1 else run.folder for name, run in zip(names, runs)]
 
 
-def differences(runs: Sequence[Run], without: Iterable[str]) -> list[str]:
-    """Says of each of some runs in what it differs from the others: "client.epochs=2, levels.mix=a-e".
+def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
+    """Says of each of some runs in what it differs from the others: "client.epochs=2, partition=iid, mix=a-e".
 
     Args:
         runs: One run of each recipe.
@@ -180,12 +195,17 @@ def differences(runs: Sequence[Run], without: Iterable[str]) -> list[str]:
     told = [key for key in differing if key not in own]
     if len(told) > MOST_DIFFERENCES:
         return ["" for _ in runs]
-    return [", ".join(f"{key}={_value(run.keys[key])}" for key in told if key in run.keys) for run in runs]
+    return [", ".join(f"{_brief(key)}={_value(run.keys[key])}" for key in told if key in run.keys) for run in runs]
 
 
 def _name_of(key):
     """The key that names the plug-in of which another key is an option: "partition.per_client" -> "partition.name"."""
     return f"{key.rpartition('.')[0]}.name"
+
+
+def _brief(key):
+    """A key as short as it can be understood: "partition.name" -> "partition", "levels.mix" -> "mix"."""
+    return "mix" if key == MIX else key.removesuffix(".name")
 
 
 def _value(value):

@@ -13,6 +13,7 @@ from hetero_tf.partitions import picture
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.recipe.nodes import show
 from hetero_tf.results import breakdowns, curves, figures, style, tables
+from hetero_tf.results.published import Value
 from hetero_tf.results.runs import Run, differences
 from hetero_tf.results.summaries import known_metrics
 from hetero_tf.results.tables import Table
@@ -66,12 +67,18 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
 
 
-def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict]) -> list[Section]:
-    """The sections of a report that have something to say, in order; `rows`: of `comparison.compare`."""
+def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict], asked: Sequence[Value]) -> list[Section]:
+    """The sections of a report that have something to say, in order.
+
+    Args:
+        groups: `{name: [Run]}`.
+        rows: Of `comparison.compare`.
+        asked: Published values that get rows of their own.
+    """
     made = (
-        _reached(rows),
+        _reached(rows, asked),
         _curves(groups),
-        _levels_and_clients(groups),
+        _levels_and_clients(groups, rows),
         _cost(groups, rows),
         _rounds(groups),
         _splits(groups),
@@ -80,8 +87,8 @@ def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict]) -> list[Sec
     return [section for section in made if section.facts or section.tables or section.pictures]
 
 
-def _reached(rows):
-    table = tables.to_table(rows, [], lambda key: not tables.is_cost(key))
+def _reached(rows, asked):
+    table = tables.to_table(rows, asked, lambda key: not tables.is_cost(key) and not tables.is_of_level(key))
     about = (
         "Means and standard deviations over seeds. “last” is the last measured round; “best” is chosen on held-out "
         "examples where a run has some, else on the test set, which flatters."
@@ -92,11 +99,12 @@ def _reached(rows):
 def _curves(groups):
     """Learning curves of each metric, the first one also against traffic, and accuracy against size."""
     known = known_metrics(run for runs in groups.values() for run in runs)
-    drawn = [name for name in DRAWN if name in known] or known[:1]
+    # Only names of ours become names of files.
+    drawn = [name for name in DRAWN if name in known]
     pictures = [_curve(groups, metric, "round") for metric in drawn]
-    for made in (_curve, _size):
+    for made, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
         try:
-            pictures.insert(1, made(groups, drawn[0], "bytes" if made is _curve else "parameters"))
+            pictures.insert(1, made(groups, drawn[0], x))
         except BadInput:
             # A run of an earlier version has not kept what this figure needs.
             continue
@@ -137,7 +145,7 @@ def _band(found):
     return f"{several[0].upper()}{several[1:]}." if several else "One seed of each recipe."
 
 
-def _levels_and_clients(groups):
+def _levels_and_clients(groups, rows):
     """How good each level's model is, and how evenly clients are served, where the runs have measured it."""
     pictures, kind = [], breakdowns.levels_kind(groups)
     if kind is not None:
@@ -154,7 +162,8 @@ def _levels_and_clients(groups):
             "standard deviation near its noise floor says nothing: equally good clients would differ as much by chance."
         )
         pictures.append(Picture("clients", "Spread over clients", caption, breakdowns.draw_clients(clients)))
-    return Section("levels", "Levels and clients", pictures=pictures)
+    table = [tables.to_table(rows, [], tables.is_of_level)] if kind is not None else []
+    return Section("levels", "Levels and clients", tables=table, pictures=pictures)
 
 
 def _cost(groups, rows):
@@ -189,20 +198,21 @@ def _cost_table(groups):
 
 
 def _splits(groups):
-    """The split of the data of each recipe, as long as they are few."""
-    drawn: dict[str, Partition] = {}
+    """How the data of each recipe's first seed are split, as long as splits are few; recipes may share one."""
+    drawn: dict[str, tuple[Partition, list[str]]] = {}
     for name, runs in groups.items():
         try:
             partition = Partition.load(RunFolder(Path(runs[0].folder)).partition)
         except Refusal:
+            # Nothing else depends on it; a run of which it was lost has all the rest.
             continue
-        if partition.sha256 not in {other.sha256 for other in drawn.values()} and len(drawn) < MOST_SPLITS:
-            drawn[name] = partition
-    pictures = [_split(number, name, partition) for number, (name, partition) in enumerate(drawn.items(), 1)]
+        if partition.sha256 in drawn or len(drawn) < MOST_SPLITS:
+            drawn.setdefault(partition.sha256, (partition, []))[1].append(f"{name}, seed {runs[0].seed}")
+    pictures = [_split(number, *one) for number, one in enumerate(drawn.values(), 1)]
     return Section("split", "Data of the clients", pictures=pictures)
 
 
-def _split(number, name, partition):
+def _split(number, partition, names):
     sizes, shares = picture.presence(partition)
     two = bool(np.isin(shares, (0, 1)).all())
     figure = style.figure(3.0)
@@ -210,7 +220,8 @@ def _split(number, name, partition):
     caption = "Above, training examples of each client; below, " + (
         "dark where it has the label." if two else "the share of neighbouring clients that have a label."
     )
-    return Picture(f"split-{number}", f"Split of {name}", caption, figure)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return Picture(f"split-{number}", f"Split of {names[0]}{more}", caption, figure)
 
 
 def _rounds(groups):

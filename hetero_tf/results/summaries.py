@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from hetero_tf.base.metrics import find
+from hetero_tf.results.numbers import is_number
 from hetero_tf.results.runs import Run
 
 # Where a run has one of them, it says which round is the best one.
@@ -15,17 +16,13 @@ OF_LEVELS = ("level_accuracy_", "level_perplexity_")
 
 def measured(run: Run, metric: str) -> list[tuple[int, float]]:
     """(round, value) of every round in which a run has measured a metric."""
-    return [(row["round"], row[metric]) for row in run.rows if _is_number(row.get(metric))]
+    return [(row["round"], row[metric]) for row in run.rows if is_number(row.get(metric))]
 
 
 def known_metrics(runs: Iterable[Run]) -> list[str]:
     """The metrics that some of the runs have measured, in alphabetical order."""
-    names = {name for run in runs for row in run.rows for name, value in row.items() if _is_number(value)}
+    names = {name for run in runs for row in run.rows for name, value in row.items() if is_number(value)}
     return sorted(names - {"round"})
-
-
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def usual_metrics(runs: Sequence[Run]) -> list[str]:
@@ -80,7 +77,7 @@ def cost(run: Run, last: int | None = None) -> dict[str, float | None]:
     "client_bytes" is the mean of an active client in a round. All are None where the metrics do not tell.
     """
     rows = [row for row in run.rows if last is None or row["round"] <= last]
-    if not all(_is_number(row.get(name)) for row in rows for name in ("bytes_down", "bytes_up", "train_flops")):
+    if not all(is_number(row.get(name)) for row in rows for name in ("bytes_down", "bytes_up", "train_flops")):
         return {"bytes": None, "client_bytes": None, "train_flops": None}
     total = sum(row["bytes_down"] + row["bytes_up"] for row in rows)
     clients = sum(sum(active(row).values()) for row in rows)
@@ -94,7 +91,7 @@ def cost(run: Run, last: int | None = None) -> dict[str, float | None]:
 def active(row: dict) -> dict[str, float]:
     """The active clients of each level in a round; nothing where its row does not tell."""
     levels = row.get("levels")
-    return {name: many for name, many in levels.items() if _is_number(many)} if isinstance(levels, dict) else {}
+    return {name: many for name, many in levels.items() if is_number(many)} if isinstance(levels, dict) else {}
 
 
 def client_seconds(run: Run) -> float | None:
@@ -105,7 +102,7 @@ def client_seconds(run: Run) -> float | None:
     each = [
         row["seconds"] / row["clients"]
         for row in run.timings
-        if _is_number(row.get("seconds")) and _is_number(row.get("clients")) and row["clients"] > 0
+        if is_number(row.get("seconds")) and is_number(row.get("clients")) and row["clients"] > 0
     ]
     return statistics.median(each) if each else None
 

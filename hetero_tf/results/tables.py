@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base.console import printable
 from hetero_tf.results.published import Value
+from hetero_tf.results.summaries import OF_LEVELS
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ COLUMNS = {
 # Only programs are told of these.
 LEFT_OUT = ("best_round", "multiply_adds")
 FIRST = ("run", "levels", "seeds", "rounds")
+# Heads of columns of words, which begin at the left; numbers end at the right.
+WORDS = ("run", "runs", "level", "levels", "differs in")
 _MARKDOWN = re.compile(r"([\\|<>*`\[\]])")
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -66,15 +69,16 @@ def to_table(rows: Sequence[dict], asked: Sequence[Value], shown: Callable[[str]
     keys = [key for key in rows[0] if _is_column(key, rows) and shown(key)]
     sources: dict[str, int] = {}
     told = any(row["published"] for row in rows) and shown("published")
-    heads = [*FIRST, *map(_head, keys), *(["published"] if told else [])]
+    first = [name for name in FIRST if name == "run" or shown(name)]
+    heads = [*first, *map(_head, keys), *(["published"] if told else [])]
     lines = []
     for row in rows:
-        done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
-        cells = [row["name"], row["levels"], str(len(row["seeds"])), done]
-        cells += [_cell(key, row[key], len(row["seeds"])) for key in keys]
+        about = _about(row)
+        cells = [about[name] for name in first] + [_cell(key, row[key], len(row["seeds"])) for key in keys]
         lines.append(cells + ([_published(row["published"], sources)] if told else []))
     for name in dict.fromkeys(value.name for value in asked):
-        lines.append(_row_of(name, [value for value in asked if value.name == name], keys, told, sources))
+        values = [value for value in asked if value.name == name]
+        lines.append(_row_of(name, values, len(first) - 1, keys, told, sources))
     return cleaned(Table(heads, lines, [f"[{number}] {text}" for text, number in sources.items()]))
 
 
@@ -84,14 +88,25 @@ def cleaned(table: Table) -> Table:
     return Table([_one_line(head) for head in table.heads], rows, [_one_line(note) for note in table.notes])
 
 
+def _about(row):
+    """The first cells of a row, by their heads."""
+    done = str(row["rounds"]) if row["done"] >= row["rounds"] else f"{row['done']} of {row['rounds']}"
+    return {"run": row["name"], "levels": row["levels"], "seeds": str(len(row["seeds"])), "rounds": done}
+
+
 def every(key: str) -> bool:
     """All columns."""
     return True
 
 
 def is_cost(key: str) -> bool:
-    """The columns of what a run cost, in place of what it reached."""
+    """The columns of what a run cost."""
     return key in COLUMNS
+
+
+def is_of_level(key: str) -> bool:
+    """The columns of what the models of single levels reached."""
+    return key.startswith(OF_LEVELS)
 
 
 def _is_column(key, rows):
@@ -139,11 +154,11 @@ def _published(values, sources):
     return ", ".join(told) or "-"
 
 
-def _row_of(name, values, keys, told, sources):
+def _row_of(name, values, blank, keys, told, sources):
     """A row of nothing but a paper's values."""
     number = sources.setdefault(f"{values[0].source}: {values[0].setting}", len(sources) + 1)
     cells = {f"{value.metric} last": f"{value.value:g}" for value in values}
-    return [f"{name} [{number}]", "-", "-", "-", *(cells.get(key, "-") for key in keys), *(["-"] if told else [])]
+    return [f"{name} [{number}]", *["-"] * blank, *(cells.get(key, "-") for key in keys), *(["-"] if told else [])]
 
 
 def _one_line(text):
@@ -153,7 +168,7 @@ def _one_line(text):
 
 def markdown(table: Table) -> str:
     """A table of GitHub's Markdown, numbers to the right."""
-    rule = ["---" if place < 2 else "---:" for place in range(len(table.heads))]
+    rule = ["---" if head in WORDS else "---:" for head in table.heads]
     lines = [[_in_markdown(cell) for cell in line] for line in (table.heads, *table.rows)]
     text = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
     return "\n".join([text, *([""] + [f"{_in_markdown(note)}  " for note in table.notes] if table.notes else [])])
@@ -166,7 +181,8 @@ def _in_markdown(text):
 def latex(table: Table) -> str:
     """A `tabular` with the rules of the package booktabs; notes are comments behind it."""
     lines = [" & ".join(map(in_latex, line)) + r" \\" for line in (table.heads, *table.rows)]
-    rules = r"\begin{tabular}{ll" + "r" * (len(table.heads) - 2) + "}", r"\toprule", r"\midrule"
+    columns = "".join("l" if head in WORDS else "r" for head in table.heads)
+    rules = rf"\begin{{tabular}}{{{columns}}}", r"\toprule", r"\midrule"
     body = [*rules[:2], lines[0], rules[2], *lines[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*body, *(f"% {note}" for note in table.notes)])
 
@@ -180,8 +196,9 @@ def in_html(table: Table) -> str:
     """A table of HTML and its notes."""
     # Names may break at their underscores, so that columns are as wide as their numbers.
     heads, *lines = ([html.escape(cell).replace("_", "_<wbr>") for cell in line] for line in (table.heads, *table.rows))
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    looks = [' class="words"' if head in WORDS else "" for head in table.heads]
+    head = "".join(f'<th scope="col"{look}>{cell}</th>' for look, cell in zip(looks, heads))
+    rows = "".join(f"<tr>{''.join(f'<td{look}>{cell}</td>' for look, cell in zip(looks, line))}</tr>" for line in lines)
     notes = "".join(f"<p class=note>{html.escape(note)}</p>" for note in table.notes)
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{notes}"
 

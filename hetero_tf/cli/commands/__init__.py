@@ -12,10 +12,10 @@ from types import ModuleType
 # In the order in which a person meets them.
 NAMES = (
     *("train", "sweep", "describe", "evaluate", "export", "predict", "serve"),
-    *("list", "compare", "plot", "report", "explain"),
+    *("list", "compare", "plot", "report", "tensorboard", "explain"),
 )
 # They answer without TensorFlow.
-QUICK = ("sweep", "list", "compare", "plot", "report", "explain")
+QUICK = ("sweep", "list", "compare", "plot", "report", "tensorboard", "explain")
 # Once stopped, they go on by the same command.
 RESUMED = ("train", "sweep")
 COMMON = ("json", "quiet", "debug", "help", "version")

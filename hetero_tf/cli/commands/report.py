@@ -22,7 +22,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     page.check_path(path)
     runs, sentences = gather(folders(flags, "report"))
     with style.in_use("report"):
-        report = page.make(grouped(runs), sentences, published.choose(flags.published)[0])
+        report = page.make(grouped(runs), sentences, *published.choose(flags.published))
         pictures = page.write(report, path)
     console.say(f"wrote {path}, and its {len(report.pictures)} figures into {pictures}")
     for sentence in sentences:

@@ -1,0 +1,161 @@
+"""The page of a report: complete in itself, whatever runs left or are named; and that it is written whole."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from splits import shares
+
+from hetero_tf.cli import interrupts, main
+from hetero_tf.partitions.partition import Partition
+
+pytest.importorskip("matplotlib")
+HOSTILE = '<img src=x onerror="x()">&amp;$name'
+
+
+@pytest.fixture(autouse=True)
+def no_handlers(monkeypatch):
+    monkeypatch.setattr(interrupts, "install", lambda sentence: None)
+
+
+def report(capsys, *words):
+    code = main.main(["hetero_tf", "report", *map(str, words)])
+    return code, *capsys.readouterr()
+
+
+class Page(HTMLParser):
+    """The elements of a page, its attributes, and what it says."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.said, self.open = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        self.said.append(data)
+
+    def of(self, name):
+        return [value for key, value in self.attributes if key == name]
+
+
+def whole_runs(write_run):
+    """Runs that have all there is to show."""
+    more = {
+        "local_accuracy": 5.0,
+        "local_mean": 5.0,
+        "local_std": 1.0,
+        "local_worst_decile": 3.0,
+        "level_accuracy_a": 4.0,
+    }
+    folders = [
+        write_run(f"runs/{mix}-{seed}", [10.0 + seed, 30.0], f"name=of_{mix}", f"levels.mix={mix}", f"seed={seed}",
+                  more=more, sizes=sizes, seconds=2.0)
+        for mix, sizes in (("a", {"a": 4000}), ("a-c", {"a": 4000, "c": 2000}))
+        for seed in (0, 1)
+    ]  # fmt: skip
+    for folder in folders:
+        Partition(shares([0, 1], [2]), shares([], []), np.ones((2, 3), bool)).save(Path(folder) / "partition.npz")
+    return folders
+
+
+SECTIONS = {
+    "reached": "What the runs reached",
+    "curves": "Learning curves",
+    "levels": "Levels and clients",
+    "cost": "What they cost",
+    "rounds": "Rounds",
+    "split": "Data of the clients",
+    "setting": "Setting",
+}
+PICTURES = ("global_accuracy-round", "global_accuracy-bytes", "global_accuracy-parameters", "local_accuracy-round")
+PICTURES += ("global_loss-round", "loss-round", "levels", "clients", "mix", "time", "split-1")
+
+
+def test_a_page_has_everything_and_asks_nobody(write_run, capsys, tmp_path):
+    whole_runs(write_run)
+    out = tmp_path / "report.html"
+    code, said, err = report(capsys, tmp_path / "runs", "--out", out)
+    assert (code, err) == (0, "")
+    assert said == f"wrote {out}, and its {len(PICTURES)} figures into {tmp_path}/report_figures\n"
+    page = Page(out.read_text())
+    sections = [value for value in page.of("id") if value in SECTIONS]
+    assert sections == list(SECTIONS) and [f"#{name}" for name in SECTIONS] == page.of("href")[: len(SECTIONS)]
+    assert page.tags.count("svg") == page.tags.count("figure") == len(PICTURES) and page.tags.count("table") == 4
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    # Nothing is fetched: addresses lead to places in the page, or hold the pixels of a split.
+    assert all(value.startswith(("#", "data:image/png;base64,")) for value in page.of("href") + page.of("xlink:href"))
+    assert not page.of("src") and "@import" not in out.read_text() and "url(http" not in out.read_text()
+    assert len(page.of("id")) == len(set(page.of("id")))
+    text = " ".join(page.said)
+    assert "4 runs of 2 recipes, 4 finished." in text and "20.5 ± 0.5" not in text and "30 ± 0" in text
+    names = {path.name for path in (tmp_path / "report_figures").iterdir()}
+    assert names == {f"{name}.{kind}" for name in PICTURES for kind in ("svg", "png")}
+
+
+def test_a_page_of_a_run_that_has_just_begun(write_run, capsys, tmp_path):
+    folder, out = write_run("one", [None], "rounds=9", traffic=False), tmp_path / "report.html"
+    code, said, _ = report(capsys, folder, "--out", out)
+    assert code == 0 and f"not finished: {folder}, 1 of 9 rounds" in said
+    text = " ".join(Page(out.read_text()).said)
+    assert "1 run of 1 recipe, 0 finished." in text and f"not finished: {folder}, 1 of 9 rounds" in text
+    assert "Learning curves" in text and "Data of the clients" not in text and "Levels and clients" not in text
+
+
+def test_names_of_strangers_are_text_on_the_page(write_run, capsys, tmp_path):
+    folder = write_run(f"runs/{HOSTILE[:5]}", [10.0])
+    path = tmp_path / "runs" / HOSTILE[:5] / "recipe.yaml"
+    path.write_text(re.sub("^name: .*$", f"name: '{HOSTILE}\x85'", path.read_text(), count=1, flags=re.MULTILINE))
+    (path.parent / "environment.json").write_text('{"plugins": ["mine"], "cpu": {"model": "<b>"}, "versions": 3}')
+    out = tmp_path / "report.html"
+    code, _, err = report(capsys, folder, "--out", out)
+    assert (code, err) == (0, "")
+    page = Page(out.read_text())
+    assert "img" not in page.tags and not page.of("onerror") and any(HOSTILE in text for text in page.said)
+    assert "\x85" not in out.read_text()
+
+
+def test_what_cannot_be_written_is_one_sentence_and_leaves_the_old_page(write_run, capsys, tmp_path):
+    folder, out = write_run("one", [10.0]), tmp_path / "report.html"
+    out.write_text("old")
+    (tmp_path / "report_figures").write_text("in the way")
+    code, _, err = report(capsys, folder, "--out", out)
+    assert code == 2 and err == (
+        f"hetero_tf: {tmp_path}/report_figures: expected a folder or nothing. Received: a file; move it away\n"
+    )
+    assert out.read_text() == "old"
+    assert report(capsys, folder, "--out", "report.pdf")[2] == (
+        "hetero_tf: --out must end in .html. Received: --out=report.pdf\n"
+    )
+    code, _, err = report(capsys, folder, "--out", tmp_path / "none" / "report.html")
+    assert code == 3 and "none/report.html: could not write: No such file or directory" in err
+
+
+def test_a_page_is_written_over_the_one_before(write_run, capsys, tmp_path):
+    folder, out = write_run("one", [10.0]), tmp_path / "report.html"
+    for _ in range(2):
+        assert report(capsys, folder, "--out", out)[0] == 0
+    assert not list(tmp_path.rglob(".tmp-*"))
+
+
+def test_numbers_of_strangers_do_not_break_a_page(write_run, capsys, tmp_path):
+    """Nor do names of metrics lead out of the folder of figures."""
+    folder, out = Path(write_run("one", [10.0])), tmp_path / "report.html"
+    huge = "9" * 400
+    rows = f'{{"round":1,"../../evil":1,"bytes":{huge},"loss":1e308,"levels":{{"a":{huge}}},"local_mean":-1e300}}\n'
+    (folder / "metrics.jsonl").write_text(rows)
+    (folder / "timings.jsonl").write_text(f'{{"round":1,"seconds":{huge},"clients":0,"training_seconds":true}}\n')
+    assert report(capsys, folder, "--out", out)[0] == 0
+    assert not list(tmp_path.rglob("*evil*")) and "evil" not in out.read_text()
+    for round in ("0", huge):
+        (folder / "metrics.jsonl").write_text(f'{{"round":{round}}}\n')
+        code, _, err = report(capsys, folder, "--out", out)
+        assert (
+            code == 2
+            and f"metrics.jsonl: a round must be from 1 to 9007199254740991. Received: round={round[:9]}" in err
+        )
