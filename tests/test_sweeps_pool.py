@@ -113,7 +113,7 @@ def test_so_many_runs_at_a_time_and_no_more(tmp_path, monkeypatch):
 
 def test_the_live_line_counts_runs_and_expects_by_rounds():
     progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
-    assert progress.line() == "0/4 runs done  1 running  1 failed  x 1/3"
+    assert progress.line() == "0/4 runs done  1 running  1 failed" and progress.details() == "x 1/3"
     assert progress.expected(6.0) == 6.0 + 6 * 2.0
     assert pool._Progress(1).expected(5.0) is None
 
