@@ -186,13 +186,13 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
     with subprocess.Popen(
         words,
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
     ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
+        assert process.stdout is not None
+        for line in process.stdout:
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
             sentence = line.strip() if line.startswith(_SENTENCES) else sentence
