@@ -336,6 +336,12 @@ def test_what_a_sweep_takes_is_told_by_short_runs(monkeypatch):
     assert "measured 2/2: digits b: 1 s a round of one local epoch, 0.5 s an evaluation" in said.getvalue()
 
 
+def test_a_mix_that_cannot_be_divided_is_measured_as_a_whole():
+    (run,) = expand(definition.from_flags("methods/fedepth", [], [], None), "x")
+    ((probe, share),) = cost._probes(run)
+    assert share == 1.0 and probe.run.recipe.levels.names == run.recipe.levels.names and probe.run.recipe.rounds == 2
+
+
 def test_a_short_run_that_fails_is_told(monkeypatch):
     monkeypatch.setattr(cost, "start", lambda words, seen: (2, "no such data", 0.1))
     runs = [Run("x", "digits", (), load("digits"))]
