@@ -181,7 +181,7 @@ TAKES = {
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "threads"),
-    "list": ("run",),
+    "list": ("run", "plugin"),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "out"),
     "report": ("run", "published", "out"),

@@ -44,6 +44,17 @@ def test_a_line_says_how_far_a_round_is_and_when_it_ends(clock):
     assert live.line() == "tracing the round  0 of about 12 s"
 
 
+def test_what_goes_on_can_be_told_without_beginning_anew(clock):
+    live = Live(Console(io.StringIO(), clock))
+    live.begin("0/4 runs done")
+    clock.now += 5
+    live.tell("1/4 runs done", 20.0, "x 1/3  y 2/3")
+    clock.now += 5
+    assert live.line() == "1/4 runs done  10 of about 20 s  x 1/3  y 2/3"
+    live.begin("round 1/2")
+    assert live.line() == "round 1/2  0 s"
+
+
 def test_a_line_fits_80_columns(clock):
     live = Live(Console(io.StringIO(), clock))
     live.begin("round 100/800", steps=32_700, clients=10)

@@ -1,5 +1,6 @@
 """The folder of a run is named after its recipe and what was changed of it, so that two commands never share one."""
 
+import programs
 import pytest
 
 from hetero_tf.recipe import load
@@ -71,3 +72,13 @@ def test_a_name_that_cannot_tell_all_ends_with_a_digest_of_it():
     assert told[0].startswith("x-a=b_c-") and told[1].startswith("x-a=b_c-") and len(set(told)) == 3
     assert len(told[2]) == LONGEST and short_name("", {"seed": "1"}, ["1"]) == "seed=1"
     assert short_name("x", {"a": "1"}, ["other"], exact=False).startswith("x-a=1-")
+
+
+def test_the_program_trains_in_the_folder_of_that_name_and_resumes_there(tmp_path):
+    programs.recipe_file(tmp_path, programs.RECIPE.replace("sbn", "none"))
+    words = ["--recipe", "small.yaml", "--set", "seed=5", "--set"]
+    for rounds in (1, 2):
+        run = programs.shared().run(*words, f"rounds={rounds}", cwd=tmp_path)
+        assert run.code == 0, run.err
+    assert "resumed runs/small-seed=5 after round 1\n" in run.out
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["small-seed=5"]

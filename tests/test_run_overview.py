@@ -61,6 +61,15 @@ def test_listed_are_run_folders_and_those_right_below_a_folder(folder):
     assert "  stopped, round 2 of 4  global_accuracy best " in run.err and "not a shipped one" in run.err
 
 
+def test_a_run_of_modules_of_ones_own_names_them(folder):
+    for path in folder.glob("checkpoints/*/info.json"):
+        path.unlink()
+    facts = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps({**facts, "plugins": ["own.windows"]}))
+    found = overview.overview(folder)
+    assert (found.state, found.problem) == ("unknown", "was made with modules of one's own; add --plugin own.windows")
+
+
 def test_runs_of_a_sweep_are_found_in_the_folder_of_all_runs(folder):
     (folder.parent / "s" / "x").mkdir(parents=True)
     (folder.parent / "s" / "x" / "recipe.yaml").touch()

@@ -113,7 +113,7 @@ def test_so_many_runs_at_a_time_and_no_more(tmp_path, monkeypatch):
 
 def test_the_live_line_counts_runs_and_expects_by_rounds():
     progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
-    assert progress.line() == "0/4 runs done  1 running  1 failed  x 1/3"
+    assert progress.line() == "0/4 runs done  1 running  1 failed" and progress.details() == "x 1/3"
     assert progress.expected(6.0) == 6.0 + 6 * 2.0
     assert pool._Progress(1).expected(5.0) is None
 
@@ -334,6 +334,12 @@ def test_what_a_sweep_takes_is_told_by_short_runs(monkeypatch):
     assert len(measured) == 2 and found["seconds"] == round(sum(seconds.values()), 1)
     assert all("client.epochs=1" in sets and "rounds=2" in sets for sets in measured)
     assert "measured 2/2: digits b: 1 s a round of one local epoch, 0.5 s an evaluation" in said.getvalue()
+
+
+def test_a_mix_that_cannot_be_divided_is_measured_as_a_whole():
+    (run,) = expand(definition.from_flags("methods/fedepth", [], [], None), "x")
+    ((probe, share),) = cost._probes(run)
+    assert share == 1.0 and probe.run.recipe.levels.names == run.recipe.levels.names and probe.run.recipe.rounds == 2
 
 
 def test_a_short_run_that_fails_is_told(monkeypatch):

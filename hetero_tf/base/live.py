@@ -43,13 +43,19 @@ class Live:
 
     def _begin(self, what, expected, steps, clients):
         self._what, self._expected, self._steps, self._clients = what, expected, steps, clients
-        self._began = self._last = self._console.clock()
+        self._began, self._more = self._console.clock(), ""
+        self._last = self._began
         self._done = [0, 0]
 
-    def tell(self, what: str, expected: float | None = None) -> None:
-        """Says otherwise what goes on, without beginning anew; `expected` counts from the beginning."""
+    def tell(self, what: str, expected: float | None = None, more: str = "") -> None:
+        """Says otherwise what goes on, without beginning anew.
+
+        Args:
+            what, expected: As for `begin`; the seconds count from the beginning.
+            more: What follows behind the times, where there is room.
+        """
         with self._lock:
-            self._what, self._expected = what, expected
+            self._what, self._expected, self._more = what, expected, more
 
     def seen(self, steps: int, clients: int) -> None:
         """Counts steps and clients that are done; see `LearningProcess.watched`."""
@@ -75,6 +81,7 @@ class Live:
                 parts[1] = _of(took, took * self._steps / steps, " of ")
                 parts += [f"{clients}/{self._clients} clients", f"{steps:,}/{self._steps:,} steps"]
                 parts.append(f"{steps / max(took, 1e-6):,.3g} steps/s")
+            parts += [self._more] if self._more else []
             return "  ".join(parts) if self._what else ""
 
     def _show(self):

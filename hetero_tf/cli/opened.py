@@ -28,8 +28,12 @@ def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     hardware.prepare(flags.threads)
     run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
     data_dir = Path(flags.data_dir) if flags.data_dir else None
-    command = shlex.join([program(), *sys.argv[1:]])
-    return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, command)
+    return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, typed())
+
+
+def typed() -> str:
+    """Returns the command as a person typed it."""
+    return shlex.join([program(), *sys.argv[1:]])
 
 
 def register_plugins(flags: "FlagValues") -> None:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf import recipe
-from hetero_tf.base import metrics
+from hetero_tf.base import metrics, registry
 from hetero_tf.base.errors import BadInput, Refusal
 from hetero_tf.recipe.files import shipped
 from hetero_tf.run import facts
-from hetero_tf.store import sealed
+from hetero_tf.store import environment, sealed
 from hetero_tf.store.run_folder import RECIPE, SWEEP, RunFolder
 
-RUNNING, FINISHED, STOPPED, DAMAGED = "running", "finished", "stopped", "damaged"
+RUNNING, FINISHED, STOPPED, DAMAGED, UNKNOWN = "running", "finished", "stopped", "damaged", "unknown"
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Overview:
 
     Attributes:
         path: Its folder.
-        state: RUNNING, FINISHED, STOPPED or DAMAGED.
+        state: RUNNING, FINISHED, STOPPED, DAMAGED, or UNKNOWN where its own modules are not registered.
         round: The newest sealed round; 0 before the first.
         rounds: How many the recipe has; 0 where that cannot be read.
         recipe: Its name.
         metric: The metric that chooses the best round; "" before the first evaluation.
         best, last: What the metric was in the best and in the last evaluation.
         changes: What differs from the shipped recipe of that name, as `key: there -> here`; None: there is no such.
-        problem: Why a damaged one is damaged.
+        problem: Why one is damaged or unknown.
     """
 
     path: Path
@@ -50,6 +50,10 @@ def overview(path: Path | str) -> Overview:
     try:
         return _of(run)
     except Refusal as refusal:
+        missing = [name for name in environment.plugins(run.environment) if name not in registry.plugged()]
+        if missing:
+            needs = " ".join(f"--plugin {name}" for name in missing)
+            return Overview(run.path, UNKNOWN, problem=f"was made with modules of one's own; add {needs}")
         return Overview(run.path, DAMAGED, problem=str(refusal))
 
 

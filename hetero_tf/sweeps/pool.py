@@ -57,7 +57,11 @@ class _Progress:
         failed = sum(outcome.state in (FAILED, ELSEWHERE) for outcome in self.ended)
         parts = [f"{len(self.ended) - failed}/{self.total} runs done", f"{len(self.running)} running"]
         parts += [f"{failed} failed"] if failed else []
-        return "  ".join([*parts, *(f"{name} {told}" for name, told in sorted(self.running.items()))])
+        return "  ".join(parts)
+
+    def details(self) -> str:
+        """How far each run is."""
+        return "  ".join(f"{name} {told}" for name, told in sorted(self.running.items()))
 
     def expected(self, took: float) -> float | None:
         """Seconds that the whole sweep takes, by the rounds that were trained since it began or went on."""
@@ -85,7 +89,7 @@ def train(runs: Sequence[Run], folder: SweepFolder, program: Program, jobs: int,
         began = clock()
 
         def show():
-            live.tell(progress.line(), progress.expected(clock() - began))
+            live.tell(progress.line(), progress.expected(clock() - began), progress.details())
 
         def one(run):
             outcome = _one(run, folder.of(run), program, progress, show, console)
@@ -182,13 +186,13 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
     with subprocess.Popen(
         words,
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
     ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
+        assert process.stdout is not None
+        for line in process.stdout:
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
             sentence = line.strip() if line.startswith(_SENTENCES) else sentence

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
+from hetero_tf.cli.opened import register_plugins
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from hetero_tf.run.overview import Overview
 
 USAGE, SUMMARY = "list [DIR ...]", "recipes, and how far the runs below runs/ or DIR are"
-FLAGS, WORDS, SOURCE = ("run",), "run", None
+FLAGS, WORDS, SOURCE = ("run", "plugin"), "run", None
 DEFAULT = "runs"
 # Of the keys that differ from the shipped recipe, so many are shown.
 MOST_CHANGES = 3
@@ -21,6 +22,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Prints both lists; the recipes only where no folder is named."""
     from hetero_tf.run.overview import overview, run_folders
 
+    register_plugins(flags)
     places = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
     recipes = {} if flags.run else _recipes()
     if recipes:

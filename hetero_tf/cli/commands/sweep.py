@@ -8,7 +8,7 @@ from hetero_tf.base.console import Console, duration
 from hetero_tf.base.errors import BadInput, Unfinished
 from hetero_tf.cli import child
 from hetero_tf.cli.flags import program
-from hetero_tf.cli.opened import register_plugins
+from hetero_tf.cli.opened import register_plugins, typed
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -40,7 +40,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     with folder.lock():
         folder.check(runs)
         folder.keep(parts, console.say)
-        console.open_log(folder.log, program())
+        console.open_log(folder.log, typed())
         outcomes = pool.train(runs, folder, _program(flags, jobs), jobs, console)
     result = outcome.summary(outcomes, folder.path, console.clock() - began)
     console.say(f"{outcome.to_text(result)}; {duration(result['seconds'])}; everything is in {folder.path}")
@@ -54,8 +54,8 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
     """The sweep that a file, or --recipe with --sweep and --seeds, asks for; and what stands for it in refusals."""
     from hetero_tf.sweeps import definition
 
-    typed = flags.recipe or flags.sweep or flags.seeds
-    if bool(typed) == bool(flags.definition) or len(flags.definition) > 1:
+    given = flags.recipe or flags.sweep or flags.seeds
+    if bool(given) == bool(flags.definition) or len(flags.definition) > 1:
         raise BadInput(
             "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
         )
@@ -65,8 +65,8 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
         ), flags.definition[0]
     if not flags.recipe:
         raise BadInput(f"--recipe is missing; try {program()} sweep --recipe digits --sweep levels.mix=a,a-c")
-    given = definition.from_flags(flags.recipe, list(flags["set"].value or ()), flags.sweep, flags.seeds)
-    return given, f"sweep of {flags.recipe}"
+    parts = definition.from_flags(flags.recipe, list(flags["set"].value or ()), flags.sweep, flags.seeds)
+    return parts, f"sweep of {flags.recipe}"
 
 
 def _name(label: str) -> str:
@@ -77,7 +77,7 @@ def _name(label: str) -> str:
 def _program(flags: "FlagValues", jobs: int) -> "Program":
     from hetero_tf.sweeps.pool import Program
 
-    words = [sys.executable, child.__file__, "--json"]
+    words = [sys.executable, child.__file__]
     words += [f"--plugin={name}" for name in flags.plugin]
     words += [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
     return Program(tuple(words), max(flags.threads // jobs, 1))
