@@ -32,6 +32,7 @@ def parse():
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--threads", type=int, default=hardware.cores())
     parser.add_argument("--evaluate", action="store_true", help="also time the statistics query and the test")
+    parser.add_argument("--live", action="store_true", help="also time rounds that tell how far they are, in turns")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
@@ -130,9 +131,22 @@ def measure(args):
         found["evaluate_first_s"] = timed(lambda: process.evaluate(state))[0]
         found["statistics_s"] = median(args.repeats, lambda: process.statistics(state))
         found["test_s"] = median(args.repeats, lambda: process.evaluate(state)) - found["statistics_s"]
+    if args.live:
+        found["live_share"] = live_share(args.repeats, process, state, plan)
     found["traces"] = process._round.experimental_get_tracing_count()
     found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
+
+
+def live_share(repeats, process, state, plan):
+    """What telling how far a round is adds to its time, as a share; the median over pairs of rounds, run in turns."""
+    watched = process.watched(lambda steps, clients: None)
+    watched.run(state, [plan])
+    pairs = [
+        (timed(lambda: watched.run(state, [plan]))[0], timed(lambda: process.run(state, [plan]))[0])
+        for _ in range(repeats)
+    ]
+    return statistics.median(live / plain for live, plain in pairs) - 1
 
 
 def median(repeats, work, warm=False):
@@ -147,7 +161,7 @@ def training_flops(process, plan):
     from hetero_tf.models.counting import forward
 
     example, label_axis = process.example_shape, process.parts.examples.present.shape[1]
-    models = [process.family.trained(level, label_axis) for level in process.family.submodels]
+    models = [process.family.fresh(level, label_axis) for level in process.family.submodels]
     costs = [forward(model, example).multiply_adds for model in models]
     # Products of text are counted for a whole segment.
     size = 1 if len(example) == 3 else example[0]

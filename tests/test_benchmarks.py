@@ -22,12 +22,13 @@ def printed(script, *arguments):
 
 
 def test_round_benchmark_prints_one_json_line():
-    found = printed("round", "--levels=a-c", "--repeats=1", "--evaluate")
+    found = printed("round", "--levels=a-c", "--repeats=1", "--evaluate", "--live")
     assert found["traces"] == 1 and found["levels"] == "a-c" and found["steps"] > 0
     assert 0 < found["share_of_peak"] < 1
     assert found["examples_per_s"] > 0 and found["ms_per_step"] > 0 and found["peak_rss_mb"] > 100
     assert found["at_once"] == {"a": 1, "c": 1} and found["precision"] == "float32"
     assert all(found[name] > 0 for name in ("set_up_s", "trace_s", "plan_ms", "statistics_s", "evaluate_first_s"))
+    assert abs(found["live_share"]) < 100
     assert 0 < found["cut_and_merge_ms"] < 1000 * found["first_round_s"]
 
 
