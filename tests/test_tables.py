@@ -80,7 +80,7 @@ def test_layers_of_other_data_are_refused_before_anything_is_read(layer, told):
 
 def test_data_of_another_kind_are_refused():
     given = recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
-    assert "table takes table, but the data are images, synthetic images (seed 0); change `data`" in refusal(
+    assert "table takes rows of a table, but the data are images, synthetic images (seed 0); change `data`" in refusal(
         hetero_tf.learning_process, given
     )
 
