@@ -114,7 +114,7 @@ def exported(tmp_path_factory):
     state, _ = process.next(process.initialize())
     others = ("litert_train",)
     folder, about = export.export(process, state, {}, tmp_path_factory.mktemp("export"), {}, others=others)
-    return process, process.model(state), folder, about
+    return process, process.network(state), folder, about
 
 
 def test_an_export_takes_rows_as_they_stand_in_the_table(exported):
