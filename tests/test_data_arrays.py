@@ -86,5 +86,10 @@ def test_names_stand_in_the_file(tmp_path):
     np.savez(tmp_path / "own.npz", **given, class_names=[1, 2, 3])
     with pytest.raises(BadInput, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
         npz.load(tmp_path, path="own.npz")
+    (tmp_path / "own.npz").write_text("a,b\n1,2\n")
+    with pytest.raises(
+        BadInput, match="cannot be read as an .npz file, it is damaged or something else; data: npz reads"
+    ):
+        npz.load(tmp_path, path="own.npz")
     with pytest.raises(BadInput, match="expected a file. Received: a folder; data: npz reads .npz files"):
         npz.load(tmp_path, path=".")

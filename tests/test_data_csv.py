@@ -149,7 +149,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path, options, told):
             b"1,2,3\n1,2,3\n",
             "own.csv:1: expected the names of the columns; if there is no such line, say `header: false`",
         ),
-        (b"a,kind\n1,\xff\n", r"own.csv:\d+: is not UTF-8 text; save it as UTF-8"),
+        (b"a,kind\n1,\xff\n", r"own.csv:\d+: is not UTF-8 text; save it as UTF-8 .data: npz reads .npz"),
         (b"a,kind\n1," + b"x" * 200_000, "own.csv:2: is no row of a table: field larger than field limit"),
     ],
 )

@@ -80,7 +80,7 @@ def test_layers_of_other_data_are_refused_before_anything_is_read(layer, told):
 
 def test_data_of_another_kind_are_refused():
     given = recipe.loads(tables.RECIPE, "tiny", ["partition={name: iid, clients: 4}"])
-    assert "table takes table, but the data are images, synthetic images (seed 0); change `data`" in refusal(
+    assert "table takes rows of a table, but the data are images, synthetic images (seed 0); change `data`" in refusal(
         hetero_tf.learning_process, given
     )
 
@@ -114,7 +114,7 @@ def exported(tmp_path_factory):
     state, _ = process.next(process.initialize())
     others = ("litert_train",)
     folder, about = export.export(process, state, {}, tmp_path_factory.mktemp("export"), {}, others=others)
-    return process, process.model(state), folder, about
+    return process, process.network(state), folder, about
 
 
 def test_an_export_takes_rows_as_they_stand_in_the_table(exported):

@@ -11,7 +11,7 @@ from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.files import find_file
+from hetero_tf.data.files import READS, find_file
 from hetero_tf.data.tables import Roles, Sheet, is_number, table_dataset
 
 # What the texts of a table take in memory, beside what they take on the disk.
@@ -78,7 +78,7 @@ def _read(path, header, delimiter):
                     rows.append(row)
                     lines.append(reader.line_num)
         except UnicodeDecodeError as error:
-            raise BadInput(f"{path}:{reader.line_num + 1}: is not UTF-8 text; save it as UTF-8") from error
+            raise BadInput(f"{path}:{reader.line_num + 1}: is not UTF-8 text; save it as UTF-8 ({READS})") from error
         except csv.Error as error:
             raise BadInput(f"{path}:{reader.line_num}: is no row of a table: {error}") from error
     names = _names(path, rows, lines, header, delimiter)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
+from hetero_tf.base.files import opened
 from hetero_tf.base.npz import array_names, read_arrays
 from hetero_tf.data.arrays import from_arrays
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.files import find_file
+from hetero_tf.data.files import READS, find_file
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
@@ -35,6 +36,9 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
         MemoryProblem: The arrays do not fit into memory.
     """
     file = find_file(data_dir, path, "path")
+    with opened(file) as content:
+        if content.read(2) != b"PK":
+            raise BadInput(f"{file}: cannot be read as an .npz file, it is damaged or something else; {READS}")
     there = set(array_names(file))
     data = read_arrays(file, [*NAMES, *({*OWNERS, *TEXTS} & there)])
     for name in TEXTS:

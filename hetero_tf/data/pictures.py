@@ -60,6 +60,8 @@ def _several(names, contents, decode):
     """uint8 `[n, *shape]`; the first picture that cannot be decoded is named."""
     import tensorflow as tf
 
+    from hetero_tf.base.pictures import LARGEST_PICTURE
+
     try:
         pixels = decode(contents)
     except tf.errors.InvalidArgumentError as error:
@@ -69,6 +71,7 @@ def _several(names, contents, decode):
     for name, values in zip(names, pixels):
         if np.isnan(values).any():
             raise BadInput(
-                f"{name}: must be a PNG, JPEG or BMP picture without translucent parts, of at most 33,554,432 pixels"
+                f"{name}: must be a PNG, JPEG or BMP picture without translucent parts, of at most "
+                f"{LARGEST_PICTURE:,} pixels"
             )
     return np.round(pixels * 255).astype(np.uint8)

@@ -10,6 +10,8 @@ from hetero_tf.recipe.shapes import check_groups
 
 # Kernels of TensorFlow count the values of a tensor by 32-bit numbers.
 MOST_VALUES = 2**31 - 1
+# Kinds of data for a person, where the word alone is not enough.
+_SAID = {"table": "rows of a table"}
 # The global values, those of a client, and its gradients are there at once, beside the models themselves.
 COPIES = 3
 
@@ -63,7 +65,7 @@ def check_kind(recipe: Recipe, takes: str | None, kind: str, source: str) -> Non
 
     Args:
         recipe: The recipe.
-        takes: What its input takes, "images" or "text"; None: anything.
+        takes: What its input takes, such as "images" or "text"; None: anything.
         kind: What the data are.
         source: The data for a person.
 
@@ -73,8 +75,8 @@ def check_kind(recipe: Recipe, takes: str | None, kind: str, source: str) -> Non
     if takes not in (None, kind):
         raise Wrong(
             ("input",),
-            f"{recipe.input.name} takes {takes}, but the data are {kind}, {source}; change `data`, or take an input "
-            f"and a model for {kind}. Received: {recipe.input.name}",
+            f"{recipe.input.name} takes {_SAID.get(takes, takes)}, but the data are {_SAID.get(kind, kind)}, {source}; "
+            f"change `data`, or take an input and a model for {_SAID.get(kind, kind)}. Received: {recipe.input.name}",
         )
 
 
