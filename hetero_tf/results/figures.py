@@ -87,7 +87,7 @@ def draw_sizes(series: Sequence[Series], metric: str, x: str, band: str) -> "Fig
 
 
 def name_points(figure: "Figure", panel: "Axes", points: Sequence[tuple[float, float, str]]) -> None:
-    """Writes a name beside each point (x, y, name), where it covers no other point or name if there is room."""
+    """Writes a name beside each point (x, y, name) that has room for one: no name covers a point or another name."""
     figure.draw_without_rendering()
     marks = [panel.transData.transform((x, y)) for x, y, _ in points]
     taken: list = []
@@ -107,5 +107,5 @@ def name_points(figure: "Figure", panel: "Axes", points: Sequence[tuple[float, f
                 break
             label.remove()
         else:
-            label = panel.annotate(style.text(name, 24), (x, y), (6, 4), textcoords="offset points", fontsize=8)
-        taken.append(label.get_window_extent())
+            continue
+        taken.append(box)
