@@ -62,3 +62,38 @@ def test_without_matplotlib_a_sentence_says_how_to_install_it(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(BadInput, match="--draw needs matplotlib, which is not installed; install it: pip install"):
         picture.draw(partition([[0], [4]]), LABELS, tmp_path / "split.png")
+
+
+def test_without_the_data_the_picture_shows_which_labels_clients_have():
+    split = partition([[0, 1, 2], [4, 5, 6, 7], [0]])
+    sizes, found = picture.presence(split)
+    assert sizes.tolist() == [3, 4, 1]
+    np.testing.assert_array_equal(found, split.label_mask.T)
+
+
+def test_neighbours_share_what_labels_they_have(monkeypatch):
+    monkeypatch.setattr(picture, "COLUMNS", 2)
+    monkeypatch.setattr(picture, "ROWS", 2)
+    split = partition([[0], [0, 2], [4], [4, 0]])
+    sizes, found = picture.presence(split)
+    assert sizes.tolist() == [1.5, 1.5]
+    # Labels 0 and 1 share a row, and two clients each a column.
+    cells = split.label_mask.astype(float)
+    wanted = [[cells[:2, :2].mean(), cells[2:, :2].mean()], [cells[:2, 2].mean(), cells[2:, 2].mean()]]
+    np.testing.assert_allclose(found, wanted)
+
+
+def test_all_axes_have_names():
+    figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    split = partition([[0, 1], [4]])
+    picture.draw_into(figure, split, *picture.table(split, LABELS), "share")
+    above, below, bar = figure.axes
+    assert (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel()) == (
+        "examples",
+        "client, in the order of their numbers",
+        "label",
+        "share",
+    )
+    two = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
+    picture.draw_into(two, split, *picture.presence(split), "")
+    assert len(two.axes) == 2

@@ -126,6 +126,18 @@ def test_points_are_named_without_covering_each_other(in_style, write_run):
     assert not where.overlaps(axes) and panel.get_xlabel() == "parameters of a client, mean of the mix (thousands)"
 
 
+def test_sizes_far_apart_stand_on_a_logarithmic_axis_with_plain_numbers(in_style):
+    points = [curves.Point(str(size), frozenset("a"), size, 1.0, 1.0, 1.0, 1) for size in (5e3, 9e4, 2e6)]
+    figure = figures.draw_sizes([curves.Series("", points, [])], "loss", "parameters", "range")
+    (panel,) = figure.axes
+    figure.draw_without_rendering()
+    shown = [label.get_text() for label in panel.get_xticklabels()]
+    assert panel.get_xscale() == "log" and {"10", "200", "1,000"} <= set(shown)
+    drawn = [label.get_window_extent() for label in panel.get_xticklabels() if label.get_text()]
+    inside = [box for box in drawn if panel.bbox.x0 <= box.x0 and box.x1 <= panel.bbox.x1]
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(inside))
+
+
 def test_lines_differ_in_grey_too():
     looks = [style.line(place) for place in range(24)]
     assert len({(str(look["linestyle"]), look["marker"]) for look in looks[:12]}) == 12

@@ -159,3 +159,12 @@ def test_numbers_of_strangers_do_not_break_a_page(write_run, capsys, tmp_path):
             code == 2
             and f"metrics.jsonl: a round must be from 1 to 9007199254740991. Received: round={round[:9]}" in err
         )
+
+
+def test_figures_in_which_there_is_nothing_to_see_are_left_out(write_run, capsys, tmp_path):
+    """Accuracy against size of one size; what differs between recipes where there is one."""
+    folder, out = write_run("one", [10.0], sizes={"a": 4000}), tmp_path / "report.html"
+    assert report(capsys, folder, "--out", out)[0] == 0
+    names = {path.stem for path in (tmp_path / "report_figures").iterdir()}
+    assert names == {"global_accuracy-round", "global_accuracy-bytes", "global_loss-round", "loss-round", "mix"}
+    assert "differs in" not in out.read_text()

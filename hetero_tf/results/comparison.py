@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.results.published import Value, matching
-from hetero_tf.results.runs import Run
+from hetero_tf.results.runs import MIX, Run
 from hetero_tf.results.summaries import client_seconds, cost, known_metrics, spread, summary, usual_metrics
 
 # What the mix of a row costs, from `costs.Costs`; the heads of these columns stand in `tables`.
@@ -46,23 +46,34 @@ def compare(
             raise BadInput(f"no run measures it; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
     rows = []
-    for name, group in ((name, evened(group)) for name, group in groups.items()):
-        row = {
-            "name": name,
-            "levels": group[0].keys["levels.mix"],
-            "seeds": [run.seed for run in group],
-            "rounds": group[0].rounds,
-            "done": group[0].done,
-        }
+    for name, group in groups.items():
+        even = evened(group)
+        row = _about(name, even)
         for place, metric in enumerate(shown):
-            what = {} if place else {"target": target, "at": at}
-            row |= _reached(group, metric, whole=bool(metrics) or not place, **what)
-        row |= {key: spread(cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")}
-        row |= {"client_seconds": spread(map(client_seconds, group))} if timed else {}
-        kept = next((run.costs.mix for run in group if run.costs), dict.fromkeys(OF_COSTS))
-        row |= {key: kept[key] for key in OF_COSTS}
+            asked = {} if place else {"target": target, "at": at}
+            row |= _reached(even, metric, whole=bool(metrics) or not place, **asked)
+        row |= _cost(even, timed)
         rows.append(row | {"published": [value.to_json() for value in matching(published, group[0].keys, shown)]})
     return rows
+
+
+def _about(name, group):
+    """The columns that say which runs they are."""
+    return {
+        "name": name,
+        "levels": group[0].keys[MIX],
+        "seeds": [run.seed for run in group],
+        "rounds": group[0].rounds,
+        "done": group[0].done,
+    }
+
+
+def _cost(group, timed):
+    """The columns of what runs cost; `timed`: with seconds."""
+    row = {key: spread(cost(run)[key] for run in group) for key in ("bytes", "client_bytes", "train_flops")}
+    row |= {"client_seconds": spread(map(client_seconds, group))} if timed else {}
+    kept = next((run.costs.mix for run in group if run.costs), dict.fromkeys(OF_COSTS))
+    return row | {key: kept[key] for key in OF_COSTS}
 
 
 def evened(group: Sequence[Run]) -> list[Run]:

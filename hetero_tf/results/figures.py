@@ -56,6 +56,8 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
 
 def draw_sizes(series: Sequence[Series], metric: str, x: str, band: str) -> "Figure":
     """Points of mixes against the size of their clients, joined where they lie between two levels."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     assert x in SIZES
     points = [point for one in series for point in one.points]
     labels, title = [one.label for one in series if one.label], bands(points, band)
@@ -76,13 +78,16 @@ def draw_sizes(series: Sequence[Series], metric: str, x: str, band: str) -> "Fig
     panel.margins(0.12)
     if max(point.x for point in points) > WIDE * min(point.x for point in points):
         panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter(lambda size, _: f"{size:,g}")
+        panel.xaxis.set_minor_formatter(NullFormatter())
     style.legend(figure, handles if labels else [], labels, title)
     name_points(figure, panel, [(point.x / unit, point.mean, point.label) for point in points])
     return figure
 
 
 def name_points(figure: "Figure", panel: "Axes", points: Sequence[tuple[float, float, str]]) -> None:
-    """Writes a name beside each point (x, y, name), where it covers no other point or name if there is room."""
+    """Writes a name beside each point (x, y, name) that has room for one: no name covers a point or another name."""
     figure.draw_without_rendering()
     marks = [panel.transData.transform((x, y)) for x, y, _ in points]
     taken: list = []
@@ -102,5 +107,5 @@ def name_points(figure: "Figure", panel: "Axes", points: Sequence[tuple[float, f
                 break
             label.remove()
         else:
-            label = panel.annotate(style.text(name, 24), (x, y), (6, 4), textcoords="offset points", fontsize=8)
-        taken.append(label.get_window_extent())
+            continue
+        taken.append(box)

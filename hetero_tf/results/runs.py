@@ -195,7 +195,7 @@ def differences(runs: Sequence[Run], without: Collection[str]) -> list[str]:
     told = [key for key in differing if key not in own]
     if len(told) > MOST_DIFFERENCES:
         return ["" for _ in runs]
-    return [", ".join(f"{_brief(key)}={_value(run.keys[key])}" for key in told if key in run.keys) for run in runs]
+    return [", ".join(f"{_brief(key)}={shown(run.keys[key])}" for key in told if key in run.keys) for run in runs]
 
 
 def _name_of(key):
@@ -208,6 +208,6 @@ def _brief(key):
     return "mix" if key == MIX else key.removesuffix(".name")
 
 
-def _value(value):
+def shown(value: object) -> str:
     """A value as a recipe may write it, texts without quotes."""
     return value if isinstance(value, str) else show(value)

@@ -1,23 +1,22 @@
 """The sections of a report: what stands in each, where the runs have it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base import files, metrics
+from hetero_tf.base import metrics
 from hetero_tf.base.errors import BadInput, Refusal
 from hetero_tf.partitions import picture
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.recipe.nodes import show
 from hetero_tf.results import breakdowns, curves, figures, style, tables
 from hetero_tf.results.published import Value
-from hetero_tf.results.runs import Run, differences
+from hetero_tf.results.runs import Run
+from hetero_tf.results.setting import apart, common
 from hetero_tf.results.summaries import known_metrics
 from hetero_tf.results.tables import Table
-from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -26,22 +25,6 @@ if TYPE_CHECKING:
 BAND = "range"
 # Metrics that get learning curves, in this order, where some run has measured them.
 DRAWN = ("global_accuracy", "global_perplexity", "local_accuracy", "tuned_accuracy", "global_loss", "loss")
-# Keys that a reader asks for first, and how they are called; all runs that agree in one share its line.
-SETTING = {
-    "data.dataset": "data set",
-    "data.name": "data",
-    "partition.name": "split",
-    "partition.clients": "clients",
-    "round.clients": "active clients of a round",
-    "round.submodel.name": "sub-models",
-    "client.loss.name": "local loss",
-    "client.epochs": "local epochs",
-    "client.batch_size": "batch size",
-    "optimizer.name": "optimizer",
-    "optimizer.learning_rate": "learning rate",
-    "schedule.name": "schedule",
-    "rounds": "rounds",
-}
 MOST_SPLITS = 6
 
 
@@ -82,7 +65,7 @@ def all_sections(groups: dict[str, list[Run]], rows: Sequence[dict], asked: Sequ
         _cost(groups, rows),
         _rounds(groups),
         _splits(groups),
-        _setting(groups),
+        Section("setting", "Setting", facts=common(groups), tables=[table] if (table := apart(groups)).rows else []),
     )
     return [section for section in made if section.facts or section.tables or section.pictures]
 
@@ -106,7 +89,7 @@ def _curves(groups):
         try:
             pictures.insert(1, made(groups, drawn[0], x))
         except BadInput:
-            # A run of an earlier version has not kept what this figure needs.
+            # A run of an earlier version has not kept what this figure needs, or there is nothing to see in it.
             continue
     return Section("curves", "Learning curves", pictures=pictures)
 
@@ -127,6 +110,8 @@ def _curve(groups, metric, x):
 def _size(groups, metric, x):
     found = curves.size_series(groups, metric, x, BAND)
     points = [point for one in found for point in one.points]
+    if len({point.x for point in points}) == 1:
+        raise BadInput("all clients have models of one size, so there is nothing to compare")
     caption = (
         "Each point is a mix at its last measured round; lines join the mixes of two levels, as HeteroFL's figures do. "
         + _band(points)
@@ -235,38 +220,3 @@ def _rounds(groups):
         caption = "Wall time by part of the work, means over the seeds; planning runs beside them."
         pictures.append(Picture("time", "Where the time went", caption, breakdowns.draw_time(found)))
     return Section("rounds", "Rounds", pictures=pictures)
-
-
-def _setting(groups):
-    """What all runs have in common, in what they differ, and on what they ran."""
-    first = {name: runs[0] for name, runs in groups.items()}
-    facts: dict[str, str] = {}
-    for key, name in SETTING.items():
-        values = list(dict.fromkeys(_shown(run.keys[key]) for run in first.values() if key in run.keys))
-        if values:
-            facts[name] = ", ".join(values)
-    told = differences(list(first.values()), without=("name", "seed", "levels.mix"))
-    lines = [[name, text] for name, text in zip(first, told) if text]
-    facts |= {"ran on": "; ".join(dict.fromkeys(_machines(groups)))} if list(_machines(groups)) else {}
-    table = tables.cleaned(Table(["run", "differs in"], lines, []))
-    return Section("setting", "Setting", facts=facts, tables=[table] if lines else [])
-
-
-def _shown(value):
-    return value if isinstance(value, str) else show(value)
-
-
-def _machines(groups) -> Iterator[str]:
-    """Processor and versions of the runs that say them."""
-    for runs in groups.values():
-        for run in runs:
-            path = RunFolder(Path(run.folder)).environment
-            try:
-                facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-                versions = facts["versions"]  # type: ignore[index]
-                yield (
-                    f"{facts['cpu']['model']}, {facts['cores']} cores, TensorFlow {versions['tensorflow']}, "  # type: ignore[index]
-                    f"Keras {versions['keras']}, hetero_tf {versions['hetero_tf']}"
-                )
-            except (Refusal, TypeError, KeyError):
-                continue
