@@ -31,7 +31,7 @@ def train(recipe, run, threads, seconds):
         last = {"round": number, "global_accuracy": 10.0 * number, "global_loss": 1.0}
         about = {"last": last, "best": last, "best_seal": None, "spent": 0, **facts.to_seal(recipe, conditions, b"")}
         sealed.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
-        print(f"round {number}/{recipe.rounds}  loss 1", file=sys.stderr, flush=True)
+        print(f"round {number}/{recipe.rounds}  1 s left  loss 1", file=sys.stderr, flush=True)
 
 
 def main(seconds, failing, *words):

@@ -1,6 +1,7 @@
 """What `list` says of run folders, and the way from a run folder back to a state."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -43,12 +44,12 @@ def test_a_run_is_stopped_running_finished_or_damaged(train, folder):
 
 
 def test_what_differs_from_the_shipped_recipe_of_that_name_is_told(folder):
-    text = hetero_tf.load_recipe("tiny/digits", ["seed=4", "rounds=9"]).source
+    text = hetero_tf.load_recipe("tiny/digits", ["seed=4", "rounds=9", "levels.mix=a1-b3"]).source
     (folder.parent / "two").mkdir()
     (folder.parent / "two" / "recipe.yaml").write_text(text)
     found = overview.overview(folder.parent / "two")
     assert (found.state, found.round, found.rounds, found.metric) == ("stopped", 0, 9, "")
-    assert found.changes == ("seed: 0 -> 4",)
+    assert found.changes == ("levels.mix: a-b-c -> a1-b3", "seed: 0 -> 4")
 
 
 def test_listed_are_run_folders_and_those_right_below_a_folder(folder):
@@ -82,6 +83,9 @@ def test_without_a_folder_the_recipes_are_listed(tmp_path):
     run = programs.shared().run("list", cwd=tmp_path)
     assert run.code == 0 and run.out.endswith("no runs in runs\n")
     assert "  digits                     Handwritten digits that come with the program" in run.out
+    assert "\nsweeps:\n" in run.out and re.search(
+        r"^  heterofl_table7 +HeteroFL, Table 7: MNIST, IID", run.out, re.MULTILINE
+    )
 
 
 def test_listing_needs_no_tensorflow(folder):

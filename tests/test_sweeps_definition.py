@@ -132,6 +132,10 @@ def test_flags_say_the_same_as_a_file():
             "s.yaml:2:24: levels.mix: no width is given for level 'z'; known: a, b, c, d, e",
         ),
         ("recipe: digits\nset:\n  roundz: 3\n", "s.yaml:3:11: roundz: unknown key 'roundz'; did you mean 'round'?"),
+        (
+            "recipe: digits\nseeds: 0-99\nparts: [{grid: {client.epochs: [1, 2]}}, {seeds: 1-9900}]\n",
+            "s.yaml: asks for 10,100 runs, at most 10,000 are allowed; split it",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_file_line_and_key(text, sentence):

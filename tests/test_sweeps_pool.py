@@ -111,6 +111,20 @@ def test_so_many_runs_at_a_time_and_no_more(tmp_path, monkeypatch):
         most.clear()
 
 
+def test_of_what_a_run_says_only_finished_rounds_and_its_last_sentence_count():
+    said = (
+        "data: none\nround 1/9  12 of 40 s  2/10 clients\nround 2/9  global_accuracy 9  1:05 min left  loss 2  a3\n"
+        "round 9/9  0 s left  loss 1  3 clients diverged\nnote: nothing\nhetero_tf: all lost\nround 3/9\n"
+    )
+    seen = []
+    code, problem, seconds = pool.start(
+        [sys.executable, "-c", f"print({said!r}); raise SystemExit(3)"], lambda *told: seen.append(told)
+    )
+    assert (code, problem, seen) == (3, "all lost", [(2, 9), (9, 9)]) and seconds > 0
+    kill = "import os; print('round 1/2', flush=True); os.kill(os.getpid(), 9)"
+    assert pool.start([sys.executable, "-c", kill], lambda *told: None)[:2] == (-9, "was stopped by SIGKILL")
+
+
 def test_the_live_line_counts_runs_and_expects_by_rounds():
     progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
     assert progress.line() == "0/4 runs done  1 running  1 failed" and progress.details() == "x 1/3"

@@ -130,5 +130,19 @@ def _changes(resolved):
     for key in named:
         original = recipe.load(key)
         if original.name == resolved.name:
-            return tuple(recipe.changed_keys(original.source, resolved.source))
+            return tuple(_changed(original, resolved))
     return None
+
+
+def _changed(original, resolved):
+    """The keys that differ, with the mix of levels as a person writes it."""
+    lines = recipe.changed_keys(original.source, resolved.source)
+    others = [line for line in lines if not line.startswith("levels.mix.")]
+    if len(others) < len(lines):
+        others.insert(0, f"levels.mix: {_mix(original.levels)} -> {_mix(resolved.levels)}")
+    return others
+
+
+def _mix(levels):
+    equal = len({share for _, share in levels.mix}) == 1
+    return "-".join(name if equal else f"{name}{share:g}" for name, share in levels.mix)

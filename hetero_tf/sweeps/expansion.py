@@ -1,6 +1,7 @@
 """From a sweep to its runs, each with its folder, its overrides and its recipe, all checked before one starts."""
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -41,6 +42,10 @@ def expand(parts: Iterable[Part], label: str) -> tuple[Run, ...]:
     Raises:
         BadInput: Names the place of the value with which a recipe is refused; or two runs have one name.
     """
+    parts = tuple(parts)
+    asked = sum(map(_size, parts))
+    if asked > MOST_RUNS:
+        raise BadInput(f"{label}: asks for {asked:,} runs, at most {MOST_RUNS:,} are allowed; split it")
     runs: dict[str, Run] = {}
     for given, told in itertools.chain.from_iterable(map(_choices, parts)):
         run = _run(given, told, label)
@@ -49,9 +54,11 @@ def expand(parts: Iterable[Part], label: str) -> tuple[Run, ...]:
             raise BadInput(
                 f"{label}: two different runs are called {run.name}; give one of them another name in the list"
             )
-        if len(runs) > MOST_RUNS:
-            raise BadInput(f"{label}: asks for more than {MOST_RUNS:,} runs; split it")
     return tuple(runs.values())
+
+
+def _size(part):
+    return math.prod(map(len, (part.entries or "-", part.seeds or "-", *part.grid.values())))
 
 
 def _choices(part: Part) -> Iterator[tuple[dict[str, Node], list[str]]]:

@@ -24,7 +24,8 @@ from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, Outco
 
 # Runs of a sweep that was just killed need a moment to end and to let go of their folders.
 PATIENCE, PAUSE = 3.0, 0.1
-_ROUND = re.compile(r"round (\d+)/(\d+)  ")
+# The line of a round that is done; that of one that goes on does not say how much time is left.
+_ROUND = re.compile(r"round (\d+)/(\d+)  .* left  ")
 # How the lines begin that say why a run ends.
 _SENTENCES = ("hetero_tf: ", "stopped by ")
 
@@ -119,7 +120,8 @@ def _one(run, folder, program, progress, show, console):
 
     def seen(round, rounds):
         with progress.lock:
-            progress.rounds_done += rounds - round < progress.rounds_left[run.name]
+            # One line may tell of several rounds.
+            progress.rounds_done += progress.rounds_left[run.name] - (rounds - round)
             progress.rounds_left[run.name] = rounds - round
             progress.running[run.name] = f"{round}/{rounds}"
             show()

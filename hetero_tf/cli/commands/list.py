@@ -1,4 +1,4 @@
-"""`list`: the shipped recipes, and how far the runs are that lie in runs/ or in the named folders."""
+"""`list`: the shipped recipes and sweeps, and how far the runs are that lie in runs/ or in the named folders."""
 
 import os
 from typing import TYPE_CHECKING
@@ -19,16 +19,17 @@ MOST_CHANGES = 3
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
-    """Prints both lists; the recipes only where no folder is named."""
+    """Prints the lists; what is shipped only where no folder is named."""
+    from hetero_tf.recipe.files import shipped, sweeps
     from hetero_tf.run.overview import overview, run_folders
 
     register_plugins(flags)
     places = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
-    recipes = {} if flags.run else _recipes()
-    if recipes:
-        width = max(map(len, recipes))
-        console.say("recipes:")
-        console.say("\n".join(f"  {name:{width}}  {about}" for name, about in recipes.items()))
+    told = {} if flags.run else {"recipes": _headers(shipped()), "sweeps": _headers(sweeps())}
+    for title, headers in told.items():
+        width = max(map(len, headers))
+        console.say(f"{title}:")
+        console.say("\n".join(f"  {name:{width}}  {about}" for name, about in headers.items()))
     found = [overview(path) for path in run_folders(places)]
     if found:
         width = max(len(str(one.path)) for one in found)
@@ -36,15 +37,15 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
         console.say("\n".join(f"  {str(one.path):{width}}  {_told(one)}" for one in found))
     else:
         console.say(f"no runs in {', '.join(places) or DEFAULT}")
-    return {"recipes": recipes, "runs": [_json(one) for one in found]}
+    return {**told, "runs": [_json(one) for one in found]}
 
 
-def _recipes():
-    """`{name: first line of the header}` of the shipped recipes, without the tiny twins."""
+def _headers(known):
+    """`{name: first line of its file}`, without the tiny twins."""
     from hetero_tf.base.files import decode, read_bytes
-    from hetero_tf.recipe.files import LARGEST_FILE, shipped
+    from hetero_tf.recipe.files import LARGEST_FILE
 
-    texts = {name: decode(read_bytes(path, LARGEST_FILE, follow=True), path) for name, path in shipped().items()}
+    texts = {name: decode(read_bytes(path, LARGEST_FILE, follow=True), path) for name, path in known.items()}
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items() if not name.startswith("tiny/")}
 
 
