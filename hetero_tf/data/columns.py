@@ -97,3 +97,18 @@ def number(value: str, name: str) -> float:
     if not abs(found) <= float(np.finfo(np.float32).max):
         raise BadInput(f"column {name!r} must hold finite numbers. Received: {value!r}")
     return found
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, NaN and infinity not included."""
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def in_order(values: set[str]) -> tuple[str, ...]:
+    """Different texts in order: by number where all of them are numbers, else by letter."""
+    if all(is_number(value) for value in values):
+        return tuple(sorted(values, key=lambda value: (float(value), value)))
+    return tuple(sorted(values))

@@ -10,9 +10,10 @@ from hetero_tf.base.constraints import TestShare
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.columns import is_number
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.files import READS, find_file
-from hetero_tf.data.tables import Roles, Sheet, is_number, table_dataset
+from hetero_tf.data.tables import Roles, Sheet, table_dataset
 
 # What the texts of a table take in memory, beside what they take on the disk.
 MEMORY = 20

@@ -61,18 +61,8 @@ def load(
     require("data: parquet", ("pyarrow",), "parquet")
     if (image is None) != (size is None):
         raise BadInput(f"`image` and `size` must be given together, or neither. Received: image={image!r}, size={size}")
-    main = find(data_dir, path, "path")
-    train_files, test_files = find_parts(main)
-    sources = [str(main), str(main)]
-    if test is not None:
-        sources[1] = str(find(data_dir, test, "test"))
-        test_files, _ = find_parts(Path(sources[1]))
     wanted = None if image is None else [name for name in (label, owner, image) if name is not None]
-    parts = [
-        read_part(source, files, wanted, ignore, image)
-        for source, files in zip(sources, (train_files, test_files))
-        if files is not None
-    ]
+    parts = [read_part(*found, wanted, ignore, image) for found in _found(data_dir, path, test)]
     names = _class_names(parts, label)
     sheets = [_named(part.sheet, label, names) for part in parts]
     train, tests = sheets[0], sheets[1] if len(sheets) > 1 else None
@@ -81,6 +71,19 @@ def load(
     # What is to be ignored was not read.
     roles = Roles(label, owner, (), categorical, categories == "one_hot")
     return table_dataset(train, tests, roles, test_share, names)
+
+
+def _found(data_dir, path, test):
+    """`(source, files)` of the training rows, and of the test rows where there are any."""
+    main = find(data_dir, path, "path")
+    train_files, test_files = find_parts(main)
+    found = [(str(main), train_files)]
+    if test is not None:
+        other = find(data_dir, test, "test")
+        found.append((str(other), find_parts(other)[0]))
+    elif test_files is not None:
+        found.append((str(main), test_files))
+    return found
 
 
 def _class_names(parts, label):

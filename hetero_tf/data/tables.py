@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base.errors import BadInput, did_you_mean, nearest
-from hetero_tf.data.columns import Column, feature_names
+from hetero_tf.data.columns import Column, feature_names, in_order, is_number
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 
@@ -162,21 +162,6 @@ def texts_of(sheet: Sheet, name: str) -> list[str]:
                 "leave the column out by `ignore`"
             )
     return texts
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number, NaN and infinity not included."""
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
-
-
-def in_order(values: set[str]) -> tuple[str, ...]:
-    """Different texts in order: by number where all of them are numbers, else by letter."""
-    if all(is_number(value) for value in values):
-        return tuple(sorted(values, key=lambda value: (float(value), value)))
-    return tuple(sorted(values))
 
 
 def classes_of(sheet: Sheet, label: str) -> tuple[str, ...]:
