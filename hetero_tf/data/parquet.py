@@ -62,7 +62,7 @@ def load(
     if (image is None) != (size is None):
         raise BadInput(f"`image` and `size` must be given together, or neither. Received: image={image!r}, size={size}")
     wanted = None if image is None else [name for name in (label, owner, image) if name is not None]
-    parts = [read_part(*found, wanted, ignore, image) for found in _found(data_dir, path, test)]
+    parts = [read_part(source, files, wanted, ignore, image) for source, files in _found(data_dir, path, test)]
     names = _class_names(parts, label)
     sheets = [_named(part.sheet, label, names) for part in parts]
     train, tests = sheets[0], sheets[1] if len(sheets) > 1 else None
