@@ -92,17 +92,19 @@ def parse():
     return parser.parse_args()
 
 
-def requests(spec):
-    """Random requests, `{key: array}`, and the name of the input."""
-    rng = np.random.default_rng(0)
-    if spec["kind"] == "images":
-        shape = [spec[size] for size in ("height", "width", "channels")]
-        made = {f"batch {count}": rng.random((count, *shape), np.float32) for count in BATCHES}
-        return {**made, "one": made["batch 1"]}, "image"
-    words = spec["mask_token_id"] + 1
-    made = {f"length {length}": rng.integers(0, words, (1, length), np.int32) for length in LENGTHS}
-    made |= {f"batch {count}": rng.integers(0, words, (count, spec["segment"]), np.int32) for count in BATCHES}
-    return {**made, "one": made["batch 1"]}, "token_ids"
+def requests(about):
+    """Random requests, `{key: array}`, and the name of the input, by what `export.json` says of both."""
+    rng, spec = np.random.default_rng(0), about["input"]
+    ((name, given),) = about["signatures"]["serving_default"]["inputs"].items()
+    if given["dtype"] == "float32":
+        made = {f"batch {count}": rng.random((count, *given["shape"][1:]), np.float32) for count in BATCHES}
+        return {**made, "one": made["batch 1"]}, name
+    words, segment = spec.get("words") or spec["mask_token_id"] + 1, spec.get("segment") or spec["length"]
+    # A model that reads whole rows has one length.
+    lengths = LENGTHS if given["shape"][1] is None else ()
+    made = {f"length {length}": rng.integers(0, words, (1, length), np.int32) for length in lengths}
+    made |= {f"batch {count}": rng.integers(0, words, (count, segment), np.int32) for count in BATCHES}
+    return {**made, "one": made["batch 1"]}, name
 
 
 def answers(kind, path, name, segment, given, scratch):
@@ -132,7 +134,7 @@ def compared(found, wanted):
 def rows(version):
     """What is to be said of each file of a version."""
     about = json.loads((version / "export.json").read_text("utf-8"))
-    given, name = requests(about["input"])
+    given, name = requests(about)
     cut = about["input"].get("segment", 0)
     beside = sum(told["bytes"] for told in about["formats"].values())
     saved = {**about, "bytes": about["bytes"] - beside}
