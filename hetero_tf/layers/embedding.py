@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from hetero_tf.base.constraints import Size
+from hetero_tf.base.constraints import CountOrZero, Size
 from hetero_tf.layers.scaler import Scaler
 
 
@@ -25,7 +25,7 @@ class Embedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, words: Size, width: Size, padding: int | None = None, scale: float = 1.0, clients: int = 1, **kwargs
+        self, words: Size, width: Size, padding: CountOrZero | None = None, scale: float = 1.0, clients: int = 1, **kwargs
     ):
         super().__init__(**kwargs)
         self.words = words
