@@ -129,7 +129,9 @@ def _object(place: str, line: bytes, before: Iterable[dict | None]) -> dict[str,
     if found is None and not decoded:
         return None
     if not isinstance(found, dict) or any(not isinstance(value, str | int | float) for value in found.values()):
-        raise BadInput(f"{place}: must hold an object of texts and numbers, such as {{\"text\": ...}}. Received: {short(decoded, 80)}")
+        raise BadInput(
+            f'{place}: must hold an object of texts and numbers, such as {{"text": ...}}. Received: {short(decoded, 80)}'
+        )
     first = next((row for row in before if row is not None), found)
     if found.keys() != first.keys():
         odd = sorted(found.keys() ^ first.keys())

@@ -25,7 +25,13 @@ class Embedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, words: Size, width: Size, padding: CountOrZero | None = None, scale: float = 1.0, clients: int = 1, **kwargs
+        self,
+        words: Size,
+        width: Size,
+        padding: CountOrZero | None = None,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.words = words

@@ -185,7 +185,8 @@ def paper_flops(layer: keras.layers.Layer, inputs: tuple[int, ...], outputs: tup
         inputs, outputs: Shapes of one call.
     """
     parameters = {variable.name: tuple(variable.shape) for variable in own_weights(layer)}
-    positions, total = math.prod(outputs[:-1]), 0
+    # A layer that hands on its last state only has taken a step at every position of its input.
+    positions, total = math.prod((inputs if hasattr(layer, "return_sequences") else outputs)[:-1]), 0
     for name, kernel in parameters.items():
         if name.endswith("kernel"):
             bias = parameters.get(name.removesuffix("kernel") + "bias")
