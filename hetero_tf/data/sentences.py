@@ -38,8 +38,8 @@ def encode_sentences(sentences: Sequence[Sequence[str]], vocabulary: Sequence[st
         vocabulary: As `vocabulary_of_sentences` gives it.
         length: Of a row; the rest of a longer sentence is left out.
     """
-    found = np.zeros((len(sentences), length), np.int32)
-    for row, words in zip(found, sentences):
-        numbers = encode(list(words[:length]), vocabulary)
-        row[: len(numbers)] = np.where(numbers == 0, 1, numbers)
+    kept = [words[:length] for words in sentences]
+    numbers = encode([word for words in kept for word in words], vocabulary)
+    found = np.zeros((len(kept), length), np.int32)
+    found[np.arange(length) < np.array([len(words) for words in kept])[:, None]] = np.where(numbers == 0, 1, numbers)
     return found

@@ -110,15 +110,16 @@ def _step_over_padding(step, moves):
 
 
 def _loop(step, projected, states, keep):
-    """Goes through positions `[positions, ..., batch, gates * units]`: the output of each, if kept, and the last one."""
+    """Goes through inputs `[positions, ..., batch, gates * units]`; returns all outputs, None unless kept, and the last."""
     count, dtype = tf.shape(projected)[0], projected.dtype
     inputs = tf.TensorArray(dtype, size=count).unstack(projected)
-    outputs = tf.TensorArray(dtype, size=count if keep else 0, element_shape=states[0].shape)
+    # Converters refuse an array that nobody writes to.
+    outputs = (tf.TensorArray(dtype, size=count, element_shape=states[0].shape),) if keep else ()
 
     def body(position, outputs, states):
         states = step(position, inputs.read(position), states)
-        return position + 1, outputs.write(position, states[0]) if keep else outputs, states
+        return position + 1, tuple(array.write(position, states[0]) for array in outputs), states
 
     start, most = (tf.constant(0), outputs, states), projected.shape[0]
     _, outputs, states = tf.while_loop(lambda at, *_: at < count, body, start, maximum_iterations=most)
-    return outputs.stack() if keep else None, states[0]
+    return outputs[0].stack() if keep else None, states[0]
