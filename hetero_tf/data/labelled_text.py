@@ -34,8 +34,8 @@ def load(
 ) -> Dataset:
     """Loads a UTF-8 file with a text and its label in each row: `.tsv`, `.jsonl` (an object a line), others are CSV.
 
-    Texts are split into lower-cased words and single signs. Word 0 is `<pad>`, which fills a row behind its text; word 1
-    is `<ukn>`, which stands for every word that is not in the vocabulary of the training texts.
+    Texts are split into lower-cased words and single signs. Word 0 is `<pad>`, which fills a row behind its text; word
+    1 is `<ukn>`, which stands for every word that is not in the vocabulary of the training texts.
 
     Args:
         data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
@@ -69,7 +69,8 @@ def load(
     if tested is not None:
         splits = [splits[0].of(~tested), splits[0].of(tested)]
     source = f"labelled text ({sheets[0].source})"
-    return Dataset(*splits, len(names), source, vocabulary=known, class_names=names)
+    train, tests = splits
+    return Dataset(train, tests, len(names), source, vocabulary=known, class_names=names)
 
 
 def _classes(sheet, label):
@@ -129,9 +130,7 @@ def _object(place: str, line: bytes, before: Iterable[dict | None]) -> dict[str,
     if found is None and not decoded:
         return None
     if not isinstance(found, dict) or any(not isinstance(value, str | int | float) for value in found.values()):
-        raise BadInput(
-            f'{place}: must hold an object of texts and numbers, such as {{"text": ...}}. Received: {short(decoded, 80)}'
-        )
+        raise BadInput(f"{place}: must hold an object of texts and numbers. Received: {short(decoded, 80)}")
     first = next((row for row in before if row is not None), found)
     if found.keys() != first.keys():
         odd = sorted(found.keys() ^ first.keys())

@@ -31,8 +31,8 @@ def load(
 
     Args:
         data_dir: Not used.
-        kind: images: each class is a pattern of its own under noise; sequences: half of the words of each are those of its
-            class; text: each word has few likely successors
+        kind: images: each class is a pattern of its own under noise; sequences: half of the words of each are those of
+            its class; text: each word has few likely successors
         examples: training images or sequences
         test_examples: test images or sequences
         size: height and width of the images

@@ -1,6 +1,6 @@
 """What the export of a language model answers to: word numbers, or the beginnings of sentences."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import keras
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from hetero_tf.data.words import END
 from hetero_tf.export import text
-from hetero_tf.export.limits import filled, most_words
+from hetero_tf.export.limits import filled
 from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
@@ -24,8 +24,8 @@ most_at_once = text.most_at_once
 def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
     """`{signature: (function, input specs)}`, and the lookup tables that they use.
 
-    `serving_default`: `token_ids` int32 [n, length] -> logits [n, length, words], at each place those of the word behind
-    it. `serve_text` (where the data set has a vocabulary): `text` string [n], beginnings of sentences -> next_words
+    `serving_default`: `token_ids` int32 [n, length] -> logits [n, length, words], at each place those of the word
+    behind it. `serve_text` (where the data set has a vocabulary): `text` string [n], beginnings of sentences -> next_words
     and next_probabilities [n, 5], best first, and lengths [n].
 
     A row with an id outside of 0..words - 1 is answered by NaN, the others as ever; so is a text without a word, whose
@@ -94,14 +94,14 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     """What callers must know of the inputs, a sentence each."""
     spec = input_spec(process)
     found = [
-        f"Token ids are 0..{spec['words'] - 1}. A row with another id is answered by NaN. The logits at a place are those "
-        "of the word behind it.",
+        f"Token ids are 0..{spec['words'] - 1}. A row with another id is answered by NaN. The logits at a place are "
+        "those of the word behind it.",
         f"Clients trained on {spec['segment']} words at a time; longer rows are answered too, at one go.",
     ]
     if "serve_text" in signatures:
         found.append(
-            "`serve_text` takes beginnings of sentences whose words stand between white space; words that the vocabulary "
-            "lacks are `<ukn>`."
+            "`serve_text` takes beginnings of sentences whose words stand between white space; words that the "
+            "vocabulary lacks are `<ukn>`."
         )
     return found
 
@@ -109,8 +109,9 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
 def calls(process: LearningProcess, signatures: Collection[str]) -> str:
     """Three lines of Python that call the model inside the folder of its version."""
     name, call, answer = "serving_default", "token_ids=[[0, 1]]", "logits"
-    if "serve_text" in signatures:
-        name, call, answer = "serve_text", f"text=tf.constant([{process.dataset.vocabulary[-1]!r}])", "next_words"
+    words = process.dataset.vocabulary
+    if "serve_text" in signatures and words:
+        name, call, answer = "serve_text", f"text=tf.constant([{words[-1]!r}])", "next_words"
     return (
         f'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["{name}"]\n'
         f'print(serve({call})["{answer}"])\n'

@@ -1,4 +1,4 @@
-"""Answers pictures, rows, sentences or beginnings of sentences by a trained model, through the functions that its export would have."""
+"""Answers pictures, rows or sentences by a trained model, through the functions that its export would have."""
 
 import tempfile
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         model: The Keras model.
         scratch: Folder for the vocabulary, which the SavedModel copies.
     """
-    (length,), words = process.input.shape(process.dataset.train.x), process.dataset.vocabulary
+    (length,), words = process.input.shape(process.dataset.train.x), words_of(process)
     most, names = most_examples(model), process.dataset.class_names
     numbers, _ = text.tables(words, scratch, UNKNOWN)
 
@@ -62,6 +62,11 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         "serve_text": (serve_text, [tf.TensorSpec((None,), tf.string, name="text")]),
     }
     return made, (numbers,)
+
+
+def words_of(process: LearningProcess) -> tuple[str, ...]:
+    """Returns the vocabulary, by which a data set is one of sequences."""
+    return process.dataset.vocabulary or ()
 
 
 def encode(sentences: tf.Tensor, numbers: tf.lookup.StaticHashTable, length: int) -> tf.Tensor:
@@ -91,23 +96,23 @@ def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
 def input_spec(process: LearningProcess) -> dict:
     """What the model takes, ready for JSON."""
     (length,) = process.input.shape(process.dataset.train.x)
-    return {"kind": "sequences", "words": len(process.dataset.vocabulary), "length": length}
+    return {"kind": "sequences", "words": len(words_of(process)), "length": length}
 
 
 def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     """What callers must know of the inputs, a sentence each."""
     spec = input_spec(process)
     return [
-        f"Token ids are 0..{spec['words'] - 1}, lines of `assets/vocabulary.txt` from 0: 0 fills a row behind its text up "
-        f"to {spec['length']} words, and 1 is every other word. A row with another id is answered by NaN and class -1.",
-        "`serve_text` takes sentences; it makes them lower-case and splits them into words and signs, and of a longer one "
-        f"it reads the first {spec['length']}.",
+        f"Token ids are 0..{spec['words'] - 1}, lines of `assets/vocabulary.txt` from 0: 0 fills a row behind its text "
+        f"up to {spec['length']} words, and 1 is every other word. A row with another id is answered by NaN and class -1.",
+        "`serve_text` takes sentences; it makes them lower-case and splits them into words and signs, and of a longer "
+        f"one it reads the first {spec['length']}.",
     ]
 
 
 def calls(process: LearningProcess, signatures: Collection[str]) -> str:
     """Three lines of Python that call the model inside the folder of its version."""
-    word = process.dataset.vocabulary[-1]
+    word = words_of(process)[-1]
     return (
         'import tensorflow as tf\nserve = tf.saved_model.load(".").signatures["serve_text"]\n'
         f'print(serve(text=tf.constant([{word!r}]))["probabilities"])\n'

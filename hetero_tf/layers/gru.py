@@ -22,8 +22,8 @@ class GRU(Recurrent):
         return_sequences: Whether the state behind every position is the output; else the last one.
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, both biases 0. A position that
-    the mask of `Embedding` marks as padding leaves the state as it is.
+    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, both biases 0. A position
+    that the mask of `Embedding` marks as padding leaves the state as it is.
     Shapes: as those of `LSTM`.
     Reference: Cho et al. 2014 (arXiv 1406.1078), in the form of cuDNN, which resets behind the product.
     """

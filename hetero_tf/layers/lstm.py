@@ -21,8 +21,8 @@ class LSTM(Recurrent):
         return_sequences: Whether the state behind every position is the output; else the last one.
         clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
 
-    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the forget gate
-    and else 0. A position that the mask of `Embedding` marks as padding leaves the state as it is.
+    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the forget
+    gate and else 0. A position that the mask of `Embedding` marks as padding leaves the state as it is.
     Input shape: `(batch, positions, channels)`. Output shape: `(batch, positions, units)`, or `(batch, units)`. With
     several clients both lead with an axis for them, and so do kernels, `(clients, ...)`, and the bias, `(clients, 1,
     ...)`.

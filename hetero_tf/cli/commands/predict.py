@@ -1,4 +1,4 @@
-"""`predict`: answers pictures, rows of a table, or sentences (whole, begun or with hidden words), by the model of a level."""
+"""`predict`: answers pictures, rows of a table, or sentences by the model of a level."""
 
 from typing import TYPE_CHECKING
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 class Recurrent(keras.layers.Layer):
     """A layer whose state at a position follows from the input there and the state before it.
 
-    A subclass says how many `GATES` and states (`STATES`) it has, makes `kernel`, `bias` and `recurrent_weights` when it
-    is built, and takes a step by `step`.
+    A subclass says how many `GATES` and states (`STATES`) it has, makes `kernel`, `bias` and `recurrent_weights` when
+    it is built, and takes a step by `step`.
 
     Args:
         units: Size of the state.
@@ -110,7 +110,7 @@ def _step_over_padding(step, moves):
 
 
 def _loop(step, projected, states, keep):
-    """Goes through inputs `[positions, ..., batch, gates * units]`; returns all outputs, None unless kept, and the last."""
+    """All outputs, None unless kept, and the last one, for inputs `[positions, ..., batch, gates * units]`."""
     count, dtype = tf.shape(projected)[0], projected.dtype
     inputs = tf.TensorArray(dtype, size=count).unstack(projected)
     # Converters refuse an array that nobody writes to.
