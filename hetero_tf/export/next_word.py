@@ -25,8 +25,8 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     """`{signature: (function, input specs)}`, and the lookup tables that they use.
 
     `serving_default`: `token_ids` int32 [n, length] -> logits [n, length, words], at each place those of the word
-    behind it. `serve_text` (where the data set has a vocabulary): `text` string [n], beginnings of sentences -> next_words
-    and next_probabilities [n, 5], best first, and lengths [n].
+    behind it. `serve_text` (where the data set has a vocabulary): `text` string [n], beginnings of sentences ->
+    next_words and next_probabilities [n, 5], best first, and lengths [n].
 
     A row with an id outside of 0..words - 1 is answered by NaN, the others as ever; so is a text without a word, whose
     next words are "". A request of more than `most_words` words, or of another shape, is an error.
