@@ -74,11 +74,7 @@ def test_the_vocabulary_is_that_of_the_training_rows(tmp_path):
     "lines, options, sentence",
     [
         ("text,label\na,x\n,y\n", {}, "r.csv:3: column 'text' has no word here; fill it in or remove the row"),
-        (
-            "txt,label\na,x\nb,y\n",
-            {},
-            "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?",
-        ),
+        ("txt,label\na,x\nb,y\n", {}, "r.csv: `text` must name a column. Received: text='text'; did you mean 'txt'?"),
         (
             "text,labels\na,x\nb,y\n",
             {},
