@@ -104,7 +104,8 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     spec = input_spec(process)
     return [
         f"Token ids are 0..{spec['words'] - 1}, lines of `assets/vocabulary.txt` from 0: 0 fills a row behind its text "
-        f"up to {spec['length']} words, and 1 is every other word. A row with another id is answered by NaN and class -1.",
+        f"up to {spec['length']} words, and 1 is every other word. A row with another id is answered by NaN and class "
+        "-1.",
         "`serve_text` takes sentences; it makes them lower-case and splits them into words and signs, and of a longer "
         f"one it reads the first {spec['length']}.",
     ]

@@ -74,6 +74,9 @@ def check_shapes(recipe: Recipe) -> None:
             )
     if exit is not None:
         _, form = _ended(trunk, previous, channels, form, text)
+    if recipe.input.name == "sequences" and form == "tokens":
+        advice = "leave out `return_sequences` of the last LSTM or GRU"
+        raise Wrong(specs[-1].path, f"the model ends in a row of tokens, but a sequence has one label; {advice}")
     _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
 
 
@@ -104,7 +107,8 @@ def _form(spec, path, form, text):
     gives = _gives(spec, form)
     if text and (needs_map(spec.kind) or gives == "vector"):
         needs = "needs rows and columns of pixels" if needs_map(spec.kind) else "leaves one vector of all positions"
-        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; leave it out")
+        advice = "give it `return_sequences: true`" if is_recurrent(spec.kind) else "leave it out"
+        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; {advice}")
     if needs_map(spec.kind) and form != "map":
         raise Wrong(
             path,
