@@ -91,7 +91,11 @@ def test_an_input_for_sequences_refuses_other_data():
 @pytest.mark.parametrize(
     "x, y, sentence",
     [
-        (np.zeros((2, 3), np.float32), [0, 1], "expected words int32 [n, length], none of them 0. Received: float32 (2, 3)"),
+        (
+            np.zeros((2, 3), np.float32),
+            [0, 1],
+            "expected words int32 [n, length], none of them 0. Received: float32 (2, 3)",
+        ),
         (np.full((2, 3), 4, np.int32), [0, 1], "every word number must be in 0..3. Received: 4 at position 0"),
         (np.zeros((2, 3), np.int32), [0, 2], "every label must be in 0..1. Received: 2 at position 1"),
         (np.zeros((2, 3), np.int32), [0], "expected labels int32 [2], one per sequence. Received: int32 (1,)"),
@@ -106,7 +110,7 @@ def test_sequences_are_checked(x, y, sentence):
 @pytest.mark.parametrize("name, kind", [(SEQUENCES, "LSTM"), (NEXT, "LSTM"), (SEQUENCES, "GRU"), (NEXT, "GRU")])
 def test_several_clients_at_once_train_to_the_values_of_one_by_one(name, kind):
     more = "" if name == SEQUENCES else ", return_sequences: true"
-    layer = f"model.layers[1][0]={{{kind}: {{units: !w 16{more}}}}}"
+    layer = f"model.layers[1][0]={{{kind}: {{units: !setting units{more}}}}}"
     found = {}
     for stack in ("sequential", "stacked"):
         changes = [layer, "precision=float64", f"engine={stack}", "model.layers[1][2]={Dropout: {rate: 0.0}}"]
