@@ -227,7 +227,7 @@ class LearningProcess:
         counts, x = np.sum(plan.rows >= 0, axis=-1), self.dataset.train.x
         if self.dataset.train.y is None:
             firsts = np.asarray(self.input.starts(x))
-            lengths = np.diff(firsts, append=x.shape[1])
+            lengths = np.array([int(self.input.length(x, first)) for first in firsts])
             counts = counts * lengths[np.searchsorted(firsts, plan.starts)]
         return counts.sum(axis=-1)
 

@@ -104,6 +104,6 @@ def test_the_command_answers_by_the_model_of_a_level(tmp_path):
     told = json.loads(programs.shared().run(*words, "--level", "b", "--json", "--input", given[0], given[1]).out)
     assert told["level"] == "b" and [one["input"] for one in told["predictions"]] == given
     assert programs.shared().run(*words).err == (
-        "hetero_tf: predict needs a picture file, a row such as 5.1,red, or a sentence with <mask>, behind it\n"
+        "hetero_tf: predict needs a picture file, a row such as 5.1,red, or a sentence, behind it\n"
     )
     assert "--level A: no such level; known: a, b" in programs.shared().run(*words, given[0], "--level", "A").err

@@ -27,6 +27,9 @@ CASES = {
     "LoraDense": [{"units": Classes(), "lora_rank": 2}],
     "DepthwiseConv2D": [{"kernel_size": 3, "strides": 2, "padding": "same"}],
     "Dropout": [{"rate": 0.5}],
+    "Embedding": [{"words": 7, "width": Width(30)}, {"words": Classes(), "width": 4, "padding": 0}],
+    "GRU": [{"units": Width(6)}, {"units": 5, "return_sequences": True}],
+    "LSTM": [{"units": Width(6)}, {"units": 5, "return_sequences": True}],
     "GroupNormalization": [{"groups": 4}],
     "MaskedTokenEmbedding": [{"classes": Classes(), "positions": 20, "width": Width(30)}],
     "MaxPooling2D": [{}, {"pool_size": 3, "strides": 2}],
@@ -42,7 +45,13 @@ CASES = {
     "UpSampling2D": [{"size": (2, 3)}],
     "ZeroPadding2D": [{}, {"padding": (1, 3)}],
 }
-TAKES = {"ClassTokenReadout": TOKENS, "MaskedTokenEmbedding": (5,), "SelfAttention": TOKENS, "TransformerBlock": TOKENS}
+TAKES = {
+    **dict.fromkeys(("ClassTokenReadout", "GRU", "LSTM"), TOKENS),
+    "Embedding": (5,),
+    "MaskedTokenEmbedding": (5,),
+    "SelfAttention": TOKENS,
+    "TransformerBlock": TOKENS,
+}
 KINDS = [kind for kind in layer_table.known_layers() if kind != "Link"]
 
 
@@ -51,7 +60,7 @@ def test_a_layer_gives_what_keras_says(kind):
     for args in CASES.get(kind, [{}]):
         found = step(LayerSpec(kind=kind, args=args, name="layer", unit="0"), TAKES.get(kind, MAP), SIZES)
         layer = layer_class(kind)(**{name: SIZES.of(value) for name, value in args.items()})
-        layer(keras.Input(found.before, dtype="int32" if kind == "MaskedTokenEmbedding" else "float32"))
+        layer(keras.Input(found.before, dtype="int32" if kind in ("Embedding", "MaskedTokenEmbedding") else "float32"))
         assert found.after == tuple(layer.compute_output_shape((None, *found.before)))[1:]
         others = ("bias", "gamma", "beta", "token", "mean", "variance", "seed_generator_state")
         weights = [v for v in layer.weights if not v.name.endswith(others)]

@@ -13,7 +13,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Width
 from hetero_tf.recipe.nodes import Wrong, dotted
-from hetero_tf.recipe.shapes import needs_map, needs_tokens
+from hetero_tf.recipe.shapes import is_recurrent, needs_map, needs_tokens, takes_words
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
 
@@ -111,14 +111,20 @@ def test_pairs_become_tuples():
 
 @pytest.mark.parametrize("kind", layer_table.known_layers())
 def test_every_layer_loads_with_its_required_arguments(kind):
-    wants, required = layer_table.arguments(kind)
+    _, required = layer_table.arguments(kind)
     values = {"activation": "relu", "rate": 0.5, "dropout": 0.5}
     args = ", ".join(f"{name}: {values.get(name, 8)}" for name in sorted(required))
-    if "classes" in wants:
-        assert recipe.loads(TEXT).model.layers[0].kind == kind
+    if takes_words(kind):
+        text = TEXT.replace("masked_text", "next_word") if kind == "Embedding" else TEXT
+        text = (
+            text.replace("MaskedTokenEmbedding: {classes: !classes, positions: 16", f"{kind}: {{words: !classes")
+            if kind == "Embedding"
+            else text
+        )
+        assert recipe.loads(text).model.layers[0].kind == kind
     elif needs_tokens(kind) or kind == "PatchEmbedding":
         before = ["PatchEmbedding: {patch: 8, width: 8}"] if needs_tokens(kind) else []
-        behind = [] if kind == "ClassTokenReadout" else ["ClassTokenReadout"]
+        behind = [] if kind == "ClassTokenReadout" or is_recurrent(kind) else ["ClassTokenReadout"]
         items = [*before, f"{kind}: {{{args}}}", *behind]
         text = "  layers:\n" + "".join(f"    - {item}\n" for item in (*items, "Dense: {units: !classes}"))
         assert kind in [spec.kind for spec in recipe.loads(re.sub(MODEL, text, BASE)).model.layers]

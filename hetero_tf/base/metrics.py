@@ -24,7 +24,7 @@ class Metric:
     unit: str = ""
 
 
-LABELLED, TEXT = ("images", "table"), ("masked_text",)
+LABELLED, TEXT = ("images", "table", "sequences"), ("masked_text", "next_word")
 ANY = (*LABELLED, *TEXT)
 # Text has no test examples of single clients, and its loss covers all positions, so accuracy would say little.
 # A name that ends with LEVEL stands for one metric of each level.

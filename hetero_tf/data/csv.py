@@ -60,13 +60,18 @@ def load(
         MemoryProblem: The table does not fit into memory.
     """
     roles = Roles(label, owner, ignore, categorical, categories == "one_hot")
-    train = _read(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
-    tests = None if test is None else _read(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
+    train = read_sheet(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
+    tests = None if test is None else read_sheet(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
     return table_dataset(train, tests, roles, test_share)
 
 
-def _read(path, header, delimiter):
-    """The `Sheet` of a file."""
+def read_sheet(path: Path, header: bool, delimiter: str) -> Sheet:
+    """Reads the `Sheet` of a file; `header`: whether its first line names the columns.
+
+    Raises:
+        BadInput: It is no such table.
+        MemoryProblem: It does not fit into memory.
+    """
     lines, rows = [], []
     with opened(path) as file:
         check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)

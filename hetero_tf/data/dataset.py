@@ -20,8 +20,9 @@ class Split:
 
     Args:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are; a table float32
-            `[n, features]`; or text int32 `[rows, length]` of word numbers.
-        y: Labels int32 `[n]` of images and tables; None for text.
+            `[n, features]`; sequences int32 `[n, length]` of word numbers, 0 behind the last word; or text int32
+            `[rows, length]` of word numbers.
+        y: Labels int32 `[n]` of images, tables and sequences; None for text.
         owners: Whose example each is (such as the writer's number), int32 `[n]` from 0, where known.
     """
 
@@ -31,7 +32,7 @@ class Split:
 
     @property
     def labels(self) -> np.ndarray:
-        """What is predicted: labels int32 `[n]` of images and tables, words int32 `[rows, length]` of text."""
+        """What is predicted: labels int32 `[n]`, or words int32 `[rows, length]` of text."""
         return self.x if self.y is None else self.y
 
     def of(self, chosen: np.ndarray) -> "Split":
@@ -48,7 +49,8 @@ class Dataset:
         train, test: The splits, both of one kind.
         classes: Number of labels; the size of the vocabulary for text.
         source: One line for a person: what the data are and where they were read.
-        vocabulary: Words in order of their number; None for images and tables.
+        vocabulary: Words in order of their number; None for images and tables. Sequences are known by having both
+            labels and a vocabulary.
         stand_in_for: What was asked for, where an embedded stand-in took its place; else None.
         class_names: Names of the labels, where known: one line each.
         columns: Of a table, what its features were made of, where known.
@@ -69,7 +71,7 @@ class Dataset:
     def __post_init__(self):
         check = _CHECKS[self.kind]
         for name, split in (("train", self.train), ("test", self.test)):
-            check(f"{self.source}, {name} split", split, self.classes)
+            check(f"{self.source}, {name} split", split, self)
             _check_owners(f"{self.source}, {name} split", split)
         if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
             examples = "images" if self.kind == "images" else "rows"
@@ -77,7 +79,8 @@ class Dataset:
                 f"{self.source}: train and test {examples} must have one shape. "
                 f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}"
             )
-        for name, words in (("vocabulary", self.vocabulary), ("class_names", self.class_names)):
+        of_classes = None if self.kind == "sequences" else self.vocabulary
+        for name, words in (("vocabulary", of_classes), ("class_names", self.class_names)):
             if words is not None and len(words) != self.classes:
                 raise BadInput(
                     f"{self.source}: `{name}` must have one entry per class. "
@@ -107,9 +110,11 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """ "images", "table" or "text"."""
+        """ "images", "sequences", "table" or "text"."""
         if self.train.y is None:
             return "text"
+        if self.vocabulary is not None:
+            return "sequences"
         return "table" if self.train.x.ndim == 2 else "images"
 
     @property
@@ -144,7 +149,7 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _check_images(where, split, classes):
+def _check_images(where, split, dataset):
     if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
         raise BadInput(
             f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
@@ -152,10 +157,10 @@ def _check_images(where, split, classes):
         )
     if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
         raise BadInput(f"{where}: expected finite pixels. Received: NaN or infinity")
-    _check_labels(where, split, "image", classes)
+    _check_labels(where, split, "image", dataset.classes)
 
 
-def _check_table(where, split, classes):
+def _check_table(where, split, dataset):
     if split.x.dtype != np.float32 or split.x.ndim != 2 or split.x.size == 0:
         raise BadInput(
             f"{where}: expected rows of a table float32 [n, features], none of them 0. "
@@ -167,7 +172,7 @@ def _check_table(where, split, classes):
         raise BadInput(
             f"{where}: expected finite numbers. Received: {split.x[row, feature]} in row {row}, feature {feature}"
         )
-    _check_labels(where, split, "row", classes)
+    _check_labels(where, split, "row", dataset.classes)
 
 
 def _check_labels(where, split, of, classes):
@@ -177,14 +182,23 @@ def _check_labels(where, split, of, classes):
     _check_range(where, "label", split.y, classes)
 
 
-def _check_text(where, split, classes):
+def _check_text(where, split, dataset):
     if split.y is not None:
         raise BadInput(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
         raise BadInput(
             f"{where}: expected words int32 [rows, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
         )
-    _check_range(where, "word number", split.x, classes)
+    _check_range(where, "word number", split.x, dataset.classes)
+
+
+def _check_sequences(where, split, dataset):
+    if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
+        raise BadInput(
+            f"{where}: expected words int32 [n, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
+        )
+    _check_range(where, "word number", split.x, len(dataset.vocabulary))
+    _check_labels(where, split, "sequence", dataset.classes)
 
 
 def _check_owners(where, split):
@@ -210,4 +224,4 @@ def _check_range(where, what, values, classes):
 
 
 # A new kind needs a line here, and what else asks for kinds: `inputs`, and `export.kinds`.
-_CHECKS = {"images": _check_images, "table": _check_table, "text": _check_text}
+_CHECKS = {"images": _check_images, "sequences": _check_sequences, "table": _check_table, "text": _check_text}

@@ -8,13 +8,13 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Range
 from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.words import END, UNKNOWN, check_count
+from hetero_tf.data.words import END, PADDING, UNKNOWN, check_count
 
 
 def load(
     data_dir: Path | None,
     *,
-    kind: Literal["images", "text"] = "images",
+    kind: Literal["images", "sequences", "text"] = "images",
     examples: Count = 200,
     test_examples: Count = 100,
     size: Annotated[int, Range(low=1, high=512)] = 8,
@@ -27,31 +27,35 @@ def load(
     owners: Count | None = None,
     seed: Annotated[int, Range(low=0)] = 0,
 ) -> Dataset:
-    """Generates images or text; equal options give equal data.
+    """Generates images, sequences or text; equal options give equal data.
 
     Args:
         data_dir: Not used.
-        kind: images: each class is a pattern of its own under noise; text: each word has few likely successors
-        examples: training images
-        test_examples: test images
+        kind: images: each class is a pattern of its own under noise; sequences: half of the words of each are those of
+            its class; text: each word has few likely successors
+        examples: training images or sequences
+        test_examples: test images or sequences
         size: height and width of the images
         channels: channels of the images
-        classes: number of labels of the images, in equal numbers
+        classes: number of labels of the images or sequences, in equal numbers
         rows: rows of training text
         test_rows: rows of test text
-        length: words of a row
-        vocabulary: number of words, `<ukn>` and `<eos>` included
-        owners: natural clients that the images come from, in turn; null: none are named
+        length: words of a row of text, the most words of a sequence
+        vocabulary: number of words, `<ukn>` and `<eos>`, or `<pad>` and `<ukn>`, included
+        owners: natural clients that the examples come from, in turn; null: none are named
         seed: another seed gives other patterns and other examples
 
     Raises:
         BadInput: More classes or owners than examples.
     """
-    if kind == "images":
+    if kind != "text":
         check_count("classes", classes, 1, examples)
         if owners is not None:
             check_count("owners", owners, 1, examples)
+    if kind == "images":
         return _images(examples, test_examples, (size, size, channels), classes, owners, seed)
+    if kind == "sequences":
+        return _sequences(examples, test_examples, length, vocabulary, classes, owners, seed)
     return _text(rows, test_rows, length, vocabulary, seed)
 
 
@@ -70,6 +74,28 @@ def _images(examples, test_examples, shape, classes, owners, seed):
         part("synthetic test", test_examples),
         classes,
         f"synthetic images (seed {seed})",
+    )
+
+
+def _sequences(examples, test_examples, length, vocabulary, classes, owners, seed):
+    own = rng(seed, "synthetic patterns").integers(2, vocabulary, (classes, 3), dtype=np.int32)
+
+    def part(purpose, count):
+        generator = rng(seed, purpose)
+        y = generator.permutation(np.arange(count, dtype=np.int32) % classes)
+        typical = own[y[:, None], generator.integers(0, own.shape[1], (count, length))]
+        others = generator.integers(1, vocabulary, (count, length), dtype=np.int32)
+        words = np.where(generator.random((count, length)) < 0.5, typical, others)
+        ends = generator.integers(1, length + 1, (count, 1))
+        owned = None if owners is None else np.arange(count, dtype=np.int32) % owners
+        return Split(np.where(np.arange(length) < ends, words, 0).astype(np.int32), y, owners=owned)
+
+    return Dataset(
+        part("synthetic train", examples),
+        part("synthetic test", test_examples),
+        classes,
+        f"synthetic sequences (seed {seed})",
+        vocabulary=(PADDING, UNKNOWN, *(f"word{number}" for number in range(2, vocabulary))),
     )
 
 

@@ -13,7 +13,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import opened
 from hetero_tf.data.dataset import Dataset, Split
 
-UNKNOWN, END = "<ukn>", "<eos>"
+UNKNOWN, END, PADDING = "<ukn>", "<eos>", "<pad>"
 LONGEST_LINE = 2**20
 LARGEST_TEXT = 2**30
 # Prose takes a third of its size when it is packed; what unpacks to far more is a trap, unless it is small.

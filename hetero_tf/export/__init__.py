@@ -76,7 +76,7 @@ def export(
         formats.find(name)
     model = process.network(state, level, statistics)
     with drafted(folder) as draft:
-        kind = kind_of(process.dataset)
+        kind = kind_of(process)
         endpoints, signatures = _write_model(process, kind, model, draft)
         warmup.write(draft, signatures, kind.most_at_once(model))
         _write_labels(draft, process.dataset.class_names)

@@ -8,12 +8,12 @@ many test examples are compared; and these functions: `endpoints(process, model,
 
 from types import ModuleType
 
-from hetero_tf.data.dataset import Dataset
-from hetero_tf.export import images, table, text
+from hetero_tf.export import images, next_word, sequences, table, text
+from hetero_tf.process import LearningProcess
 
-KINDS = {"images": images, "table": table, "text": text}
+KINDS = {"images": images, "sequences": sequences, "table": table, "text": text}
 
 
-def kind_of(dataset: Dataset) -> ModuleType:
-    """Returns the module of a data set's kind."""
-    return KINDS[dataset.kind]
+def kind_of(process: LearningProcess) -> ModuleType:
+    """Returns the module of what a model is for: of its kind of data, or of its input where one kind has several."""
+    return next_word if process.recipe.input.name == "next_word" else KINDS[process.dataset.kind]

@@ -23,15 +23,28 @@ def answers(process: LearningProcess, model: keras.Model, x: tf.Tensor) -> dict[
     Returns:
         "logits" and "probabilities" float32 [n, classes] and "class" int32 [n].
     """
-    inputs = model_inputs(process, filled(x))
     # A ReLU may turn NaN into 0, and the answer would look like any other.
-    finite = tf.reduce_all(tf.abs(x) <= tf.float32.max, list(range(1, x.shape.rank)))
-    found = tf.cast(model(inputs, training=False), tf.float32)[: tf.shape(x)[0]]
-    logits = tf.where(finite[:, None], found, np.nan)
+    return answered(process, model, filled(x), tf.reduce_all(tf.abs(x) <= tf.float32.max, list(range(1, x.shape.rank))))
+
+
+def answered(process: LearningProcess, model: keras.Model, x: tf.Tensor, good: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What a model says of examples of which some are no good.
+
+    Args:
+        process: What the model is of.
+        model: The Keras model.
+        x: Examples as they are stored, [n, ...], or one where n is 0.
+        good: bool [n]; the others are answered by NaN and class -1.
+
+    Returns:
+        As `answers` does.
+    """
+    found = tf.cast(model(model_inputs(process, x), training=False), tf.float32)[: tf.shape(good)[0]]
+    logits = tf.where(good[:, None], found, np.nan)
     return {
         "logits": logits,
         "probabilities": tf.nn.softmax(logits),
-        "class": tf.where(finite, tf.argmax(logits, -1, output_type=tf.int32), -1),
+        "class": tf.where(good, tf.argmax(logits, -1, output_type=tf.int32), -1),
     }
 
 

@@ -20,12 +20,12 @@ def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
         process: What the model is of; its recipe says how many examples are a batch.
         ask: `(**inputs) -> outputs` of the signature "serving_default".
     """
-    return kind_of(process.dataset).measure(process, ask)
+    return kind_of(process).measure(process, ask)
 
 
 def examples(process: LearningProcess, count: int = 200) -> Iterator[dict[str, np.ndarray]]:
     """Yields single training examples as a client of the model sends them: `{input: array}`."""
-    kind, x = kind_of(process.dataset), process.dataset.train.x[:count]
+    kind, x = kind_of(process), process.dataset.train.x[:count]
     yield from (kind.request(process, x[place : place + 1]) for place in range(len(x)))
 
 
@@ -45,7 +45,7 @@ def check_answers(process: LearningProcess, model: keras.Model, ask: Callable, n
     Raises:
         BadInput: It is too large.
     """
-    kind = kind_of(process.dataset)
+    kind = kind_of(process)
     test = process.dataset.test.x[: kind.COMPARED]
     found, inputs = ask(**kind.request(process, test))["logits"], kind.model_inputs(process, test)
     wanted = np.asarray(model(inputs, training=False))

@@ -12,7 +12,8 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.pictures import LARGEST_PICTURE
 from hetero_tf.data.columns import Column, encode_row
-from hetero_tf.export import text
+from hetero_tf.data.sentences import words_of
+from hetero_tf.export import images, next_word, sequences, table, text
 from hetero_tf.export.kinds import kind_of
 from hetero_tf.process import LearningProcess
 
@@ -27,19 +28,20 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
     Args:
         process: `process.LearningProcess`.
         model: As `process.model` gives it.
-        inputs: Paths of pictures, rows of a table as `columns.encode_row` takes them, or sentences with `<mask>` words.
+        inputs: Paths of pictures, rows of a table as `columns.encode_row` takes them, sentences, beginnings of
+            sentences, or sentences with `<mask>` words, as the model takes them.
 
     Returns:
-        For each of them {"input", "answers"}: the most likely labels of a picture or row as `[name, percent]`, or for
-        each `<mask>` of a sentence a list of such pairs, words for labels.
+        For each of them {"input", "answers"}: the most likely labels of a picture, row or sentence, or the most likely
+        next words of its beginning, as `[name, percent]`; or for each `<mask>` of a sentence a list of such pairs.
 
     Raises:
         BadInput: An input cannot be read, or the data set has neither pictures, a table nor a vocabulary.
     """
-    kind = process.dataset.kind
+    kind = kind_of(process)
     signature, answer, lacks = _OF_KINDS[kind]
     with tempfile.TemporaryDirectory() as scratch:
-        endpoints, _ = kind_of(process.dataset).endpoints(process, model, Path(scratch))
+        endpoints, _ = kind.endpoints(process, model, Path(scratch))
         if signature not in endpoints:
             raise BadInput(f"predict needs a data set with {lacks}. Received: {process.dataset.source}")
         return [{"input": given, "answers": answer(process, endpoints[signature][0], given)} for given in inputs]
@@ -82,9 +84,26 @@ def _of_sentence(process, serve, sentence):
     ]
 
 
+def _of_whole_sentence(process, serve, sentence):
+    if not words_of(sentence):
+        raise BadInput(f"a sentence must hold a word. Received: {sentence!r}")
+    return _likeliest(process, serve(tf.constant([sentence])))
+
+
+def _of_beginning(process, serve, sentence):
+    found = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
+    if not found["lengths"]:
+        raise BadInput(f"the beginning of a sentence must hold a word. Received: {sentence!r}")
+    return [
+        [word.decode(), 100 * float(chance)] for word, chance in zip(found["next_words"], found["next_probabilities"])
+    ]
+
+
 # Of each kind: the signature that is asked, how, and what a data set without it lacks.
 _OF_KINDS = {
-    "images": ("serve_bytes", _of_picture, "pictures of 1 or 3 channels"),
-    "table": ("serving_default", _of_row, "columns"),
-    "text": ("serve_text", _of_sentence, "a vocabulary"),
+    images: ("serve_bytes", _of_picture, "pictures of 1 or 3 channels"),
+    next_word: ("serve_text", _of_beginning, "a vocabulary"),
+    sequences: ("serve_text", _of_whole_sentence, "a vocabulary"),
+    table: ("serving_default", _of_row, "columns"),
+    text: ("serve_text", _of_sentence, "a vocabulary"),
 }

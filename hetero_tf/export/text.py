@@ -1,6 +1,6 @@
 """What the export of a masked language model answers to: word numbers, or sentences with `<mask>` words."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import keras
@@ -70,7 +70,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     }
     if words is None:
         return made, ()
-    numbers, names = _tables(words, scratch)
+    numbers, names = tables(words, scratch)
 
     def fill(row, length, longest):
         """The best words at each place of one row [longest], of which `length` are words."""
@@ -134,11 +134,9 @@ def encode(
         mask: Id of `<mask>`, which is the number of classes.
         ends_lines: Whether a line break becomes `<eos>`, as in training. None is added to the end of a text.
     """
-    if ends_lines:
-        text = tf.strings.regex_replace(text, r"\n", f" {END} ")
     # Stuck to another word, or in capitals, it would be an unknown word, and the answer would look like any other.
     text = tf.strings.regex_replace(text, f"(?i){MASK}", f" {MASK} ")
-    words = tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
+    words = split(text, ends_lines)
     longest = tf.reduce_max(tf.concat([words.row_lengths(), [0]], 0))
     words = words.with_flat_values(few(words.flat_values, words.nrows(), longest, mask))
     hidden = tf.ragged.map_flat_values(tf.equal, words, MASK)
@@ -149,8 +147,24 @@ def encode(
     return ids.to_tensor(-1), hidden.to_tensor(False), lengths
 
 
-def _tables(words, scratch):
-    """Lookup tables word -> number and number -> word over a file that becomes an asset of the SavedModel."""
+def split(text: tf.Tensor, ends_lines: bool) -> tf.RaggedTensor:
+    """Returns the words of texts [n], ragged; `ends_lines`: whether a line break becomes `<eos>`, as in training."""
+    if ends_lines:
+        text = tf.strings.regex_replace(text, r"\n", f" {END} ")
+    return tf.strings.split(tf.strings.regex_replace(text, SPACES, " "))
+
+
+def tables(words: Sequence[str], scratch: Path, unknown: int = 0) -> tuple[tf.lookup.StaticHashTable, ...]:
+    """Returns lookup tables word -> number and number -> word over a file that becomes an asset of the SavedModel.
+
+    Args:
+        words: In order of their number.
+        scratch: Folder for the file.
+        unknown: Number of every other word.
+
+    Raises:
+        BadInput: A word is no single word, or stands twice.
+    """
     for place, word in enumerate(words):
         if word.split() != [word]:
             raise BadInput(
@@ -165,7 +179,7 @@ def _tables(words, scratch):
     index = tf.lookup.TextFileIndex
     line, number = (tf.string, index.WHOLE_LINE), (tf.int64, index.LINE_NUMBER)
     return (
-        tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), 0),
+        tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *line, *number), unknown),
         tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *number, *line), ""),
     )
 
@@ -225,7 +239,7 @@ def input_spec(process: LearningProcess) -> dict:
 
 def segment_of(process: LearningProcess, x: np.ndarray) -> int:
     """Returns how many words of a split's rows are read at a time."""
-    return (*process.input.starts(x), x.shape[1])[1]
+    return int(process.input.length(x, 0))
 
 
 def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:

@@ -27,6 +27,7 @@ class Scaler(keras.layers.Layer):
             raise ValueError(f"`scale` must be in (0, 1]. Received: scale={scale}")
         self.scale = scale
         self.enabled = enabled
+        self.supports_masking = True
 
     def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
         if training and self.enabled and self.scale != 1:

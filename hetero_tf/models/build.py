@@ -18,6 +18,7 @@ from hetero_tf.models.variables import all_layers, check_constants
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
 from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.shapes import takes_words
 
 INITIALIZERS = {
     # PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in).
@@ -43,7 +44,7 @@ def build_model(
 
     Args:
         model: `recipe.model.Model`.
-        shape: Of one input without the batch axis; floats, or int32 tokens where it is `(None,)`.
+        shape: Of one input without the batch axis; floats, or int32 words where the first layer takes them.
         width: Share of channels in (0, 1], for `!w`.
         scale: Width divided by the global model's width, for the Scalers.
         classes: Length of the label axis, for `!classes`.
@@ -67,7 +68,7 @@ def build_model(
     """
     with seeded(seed):
         weight_dtype = keras.DTypePolicy(dtype).variable_dtype
-        inputs = _inputs(shape, weight_dtype, clients)
+        inputs = _inputs(shape, weight_dtype, clients, takes_words(model.layers[0].kind))
         make = functools.partial(
             _layer, width=width, classes=classes, dtype=dtype, supplied={"scale": scale, "clients": clients}
         )
@@ -196,8 +197,8 @@ def _output_shape(model, make, shape, units):
     return shape
 
 
-def _inputs(shape, dtype, clients):
-    if shape != (None,):
+def _inputs(shape, dtype, clients, words):
+    if not words:
         return keras.Input((*shape[:-1], clients * shape[-1]), dtype=dtype, name="inputs")
     if clients == 1:
         return keras.Input(shape, dtype="int32", name="inputs")

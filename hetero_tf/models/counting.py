@@ -11,6 +11,8 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.models.variables import all_layers, is_seed
 
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
+# Their first two inputs count the turns, and say how many there are at most.
+LOOPS = ("While", "StatelessWhile")
 # Names for the axes behind `...` in an einsum; equations use letters only.
 _DIGITS = "0123456789"
 
@@ -82,7 +84,7 @@ class OuterCall:
 def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     """Traces one call of a model and returns what its layers did, in the order in which they return.
 
-    What a layer hides in a loop or in a `tf.function` of its own is not seen.
+    What a layer hides in a `tf.function` of its own, or in a loop of an unknown number of turns, is not seen.
 
     Args:
         model: A model built for this purpose: its layers are changed, so that they record their calls.
@@ -183,7 +185,8 @@ def paper_flops(layer: keras.layers.Layer, inputs: tuple[int, ...], outputs: tup
         inputs, outputs: Shapes of one call.
     """
     parameters = {variable.name: tuple(variable.shape) for variable in own_weights(layer)}
-    positions, total = math.prod(outputs[:-1]), 0
+    # A layer that hands on its last state only has taken a step at every position of its input.
+    positions, total = math.prod((inputs if hasattr(layer, "return_sequences") else outputs)[:-1]), 0
     for name, kernel in parameters.items():
         if name.endswith("kernel"):
             bias = parameters.get(name.removesuffix("kernel") + "bias")
@@ -200,7 +203,9 @@ def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
 
 
 def multiply_adds(operation: tf.Operation) -> int:
-    """Counts the multiply-adds of one TensorFlow operation; 0 unless it is a convolution or a product of tensors."""
+    """Counts the multiply-adds of a TensorFlow operation: a convolution, a product, or a loop of them; 0 for others."""
+    if operation.type in LOOPS:
+        return _loop(operation)
     if operation.type not in PRODUCTS or len(operation.inputs) != 2:
         return 0
     first, second = (known_shape(value, operation.name) for value in operation.inputs)
@@ -213,6 +218,15 @@ def multiply_adds(operation: tf.Operation) -> int:
         return outputs * math.prod(second[:2])
     turned = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
     return outputs * first[-2 if turned else -1]
+
+
+def _loop(operation):
+    """What all turns of a loop do; 0 where nothing says how many they are."""
+    turns = tf.get_static_value(operation.inputs[1])
+    if turns is None or turns < 0:
+        return 0
+    body = operation.graph._get_function(operation.get_attr("body").name).graph
+    return int(turns) * sum(map(multiply_adds, body.get_operations()))
 
 
 def _einsum(equation, shapes):

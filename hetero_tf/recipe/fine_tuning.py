@@ -6,6 +6,7 @@ still; before its own test each fine-tunes the head, the body or both on its tra
 
 import dataclasses
 
+from hetero_tf.base import metrics
 from hetero_tf.recipe.keys import Plugin
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Availability, FineTune, Recipe
@@ -18,10 +19,10 @@ def check_fine_tuning(recipe: Recipe) -> None:
         raise Wrong((*path, "units"), "names no unit to train; name some, or all. Received: []")
     if not tune.epochs:
         return
-    if recipe.input.name == "masked_text":
+    if recipe.input.name in metrics.TEXT:
         raise Wrong(
             (*path, "epochs"),
-            "must be 0 with the input masked_text: text has no test examples of single clients. "
+            f"must be 0 with the input {recipe.input.name}: text has no test examples of single clients. "
             f"Received: {tune.epochs}",
         )
     stages = recipe.client.stages

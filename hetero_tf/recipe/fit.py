@@ -27,6 +27,7 @@ class Facts:
         several: Whether the training examples have more than one label.
         pixels: The smallest and the largest pixel as the normalisation sees them, 0 included.
         train, test: Numbers of examples.
+        words: Size of the vocabulary of sequences; None: the data are others.
     """
 
     source: str
@@ -36,6 +37,7 @@ class Facts:
     pixels: tuple[float, float]
     train: int
     test: int
+    words: int | None = None
 
 
 def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
@@ -55,6 +57,8 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
         )
     if recipe.input.name == "images":
         _check_normalisation(recipe.input.options, facts)
+    if facts.words is not None:
+        _check_words(recipe, facts)
     widths = {recipe.levels.widths[level] for level in recipe.levels.names}
     walks = {width: walk(recipe, facts, width) for width in widths}
     _check_memory(recipe, facts, walks, memory)
@@ -95,6 +99,18 @@ def _check_normalisation(options, facts):
                     f"pixels are normalised as numbers from {low:g} to {high:g}, so this must be "
                     f"{'at most' if least is None else f'from {low:g} to'} {most:g}. Received: {value:g}",
                 )
+
+
+def _check_words(recipe, facts):
+    """The table of an embedding has a row for each word of the vocabulary."""
+    for spec in recipe.model.layers:
+        rows = spec.args.get("words", facts.words)
+        if rows < facts.words:
+            raise Wrong(
+                (*spec.path, "words"),
+                f"must be at least {facts.words}, the size of the vocabulary of {facts.source}; or give the data a "
+                f"smaller vocabulary. Received: {rows}",
+            )
 
 
 def walk(recipe: Recipe, facts: Facts, width: float) -> list[Step]:

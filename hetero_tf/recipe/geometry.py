@@ -170,6 +170,20 @@ def _embedding(spec, before, args):
     return (*before, args["width"]), (args["classes"] + 1 + args["positions"]) * args["width"], 0
 
 
+def _words(spec, before, args):
+    return (*before, args["width"]), args["words"] * args["width"], 0
+
+
+def _recurrent(gates):
+    def step(spec, before, args):
+        units = args["units"]
+        after = (*before[:-1], units) if args["return_sequences"] else (units,)
+        # What goes into the gates, and what comes out of them, at every position.
+        return after, gates * units * (before[-1] + units), 2 * gates * units * before[0]
+
+    return step
+
+
 def _attention(spec, before, args):
     inner = args["heads"] * args["head_width"]
     # Queries, keys and values, and a score for each pair of positions.
@@ -216,7 +230,10 @@ _LAYERS: dict[str, Callable[[LayerSpec, Shape, dict], tuple[Shape, int, int]]] =
     "AttentionGate": _gate,
     "Cropping2D": _cropping,
     "Dense": _dense,
+    "Embedding": _words,
     "Flatten": _flat,
+    "GRU": _recurrent(3),
+    "LSTM": _recurrent(4),
     "LoraDense": _dense,
     "MaskedTokenEmbedding": _embedding,
     "PatchEmbedding": _patches,

@@ -127,7 +127,7 @@ def _input(plugin):
 
 def _text(recipe):
     rows, clients = recipe.data.loader.options.get("rows"), recipe.partition.options.get("clients")
-    if recipe.input.name != "masked_text":
+    if recipe.input.name not in metrics.TEXT:
         return
     if rows is not None and clients is not None and clients > rows:
         raise Wrong(

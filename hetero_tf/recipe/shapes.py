@@ -4,7 +4,7 @@ Only what can be known without the data is followed: whether a value is a map, a
 channels it has.
 """
 
-from hetero_tf.base import registry
+from hetero_tf.base import metrics, registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
 from hetero_tf.recipe.nodes import Wrong, show
@@ -19,7 +19,9 @@ _GIVES = {
     **dict.fromkeys(("GlobalAveragePooling2D", "GlobalMaxPooling2D", "Flatten", "ClassTokenReadout"), "vector"),
     "PatchEmbedding": "tokens",
 }
-_STARTS = {"images": "map", "masked_text": "words", "table": "vector"}
+_STARTS = {"images": "map", **dict.fromkeys(("masked_text", "next_word", "sequences"), "words"), "table": "vector"}
+# Embeddings that an input cannot use: one without a row for the mask, and one whose rows are labels.
+_UNFIT = {"masked_text": "Embedding", "sequences": "MaskedTokenEmbedding"}
 _OF_MAPS = ("AttentionGate", "PatchEmbedding")
 _OF_TOKENS = ("ClassTokenReadout",)
 _LEAVE = {"map": "a map", "tokens": "a row of tokens", "vector": "one vector"}
@@ -35,8 +37,9 @@ def check_shapes(recipe: Recipe) -> None:
         recipe: The `Recipe`.
     """
     specs = recipe.model.layers
-    text = recipe.input.name == "masked_text"
-    _ends(specs, text)
+    text = recipe.input.name in metrics.TEXT
+    _ends(specs)
+    _embedding(specs, recipe.input.name)
     channels: Size = None
     form = _STARTS.get(recipe.input.name)
     trunk: tuple[Size, str | None] = (channels, form)
@@ -50,6 +53,7 @@ def check_shapes(recipe: Recipe) -> None:
         if recipe.input.name == "table" and (needs_map(spec.kind) or needs_tokens(spec.kind)):
             needs = "rows and columns" if needs_map(spec.kind) else "a row of tokens"
             raise Wrong(path, f"{spec.kind} needs {needs}, but a row of a table is one vector; use Dense")
+        _attention(spec, recipe.input.name)
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
             raise Wrong(
                 path,
@@ -70,6 +74,9 @@ def check_shapes(recipe: Recipe) -> None:
             )
     if exit is not None:
         _, form = _ended(trunk, previous, channels, form, text)
+    if recipe.input.name == "sequences" and form == "tokens":
+        advice = "leave out `return_sequences` of the last LSTM or GRU"
+        raise Wrong(specs[-1].path, f"the model ends in a row of tokens, but a sequence has one label; {advice}")
     _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
 
 
@@ -97,10 +104,11 @@ def _logits(what, last, form, text):
 
 def _form(spec, path, form, text):
     """Returns the form behind a layer; refuses a layer that cannot take the form before it."""
-    gives = "tokens" if "classes" in layer_table.arguments(spec.kind)[0] else _GIVES.get(spec.kind, form)
+    gives = _gives(spec, form)
     if text and (needs_map(spec.kind) or gives == "vector"):
         needs = "needs rows and columns of pixels" if needs_map(spec.kind) else "leaves one vector of all positions"
-        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; leave it out")
+        advice = "give it `return_sequences: true`" if is_recurrent(spec.kind) else "leave it out"
+        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; {advice}")
     if needs_map(spec.kind) and form != "map":
         raise Wrong(
             path,
@@ -116,14 +124,33 @@ def _form(spec, path, form, text):
     return gives
 
 
+def _gives(spec, form):
+    """Returns the form behind a layer that takes what is before it."""
+    if takes_words(spec.kind):
+        return "tokens"
+    if is_recurrent(spec.kind):
+        return "tokens" if spec.args.get("return_sequences") else "vector"
+    return _GIVES.get(spec.kind, form)
+
+
+def takes_words(kind: str) -> bool:
+    """Tells whether a layer takes numbers of words (batch, positions): an embedding of them."""
+    return not {"classes", "words"}.isdisjoint(layer_table.arguments(kind)[0])
+
+
+def is_recurrent(kind: str) -> bool:
+    """Tells whether a layer goes through positions with a state: ours with `return_sequences`."""
+    return "return_sequences" in layer_table.arguments(kind)[0]
+
+
 def needs_map(kind: str) -> bool:
     """Tells whether a layer takes (batch, rows, columns, channels): 2D layers, ours with `filters`, few others."""
     return kind.endswith("2D") or kind in _OF_MAPS or "filters" in layer_table.arguments(kind)[0]
 
 
 def needs_tokens(kind: str) -> bool:
-    """Tells whether a layer takes (batch, positions, channels): ours with `heads`, and that of the class token."""
-    return kind in _OF_TOKENS or "heads" in layer_table.arguments(kind)[0]
+    """Tells whether a layer takes (batch, positions, channels): ours with `heads`, recurrent ones, and the readout."""
+    return kind in _OF_TOKENS or is_recurrent(kind) or "heads" in layer_table.arguments(kind)[0]
 
 
 def output_channels(spec: LayerSpec, channels: Size) -> Size:
@@ -140,7 +167,7 @@ def size_at(size: Size, width: float) -> int | None:
     return None if size is None or isinstance(size, Classes) else size
 
 
-def _ends(specs, text):
+def _ends(specs):
     if not specs:
         raise Wrong(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
     trunk = [spec for spec in specs if spec.exit is None]
@@ -155,20 +182,44 @@ def _ends(specs, text):
             "the last layer with a size must be `!classes` wide: one output for each label, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}",
         )
-    embeds = "classes" in layer_table.arguments(specs[0].kind)[0]
-    if text and not embeds:
+
+
+def _embedding(specs, source):
+    """A model of words begins with an embedding that fits the input, and has no other; one of a plug-in may do too."""
+    of_words, first = _STARTS.get(source) == "words", specs[0]
+    if of_words and (not takes_words(first.kind) or first.kind == _UNFIT.get(source)):
+        fitting = "MaskedTokenEmbedding" if source == "masked_text" else "Embedding"
         raise Wrong(
-            specs[0].path, f"text needs an embedding first, such as MaskedTokenEmbedding. Received: {specs[0].kind}"
+            first.path,
+            f"{'sequences need' if source == 'sequences' else 'text needs'} an embedding first, such as {fitting}. "
+            f"Received: {first.kind}",
         )
-    if text and not isinstance(specs[0].args.get("classes"), Classes):
-        raise Wrong(
-            (*specs[0].path, "classes"),
-            "must be `!classes`: a row for each word of the vocabulary. "
-            f"Received: {show(specs[0].args.get('classes'))}",
-        )
-    for spec in specs[1:] if text else specs:
-        if "classes" in layer_table.arguments(spec.kind)[0]:
+    for name in ("classes", "words"):
+        value = first.args.get(name)
+        if value is None or not of_words:
+            continue
+        if source != "sequences" and not isinstance(value, Classes):
+            text = f"must be `!classes`: a row for each word of the vocabulary. Received: {show(value)}"
+            raise Wrong((*first.path, name), text)
+        if source == "sequences" and type(value) is not int:
+            raise Wrong(
+                (*first.path, name),
+                "must be a number, at least as many as the vocabulary of the data has words: `!classes` are the labels "
+                f"of sequences, and a level has all words. Received: {show(value)}",
+            )
+    for spec in specs[1:] if of_words else specs:
+        if takes_words(spec.kind):
             raise Wrong(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
+
+
+def _attention(spec, source):
+    """Refuses attention, which has no mask, where it would see what it must not."""
+    seen = {"next_word": "the words that it predicts", "sequences": "the padding"}.get(source)
+    if seen and "heads" in layer_table.arguments(spec.kind)[0]:
+        raise Wrong(
+            spec.path,
+            f"{spec.kind} looks at all positions, so with the input {source} it would see {seen}; use LSTM or GRU",
+        )
 
 
 def _dilation(spec):

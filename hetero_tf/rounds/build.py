@@ -133,6 +133,7 @@ def _facts(dataset, source):
         pixels=(min(0.0, pixels[0]), max(0.0, pixels[1])),
         train=len(x),
         test=len(dataset.test.x),
+        words=len(dataset.vocabulary) if dataset.kind == "sequences" else None,
     )
 
 
@@ -145,8 +146,7 @@ def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelFu
 def example_shape(source: Input, x: np.ndarray) -> tuple[int, ...]:
     """Shape of one input: (height, width, channels), or (positions,) of a segment of text."""
     shape = source.shape(x)
-    # The second segment of a row of text starts where the first one ends.
-    return (*source.starts(x), x.shape[1])[1:2] if shape == (None,) else shape
+    return (int(source.length(x, source.starts(x)[0])),) if shape == (None,) else shape
 
 
 def build_parts(

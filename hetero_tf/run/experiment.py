@@ -126,7 +126,8 @@ def _about_metrics(process):
     """What a person must know to read the numbers of this run."""
     test, loss = process.dataset.test, process.recipe.client.loss.name
     if test.y is None:
-        return ["perplexity and loss are over all positions, hidden or not"]
+        hidden = ", hidden or not" if process.recipe.input.name == "masked_text" else ""
+        return [f"perplexity and loss are over all positions{hidden}"]
     if not process.partition.test.sizes.any():
         return ["no client has test examples, so Local metrics are left out"]
     if registry.find("losses", loss).MASKS_LABELS and not process.partition.label_mask.all():

@@ -14,6 +14,7 @@ from hetero_tf.recipe.schema import Plugin
 
 # Options of loaders that need a file or name; `folder` below has the files.
 GIVEN = {
+    "labelled_text": {"path": "own_texts.csv"},
     "text": {"train": "own.txt", "rows": 3, "test_rows": 1},
     "npz": {"path": "own.npz"},
     "csv": {"path": "own.csv", "label": "kind"},
@@ -33,6 +34,8 @@ def folder(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     for name in ("own.txt", "wikitext-2/train.txt", "wikitext-2/test.txt"):
         (tmp_path / name).write_text("some words of a small text\n" * 5)
+    lines = "".join(f"{word} is {kind},{kind}\n" for kind in ("good", "bad") for word in ("this", "that", "all"))
+    (tmp_path / "own_texts.csv").write_text(f"text,label\n{lines}")
     folders.write_femnist(tmp_path / "own_femnist")
     folders.write_tiny_imagenet(tmp_path / "own_imagenet")
     folders.write_pictures(tmp_path / "own_pictures")

@@ -14,8 +14,15 @@ RNG = np.random.default_rng(0)
 IMAGES = (RNG.integers(1, 256, (6, 5, 5, 2)).astype(np.uint8), RNG.integers(0, 4, 6).astype(np.int32))
 TEXT = (RNG.integers(0, 9, (6, 10)).astype(np.int32), None)
 ROWS = (RNG.normal(5, 3, (6, 7)).astype(np.float32), RNG.integers(0, 4, 6).astype(np.int32))
-STORED = {"images": IMAGES, "masked_text": TEXT, "table": ROWS}  # a new input needs a line here
-CLASSES = {"images": 4, "masked_text": 9, "table": 4}
+WORDS = (RNG.integers(0, 9, (6, 5)).astype(np.int32), RNG.integers(0, 4, 6).astype(np.int32))
+STORED = {
+    "images": IMAGES,
+    "masked_text": TEXT,
+    "next_word": TEXT,
+    "sequences": WORDS,
+    "table": ROWS,
+}  # a new input needs a line here
+CLASSES = {"images": 4, "masked_text": 9, "next_word": 9, "sequences": 4, "table": 4}
 
 
 @pytest.fixture(params=registry.names("inputs"))

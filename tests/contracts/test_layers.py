@@ -22,6 +22,9 @@ PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8
 # Arguments without a default, and inputs that differ from images; a new layer with such needs a line here.
 GIVEN = {
     "Dropout": ({"rate": 0.3}, VECTORS),
+    "Embedding": ({"words": 9, "width": 8, "padding": 0}, WORDS),
+    "GRU": ({"units": 6}, VECTORS),
+    "LSTM": ({"units": 6, "return_sequences": True}, VECTORS),
     "Link": ({"rows": 2, "channels": 11}, PIXELS),
     "LoraDense": ({"units": 6, "lora_rank": 2}, VECTORS),
     "MaskedTokenEmbedding": ({"classes": 9, "positions": 7, "width": 8}, WORDS),

@@ -1,4 +1,4 @@
-"""`predict`: answers pictures, rows of a table, or sentences with hidden words, by the model of a level."""
+"""`predict`: answers pictures, rows of a table, or sentences by the model of a level."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hetero_tf.recipe.schema import Recipe
 
-USAGE, SUMMARY = "predict --run_dir DIR X", "answers pictures, rows of a table, or sentences with <mask>"
+USAGE, SUMMARY = "predict --run_dir DIR X", "answers pictures, rows of a table, or sentences"
 FLAGS, WORDS, SOURCE = ("run_dir", "state", "level", "input", *OF_RECIPES), "input", "run_dir"
 
 
@@ -22,7 +22,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     from hetero_tf.export.predict import predict as answered
 
     if not flags.input:
-        raise BadInput("predict needs a picture file, a row such as 5.1,red, or a sentence with <mask>, behind it")
+        raise BadInput("predict needs a picture file, a row such as 5.1,red, or a sentence, behind it")
     check_level(recipe, flags)
     level = exports.check_level(recipe.levels, flags.level)
     process, found = open_run(recipe, flags, console)
@@ -31,8 +31,8 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     if process.dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {process.dataset.source} ***")
     for one in answers:
-        # A picture or row has one list of answers, a sentence one for each hidden word.
-        lists = one["answers"] if process.dataset.kind == "text" else [one["answers"]]
+        # A sentence with hidden words has a list of answers for each of them, everything else one list.
+        lists = one["answers"] if recipe.input.name == "masked_text" else [one["answers"]]
         console.say(f"{one['input']}: " + "; ".join(map(_likely, lists)))
     return {"round": found.state.round, "state": flags.state, "level": level, "predictions": answers}
 

@@ -9,18 +9,36 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras import Model
 
 from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.export.formats import Converted
+from hetero_tf.layers.recurrent import Recurrent
+from hetero_tf.models.variables import all_layers
 
 FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True
 
 
 def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature."""
+    check_loops(model.model)
     write(converter(model.saved_model, [model.signature]).convert(), path, {model.signature: next(model.examples())})
     return {}
+
+
+def check_loops(model: Model) -> None:
+    """Refuses a model with a loop over positions, whose arrays LiteRT takes in fixed sizes only.
+
+    Raises:
+        BadInput: It has such a layer.
+    """
+    looping = [layer.name for layer in all_layers(model) if isinstance(layer, Recurrent)]
+    if looping:
+        raise BadInput(
+            "LiteRT cannot run the loop over positions of a recurrent layer; export to onnx or keras. "
+            f"Received: {', '.join(looping)}"
+        )
 
 
 def converter(saved_model: Path, signatures: list[str]) -> tf.lite.TFLiteConverter:

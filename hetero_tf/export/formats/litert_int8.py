@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.export.formats import Converted
-from hetero_tf.export.formats.litert import answering, converter, write
+from hetero_tf.export.formats.litert import answering, check_loops, converter, write
 
 FILE, NEEDS, EXTRA, EXACT = "model_int8.tflite", ("ai_edge_litert",), "litert", False
 
@@ -17,13 +17,15 @@ def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature; its inputs and outputs stay 32-bit floats.
 
     Raises:
-        BadInput: The model takes rows of a table: one scale for all features would erase the small ones.
+        BadInput: The model takes rows of a table: one scale for all features would erase the small ones; or it is
+            recurrent.
     """
     if model.process.dataset.kind == "table":
         raise BadInput(
             "--format litert_int8: not for tables, since 256 steps over the range of the widest feature would erase "
             "the others; use litert"
         )
+    check_loops(model.model)
     made = converter(model.saved_model, [model.signature])
     made.optimizations = [tf.lite.Optimize.DEFAULT]
     made.representative_dataset = lambda: ((model.signature, given) for given in model.examples())

@@ -1,0 +1,23 @@
+"""Rows of words with one label each, such as sentences and their topics."""
+
+import tensorflow as tf
+
+from hetero_tf.inputs import Input
+
+
+def build(dtype: tf.DType) -> Input:
+    """Makes batches of whole rows; what is behind the last word of a row is padding, see the layer Embedding."""
+
+    def batch(x, y, rows, start, key, labels, training, length=None):
+        return tf.gather(x, rows), labels.local(tf.gather(y, rows))
+
+    return Input(
+        batch,
+        length=lambda x, start: tf.constant(1),
+        shape=lambda x: tuple(x.shape[1:]),
+        dtype="int32",
+        starts=lambda x: (0,),
+        shuffle=True,
+        random=False,
+        takes="sequences",
+    )

@@ -1,0 +1,58 @@
+"""Embedding: a row of a table for each word, and which positions are padding."""
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.base.constraints import CountOrZero, Size
+from hetero_tf.layers.scaler import Scaler
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class Embedding(keras.layers.Layer):
+    """`scaler(row of the word)`; the number `padding` marks positions that layers behind it leave out.
+
+    Args:
+        words: Rows of the table: `!classes` where the words are the labels, as of next words; else at least as many as
+            the vocabulary has.
+        width: Size of an embedding.
+        padding: Number of the word that stands for no word; None: there is none.
+        scale: Relative width, supplied by the model builder (see `Scaler`).
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+
+    The table starts uniform in +-0.05, as in Keras.
+    Input shape: `(batch, positions)`, word numbers in 0..words - 1. Output shape: `(batch, positions, width)`. With
+    several clients both lead with an axis for them, and so does the table, `(clients, ...)`.
+    """
+
+    def __init__(
+        self,
+        words: Size,
+        width: Size,
+        padding: CountOrZero | None = None,
+        scale: float = 1.0,
+        clients: int = 1,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.words = words
+        self.width = width
+        self.padding = padding
+        self.scale = scale
+        self.clients = clients
+        self.scaling = Scaler(scale, name="scaler", dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        one = () if self.clients == 1 else (self.clients,)
+        uniform = keras.initializers.RandomUniform(-0.05, 0.05)
+        self.table = self.add_weight(shape=(*one, self.words, self.width), initializer=uniform, name="table")
+
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
+        rows = tf.gather(tf.convert_to_tensor(self.table), inputs, batch_dims=0 if self.clients == 1 else 1)
+        return self.scaling(rows, training=training)
+
+    def compute_mask(self, inputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor | None:
+        """Bool `(..., positions)`, False for padding; None where no word is."""
+        return None if self.padding is None else keras.ops.not_equal(inputs, self.padding)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return (*input_shape, self.width)

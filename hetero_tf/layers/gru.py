@@ -1,0 +1,51 @@
+"""GRU: gated recurrent unit, with its three gates on an axis of their own."""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.base.constraints import Size
+from hetero_tf.layers.recurrent import Recurrent
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class GRU(Recurrent):
+    """Gated recurrent unit, equal to `keras.layers.GRU` (`reset_after=True`) with kernels and biases in another shape.
+
+    The kernel is `(inputs, 3, units)`, the recurrent kernel `(units, 3, units)`, the bias and the recurrent bias
+    `(3, units)`; the gates are update, reset and candidate, as in Keras. Cutting `units` keeps the first units of
+    every gate.
+
+    Args:
+        units: Size of the state.
+        return_sequences: Whether the state behind every position is the output; else the last one.
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+
+    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, both biases 0. A position
+    that the mask of `Embedding` marks as padding leaves the state as it is.
+    Shapes: as those of `LSTM`.
+    Reference: Cho et al. 2014 (arXiv 1406.1078), in the form of cuDNN, which resets behind the product.
+    """
+
+    GATES, STATES = 3, 1
+
+    def __init__(self, units: Size, return_sequences: bool = False, clients: int = 1, **kwargs):
+        super().__init__(units, return_sequences, clients, **kwargs)
+
+    def build(self, input_shape: tuple) -> None:
+        self.kernel = self.gate_weight("kernel", input_shape[-1], keras.initializers.GlorotUniform())
+        self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
+        self.bias = self.gate_bias("bias", [0, 0, 0])
+        self.recurrent_bias = self.gate_bias("recurrent_bias", [0, 0, 0])
+        self.recurrent_weights = [self.recurrent_kernel, self.recurrent_bias]
+
+    def step(
+        self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
+    ) -> Sequence[tf.Tensor]:
+        """The state behind a position, see `Recurrent.step`."""
+        (kernel, bias), (output,) = recurrent, states
+        update, reset, candidate = tf.split(projected, self.GATES, -1)
+        kept, forgotten, recalled = tf.split(tf.matmul(output, kernel) + bias, self.GATES, -1)
+        update, reset = tf.sigmoid(update + kept), tf.sigmoid(reset + forgotten)
+        return (update * output + (1 - update) * tf.tanh(candidate + reset * recalled),)

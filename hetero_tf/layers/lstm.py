@@ -1,0 +1,51 @@
+"""LSTM: long short-term memory, with its four gates on an axis of their own."""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from hetero_tf.base.constraints import Size
+from hetero_tf.layers.recurrent import Recurrent
+
+
+@keras.saving.register_keras_serializable("hetero_tf")
+class LSTM(Recurrent):
+    """Long short-term memory, equal to `keras.layers.LSTM` with kernels and bias in another shape.
+
+    The kernel is `(inputs, 4, units)`, the recurrent kernel `(units, 4, units)` and the bias `(4, units)`; the gates
+    are input, forget, candidate and output, as in Keras. Cutting `units` keeps the first units of every gate.
+
+    Args:
+        units: Size of the state.
+        return_sequences: Whether the state behind every position is the output; else the last one.
+        clients: Clients computed at once, supplied by the model builder (see `hetero_tf.layers.stacked`).
+
+    Initial values are Keras': the kernel Glorot uniform, the recurrent kernel orthogonal, the bias 1 for the forget
+    gate and else 0. A position that the mask of `Embedding` marks as padding leaves the state as it is.
+    Input shape: `(batch, positions, channels)`. Output shape: `(batch, positions, units)`, or `(batch, units)`. With
+    several clients both lead with an axis for them, and so do kernels, `(clients, ...)`, and the bias, `(clients, 1,
+    ...)`.
+    Reference: Hochreiter and Schmidhuber 1997 (Neural Computation 9), with the forget gate of Gers et al. 2000.
+    """
+
+    GATES, STATES = 4, 2
+
+    def __init__(self, units: Size, return_sequences: bool = False, clients: int = 1, **kwargs):
+        super().__init__(units, return_sequences, clients, **kwargs)
+
+    def build(self, input_shape: tuple) -> None:
+        self.kernel = self.gate_weight("kernel", input_shape[-1], keras.initializers.GlorotUniform())
+        self.recurrent_kernel = self.gate_weight("recurrent_kernel", self.units, keras.initializers.Orthogonal())
+        self.bias = self.gate_bias("bias", [0, 1, 0, 0])
+        self.recurrent_weights = [self.recurrent_kernel]
+
+    def step(
+        self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
+    ) -> Sequence[tf.Tensor]:
+        """The states (output, memory) behind a position, see `Recurrent.step`."""
+        (kernel,), (output, memory) = recurrent, states
+        gates = projected + tf.matmul(output, kernel)
+        enter, forget, candidate, leave = tf.split(gates, self.GATES, -1)
+        memory = tf.sigmoid(forget) * memory + tf.sigmoid(enter) * tf.tanh(candidate)
+        return tf.sigmoid(leave) * tf.tanh(memory), memory

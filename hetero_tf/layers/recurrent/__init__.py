@@ -1,0 +1,125 @@
+"""What recurrent layers share: gates on an axis of their own, and a loop over the positions that padding does not move.
+
+A prefix of Keras' kernel `(inputs, gates * units)` would hold the whole of some gates and nothing of others. Here the
+gates have an axis, which is never cut, so a sub-model has the first units of every gate.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+
+class Recurrent(keras.layers.Layer):
+    """A layer whose state at a position follows from the input there and the state before it.
+
+    A subclass says how many `GATES` and states (`STATES`) it has, makes `kernel`, `bias` and `recurrent_weights` when
+    it is built, and takes a step by `step`.
+
+    Args:
+        units: Size of the state.
+        return_sequences: Whether the state behind every position is the output; else the last one.
+        clients: Clients computed at once, see `hetero_tf.layers.stacked`.
+    """
+
+    GATES = STATES = 1
+
+    def __init__(self, units: int, return_sequences: bool, clients: int, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.return_sequences = return_sequences
+        self.clients = clients
+        self.supports_masking = True
+        self.lead = [] if clients == 1 else [clients]
+
+    def gate_weight(self, name: str, inputs: int, initializer: Callable) -> keras.Variable:
+        """Adds a kernel `(inputs, gates, units)` with the values that Keras gives one of `(inputs, gates * units)`."""
+
+        def initial(shape, dtype):
+            flat = initializer((inputs, self.GATES * self.units), dtype=dtype)
+            return tf.broadcast_to(tf.reshape(flat, shape[-3:]), shape)
+
+        return self.add_weight(shape=(*self.lead, inputs, self.GATES, self.units), initializer=initial, name=name)
+
+    def gate_bias(self, name: str, initial: list[float]) -> keras.Variable:
+        """Adds a bias `(gates, units)` that starts with one number for each gate."""
+
+        def values(shape, dtype):
+            return tf.broadcast_to(tf.constant(initial, dtype)[:, None], shape)
+
+        each = [*self.lead, 1] if self.lead else []
+        return self.add_weight(shape=(*each, self.GATES, self.units), initializer=values, name=name)
+
+    def flat(self, weight: keras.Variable) -> tf.Tensor:
+        """A kernel or bias with its gates side by side on the last axis."""
+        value = tf.convert_to_tensor(weight)
+        return tf.reshape(value, [*value.shape[:-2], self.GATES * self.units])
+
+    def step(
+        self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
+    ) -> Sequence[tf.Tensor]:
+        """The states behind a position.
+
+        Args:
+            recurrent: The weights that `states` meet, each as `flat` gives it.
+            projected: `(..., batch, gates * units)`, the input there times the kernel, with its bias.
+            states: Those before it, `(..., batch, units)` each; the first of them is the output.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = False) -> tf.Tensor:
+        shape, axis = tf.shape(inputs), len(self.lead) + 1
+        rows = tf.reshape(inputs, [*self.lead, -1, inputs.shape[-1]])
+        projected = tf.matmul(rows, self.flat(self.kernel)) + self.flat(self.bias)
+        projected = tf.reshape(projected, tf.concat([shape[:-1], [self.GATES * self.units]], 0))
+        start = (tf.zeros(tf.concat([shape[:axis], [self.units]], 0), inputs.dtype),) * self.STATES
+        moves = None if mask is None else _positions_first(mask[..., None], axis)
+        # Outside of the loop, or each position would arrange them anew.
+        recurrent = [self.flat(weight) for weight in self.recurrent_weights]
+        step = _step_over_padding(functools.partial(self.step, recurrent), moves)
+        outputs, last = _loop(step, _positions_first(projected, axis), start, self.return_sequences)
+        if not self.return_sequences:
+            return tf.ensure_shape(last, [*inputs.shape[:axis], self.units])
+        outputs = tf.transpose(outputs, [*range(1, axis + 1), 0, axis + 1])
+        return tf.ensure_shape(outputs, [*inputs.shape[:-1], self.units])
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        before = input_shape[:-1] if self.return_sequences else input_shape[:-2]
+        return (*before, self.units)
+
+    def compute_mask(self, inputs: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor | None:
+        """A mask goes on with the positions, and ends where they do."""
+        return mask if self.return_sequences else None
+
+
+def _positions_first(value, axis):
+    return tf.transpose(value, [axis, *range(axis), axis + 1])
+
+
+def _step_over_padding(step, moves):
+    """`(position, projected, states) -> states`, where a state stays as it is at padding."""
+
+    def stepped(position, projected, states):
+        new = step(projected, states)
+        if moves is None:
+            return new
+        return tuple(tf.where(moves[position], after, before) for after, before in zip(new, states))
+
+    return stepped
+
+
+def _loop(step, projected, states, keep):
+    """All outputs, None unless kept, and the last one, for inputs `[positions, ..., batch, gates * units]`."""
+    count, dtype = tf.shape(projected)[0], projected.dtype
+    inputs = tf.TensorArray(dtype, size=count).unstack(projected)
+    # Converters refuse an array that nobody writes to.
+    outputs = (tf.TensorArray(dtype, size=count, element_shape=states[0].shape),) if keep else ()
+
+    def body(position, outputs, states):
+        states = step(position, inputs.read(position), states)
+        return position + 1, tuple(array.write(position, states[0]) for array in outputs), states
+
+    start, most = (tf.constant(0), outputs, states), projected.shape[0]
+    _, outputs, states = tf.while_loop(lambda at, *_: at < count, body, start, maximum_iterations=most)
+    return outputs[0].stack() if keep else None, states[0]
