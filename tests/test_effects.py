@@ -43,6 +43,7 @@ TRIED = {
     ("partitions", "natural", "least"): (46,),
     ("partitions", "dirichlet", "least"): (30,),
     ("inputs", "masked_text", "segment"): (4,),
+    ("inputs", "next_word", "segment"): (4,),
     ("couplings", "weighted", "from_round"): (3,),
 }
 # What is shown elsewhere, and why not here.
@@ -53,12 +54,14 @@ ELSEWHERE = {
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
+    ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
     ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
     ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
     ("layers", "LoraDense", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
     ("layers", "SelfAttention", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
     ("layers", "TransformerBlock", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
+    ("layers", "Embedding", "padding"): "test_layers_recurrent.py: concerns the layers behind it",
     ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
@@ -71,6 +74,9 @@ PIXELS, VECTORS, WORDS = 9 * RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 
 TAKES = {
     "Dropout": VECTORS,
     "ClassTokenReadout": VECTORS,
+    "Embedding": WORDS,
+    "GRU": VECTORS,
+    "LSTM": VECTORS,
     "MaskedTokenEmbedding": WORDS,
     "SelfAttention": VECTORS,
     "TransformerBlock": VECTORS,
@@ -82,6 +88,7 @@ SIZES |= {
     "lora_rank": 3,
     "kernel_size": 3,
     "patch": 3,
+    "words": 9,
     "pool_size": 4,
     "activation": "relu",
     "rate": 0.3,

@@ -64,7 +64,7 @@ METRICS = {
         unit="%",
     ),
     "global_perplexity": Metric(
-        meaning="mean over the test batches of exp(loss); all positions count, hidden or not",
+        meaning="mean over the test batches of exp(loss); all positions count, of masked words hidden or not",
         better="lower",
         inputs=TEXT,
         selects=True,

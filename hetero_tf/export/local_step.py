@@ -89,7 +89,7 @@ class LocalStep:
             rows = {name: tf.TensorSpec((examples, positions), tf.int32) for name in ("token_ids", "label")}
         else:
             shape = process.input.shape(process.dataset.train.x)
-            rows = {kind_of(process.dataset).GIVEN: tf.TensorSpec((examples, *shape), tf.float32)}
+            rows = {kind_of(process).GIVEN: tf.TensorSpec((examples, *shape), tf.float32)}
             rows["label"] = tf.TensorSpec((examples,), tf.int32)
         draws = self._shapes_of_draws(rows)
         return {
@@ -121,7 +121,7 @@ class LocalStep:
         process = self.process
         # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
         draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
-        kind = kind_of(process.dataset)
+        kind = kind_of(process)
         given = inputs[kind.GIVEN]
         if process.dataset.kind != "text":
             given = kind.model_inputs(process, given)

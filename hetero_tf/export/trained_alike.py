@@ -109,7 +109,7 @@ def example_inputs(process: LearningProcess, specs: dict, rng: np.random.Generat
         label = data.x[rows, : shape[1]].astype(np.int32)
         given = {"token_ids": np.where(rng.random(shape) < 0.15, np.int32(process.dataset.classes), label)}
     else:
-        label, given = data.y[rows].astype(np.int32), kind_of(process.dataset).request(process, data.x[rows])
+        label, given = data.y[rows].astype(np.int32), kind_of(process).request(process, data.x[rows])
     draws = {
         name: (rng.integers(0, 2**16, spec.shape) / 2**16).astype(np.float32)
         for name, spec in specs.items()
