@@ -51,6 +51,7 @@ ELSEWHERE = {
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
+    ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
     ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
