@@ -34,6 +34,7 @@ BESIDE = {
 }
 # Values that are tried where those of `others` are none that must differ.
 TRIED = {
+    ("inputs", "next_word", "segment"): (3,),
     ("data", "npz", "path"): ("other.npz",),
     ("data", "text", "train"): ("other.txt",),
     ("data", "text", "test"): ("other.txt",),
@@ -51,6 +52,7 @@ ELSEWHERE = {
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
+    ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
     ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
@@ -72,11 +74,22 @@ PIXELS, VECTORS, WORDS = 9 * RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 
 TAKES = {
     "Dropout": VECTORS,
     "ClassTokenReadout": VECTORS,
-    "MaskedTokenEmbedding": WORDS,
+    **dict.fromkeys(("Embedding", "MaskedTokenEmbedding"), WORDS),
+    **dict.fromkeys(("GRU", "LSTM"), VECTORS),
     "SelfAttention": VECTORS,
     "TransformerBlock": VECTORS,
 }
-SIZES = {"rows": 3, "channels": 11, "positions": 7, "classes": 9, "units": 5, "filters": 8, "width": 6, "heads": 2}
+SIZES = {
+    "rows": 3,
+    "channels": 11,
+    "positions": 7,
+    "classes": 9,
+    "words": 9,
+    "units": 5,
+    "filters": 8,
+    "width": 6,
+    "heads": 2,
+}
 SIZES |= {
     "head_width": 3,
     "hidden": 7,
