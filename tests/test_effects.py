@@ -34,6 +34,7 @@ BESIDE = {
 }
 # Values that are tried where those of `others` are none that must differ.
 TRIED = {
+    ("inputs", "next_word", "segment"): (3,),
     ("data", "npz", "path"): ("other.npz",),
     ("data", "text", "train"): ("other.txt",),
     ("data", "text", "test"): ("other.txt",),
@@ -43,7 +44,6 @@ TRIED = {
     ("partitions", "natural", "least"): (46,),
     ("partitions", "dirichlet", "least"): (30,),
     ("inputs", "masked_text", "segment"): (4,),
-    ("inputs", "next_word", "segment"): (4,),
     ("couplings", "weighted", "from_round"): (3,),
 }
 # What is shown elsewhere, and why not here.
@@ -52,16 +52,16 @@ ELSEWHERE = {
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
+    ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
+    ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "csv"): "test_data_csv.py: needs tables",
     ("data", "parquet"): "test_data_parquet.py: needs tables and pyarrow",
-    ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",
     ("data", "wikitext2", "download"): "test_data_fetch.py: needs a server",
     ("data", "wikitext2", "verify"): "test_data_text.py: needs the published text",
     ("layers", "TrackedBatchNormalization", "apart"): "test_width_statistics.py: concerns several widths",
     ("layers", "LoraDense", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
     ("layers", "SelfAttention", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
     ("layers", "TransformerBlock", "lora_scale"): "test_lora.py: an adapter adds nothing at first",
-    ("layers", "Embedding", "padding"): "test_layers_recurrent.py: concerns the layers behind it",
     ("layers", "Dropout", "rate"): "test_layers_dropout.py: draws by an ambient key",
 }
 IMAGES = RNG.integers(0, 256, (6, 8, 8, 2)).astype(np.uint8)
@@ -74,21 +74,28 @@ PIXELS, VECTORS, WORDS = 9 * RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 
 TAKES = {
     "Dropout": VECTORS,
     "ClassTokenReadout": VECTORS,
-    "Embedding": WORDS,
-    "GRU": VECTORS,
-    "LSTM": VECTORS,
-    "MaskedTokenEmbedding": WORDS,
+    **dict.fromkeys(("Embedding", "MaskedTokenEmbedding"), WORDS),
+    **dict.fromkeys(("GRU", "LSTM"), VECTORS),
     "SelfAttention": VECTORS,
     "TransformerBlock": VECTORS,
 }
-SIZES = {"rows": 3, "channels": 11, "positions": 7, "classes": 9, "units": 5, "filters": 8, "width": 6, "heads": 2}
+SIZES = {
+    "rows": 3,
+    "channels": 11,
+    "positions": 7,
+    "classes": 9,
+    "words": 9,
+    "units": 5,
+    "filters": 8,
+    "width": 6,
+    "heads": 2,
+}
 SIZES |= {
     "head_width": 3,
     "hidden": 7,
     "lora_rank": 3,
     "kernel_size": 3,
     "patch": 3,
-    "words": 9,
     "pool_size": 4,
     "activation": "relu",
     "rate": 0.3,
