@@ -141,7 +141,7 @@ def test_an_ensemble_predicts_the_mean_of_as_many_networks_as_a_level_has():
         dataclasses.replace(alone.initialize(), weights={path: v[member] for path, v in state.weights.items()})
         for member in range(3)
     ]
-    logits = [alone.model(one)(inputs).numpy() for one in own]
+    logits = [alone.network(one)(inputs).numpy() for one in own]
     for level, members in (("a", 3), ("c", 2)):
         np.testing.assert_allclose(ensemble.network(state, level)(inputs), np.mean(logits[:members], 0), rtol=EXACT)
 
