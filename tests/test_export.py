@@ -442,9 +442,9 @@ def test_a_full_disk_while_tensorflow_writes_is_one_sentence(text_process, tmp_p
 
 def test_words_that_cannot_be_looked_up_are_refused(tmp_path):
     with pytest.raises(BadInput, match=r"must be one word without white space to be looked up. Received: 'a b' at pl"):
-        text._tables(("<ukn>", "a b"), tmp_path)
+        text.tables(("<ukn>", "a b"), tmp_path)
     with pytest.raises(BadInput, match="every word of the vocabulary must stand in it once. Received: 'a' twice"):
-        text._tables(("a", "b", "a"), tmp_path)
+        text.tables(("a", "b", "a"), tmp_path)
 
 
 def test_without_a_vocabulary_there_are_token_ids_only(text_process):
@@ -456,7 +456,7 @@ def test_without_a_vocabulary_there_are_token_ids_only(text_process):
 
 
 def test_words_are_split_as_in_training(tmp_path):
-    numbers, _ = text._tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
+    numbers, _ = text.tables(("<ukn>", "<eos>", "é", "b"), tmp_path)
     spaces = [chr(code) for code in range(0x3100) if chr(code).isspace() and chr(code) != "\n"]
     assert len(spaces) > 20
     lines = [f"{space}é{space}{space}b {space}c" for space in spaces]
@@ -532,7 +532,7 @@ def test_a_jpeg_is_turned_as_its_camera_was_held(turn, order):
 
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])
 def test_a_mask_is_found_where_it_sticks_to_a_word_or_is_in_capitals(tmp_path, written):
-    numbers, _ = text._tables(("<ukn>", "b", "."), tmp_path)
+    numbers, _ = text.tables(("<ukn>", "b", "."), tmp_path)
     ids, hidden, _ = text.encode(tf.constant([written]), numbers, 3, ends_lines=False)
     assert ids.numpy().tolist() == [[1, 3, 2]] if "b" in written else [[3]]
     assert hidden.numpy().sum() == 1

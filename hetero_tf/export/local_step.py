@@ -170,7 +170,7 @@ class LocalStep:
 
         def traced(**inputs):
             empty = [tf.zeros([1, math.prod(shape)]) for shape in self.routed.shapes]
-            given = inputs[kind_of(self.process.dataset).GIVEN]
+            given = inputs[kind_of(self.process).GIVEN]
             with self._replaced(noted):
                 self.routed.call(empty, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
 
