@@ -39,6 +39,7 @@ def measure(args):
     import tensorflow as tf
 
     from hetero_tf import data, learning_process, recipe
+    from hetero_tf.rounds.replicas import Replicas
 
     loaded = recipe.load(
         args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fixed", f"engine={args.engine}", *args.set]
@@ -46,7 +47,7 @@ def measure(args):
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
     # The engine is chosen for all cores; then one of them is used.
     process = learning_process(loaded, dataset=dataset, parallel=hardware.cores())
-    engine = dataclasses.replace(process.parts.engine, parallel=1)
+    engine = dataclasses.replace(process.parts.engine, replicas=Replicas(1))
     process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=engine))
     plan = shortened(process.plan(0, balanced_cohort(process)), args.steps)
     state, steps = process.initialize(), int(plan.steps.sum())

@@ -35,6 +35,7 @@ from hetero_tf.models.preprocessed import normalised
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Division, Plan, plan_round
+from hetero_tf.planning.sharing import share_stacks
 from hetero_tf.recipe import given, located
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 from hetero_tf.recipe.key_rules import check_keys
@@ -52,6 +53,7 @@ from hetero_tf.rounds.build import (
 from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.layout import initial_peers, initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
+from hetero_tf.rounds.replicas import Replicas
 from hetero_tf.rounds.round import build_round, new_state
 from hetero_tf.rounds.start import first_weights
 from hetero_tf.rounds.state import State, in_order, state_of
@@ -197,11 +199,19 @@ class LearningProcess:
         Returns:
             The new `State`, and for each round the metrics that `base.metrics` names, without those of an evaluation.
         """
+        engine = self.parts.engine
+        shared = engine.replicas.count > 1
+        if shared and len(planned) > 1:
+            state, rows = self.run(state, planned[:1])
+            state, more = self.run(state, planned[1:])
+            return state, rows + more
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
-        packed = pack_rounds(planned, [stack.clients for stack in self.parts.engine.stacks], self.family.submodel_of)
+        packed = pack_rounds(planned, [stack.clients for stack in engine.stacks], self.family.submodel_of)
+        if shared:
+            packed = share_stacks(packed, self._cost(planned[0]).train_flops, engine.replicas.count)
         after, records = self._round(
             in_order(state),
-            [tf.constant(array) for array in packed.arrays()],
+            [tf.constant(array) for array in packed.arrays(shared)],
             tf.constant(rates, self.recipe.float_type),
             state.round,
             self._seed,
@@ -249,10 +259,13 @@ class LearningProcess:
 
     def _row(self, plan, rate, records):
         """The metrics of a round; records: as `round_metrics` takes them."""
-        examples = np.count_nonzero(plan.rows >= 0, axis=-1)
-        cost = round_cost(self.client_costs, plan.levels, plan.steps, examples, plan.stages)
         metrics = round_metrics(plan, records, self.recipe.levels.names)
-        return {**metrics, "learning_rate": rate, **cost.metrics(), **plan.outcome}
+        return {**metrics, "learning_rate": rate, **self._cost(plan).metrics(), **plan.outcome}
+
+    def _cost(self, plan):
+        """What a round costs each client of its plan."""
+        examples = np.count_nonzero(plan.rows >= 0, axis=-1)
+        return round_cost(self.client_costs, plan.levels, plan.steps, examples, plan.stages)
 
     def _tuned(self, state):
         """What the clients' own models reach after fine-tuning; nothing where there is none or nobody is tested."""
@@ -288,7 +301,7 @@ class LearningProcess:
             for level, of_level in family.stages.items()
         }
         family, device = dataclasses.replace(family, stages=stages), "gpu" if engine.compiled else "cpu"
-        return _assembled(family, self.dataset, self.partition, self.input, engine.parallel, device)
+        return _assembled(family, self.dataset, self.partition, self.input, engine.replicas, device)
 
     @functools.cached_property
     def _seed(self):
@@ -316,6 +329,7 @@ def learning_process(
     parallel: int | None = None,
     device: str | None = None,
     model: ModelFunction | None = None,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> LearningProcess:
     """Builds the learning process of a recipe.
 
@@ -328,6 +342,8 @@ def learning_process(
         device: "cpu" or "gpu", what the engine is chosen for; None: what TensorFlow sees.
         model: `(width, classes) -> keras.Model`, which builds a model of your own in place of the recipe's layers, see
             `models.own_model.build_own_model`; the recipe need not have the key `model` then.
+        strategy: Whose replicas share each round and each evaluation, such as `tf.distribute.MirroredStrategy()`;
+            None: nobody does. The results are equal up to the order of summation.
 
     If TensorFlow has not started yet, its threads are set as `hardware.prepare` says.
     """
@@ -349,12 +365,12 @@ def learning_process(
     with located(recipe):
         check_split(recipe, partition, source.starts(dataset.train.x))
         family = family_of(_within_budgets(recipe, source, dataset), source, dataset, model)
-        return _assembled(family, dataset, partition, source, parallel, device)
+        return _assembled(family, dataset, partition, source, Replicas(parallel, strategy), device)
 
 
-def _assembled(family, dataset, partition, source, parallel, device):
+def _assembled(family, dataset, partition, source, replicas, device):
     """The `LearningProcess` of a model family."""
     recipe = family.recipe
-    parts = build_parts(recipe, dataset, partition, family, source, parallel, device)
-    evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, parallel)
+    parts = build_parts(recipe, dataset, partition, family, source, replicas, device)
+    evaluator = Evaluator(recipe, dataset, partition, family, parts.examples, replicas)
     return LearningProcess(recipe, dataset, partition, source, family, parts, evaluator)

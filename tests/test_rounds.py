@@ -10,6 +10,7 @@ import tiny
 
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
+from hetero_tf.rounds.replicas import Replicas
 from hetero_tf.rounds.state import in_order
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
@@ -53,7 +54,7 @@ def test_twenty_rounds_of_five_levels_are_one_trace(engine):
 def test_rounds_one_by_one_or_in_one_call_and_stacks_in_flight_change_no_bit(engine):
     process = dense(f"engine={engine}")
     reference, rows = run(process, tiny.plans(process, 3))
-    other = tiny.with_parts(process, engine={"parallel": 3})
+    other = tiny.with_parts(process, engine={"replicas": Replicas(3)})
     assert tiny.same(run(other, tiny.plans(process, 3))[0], reference)
     state, single = process.initialize(), []
     for _ in range(3):

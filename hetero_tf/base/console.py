@@ -196,4 +196,6 @@ def engine_lines(report: dict) -> str:
         f"{report['parallel']} in flight, {threads} thread{'s' * (threads != 1)} each",
         f"{report['precision']}, {report['device']}" + ", compiled by XLA" * report["compiled"],
     ]
+    if report["replicas"] > 1:
+        how.append(f"{report['replicas']} replicas share each round")
     return "\n".join(["engine: " + "; ".join(how), *report["reasons"]])

@@ -9,7 +9,7 @@ class Refusal(Exception):
     """A problem that the program explains in one sentence instead of a traceback.
 
     `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 runs of a
-    sweep that did not finish.
+    sweep that did not finish, 8 a worker of the run is gone.
     """
 
     code = 1
@@ -53,6 +53,12 @@ class Unfinished(Refusal):
     def __init__(self, sentence: str, result: dict):
         super().__init__(sentence)
         self.result = result
+
+
+class WorkerLost(Refusal):
+    """A process that shares the run stopped, hangs or cannot be reached."""
+
+    code = 8
 
 
 def require(what: str, modules: Iterable[str], extra: str) -> None:

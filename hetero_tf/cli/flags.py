@@ -35,6 +35,10 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
     flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
     flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", flag_values=values)
+    flags.DEFINE_list("workers", [], "host:port of every process that shares the run; the first one leads", values)
+    flags.DEFINE_integer("worker", None, "which of --workers this process is, from 0", 0, flag_values=values)
+    flags.DEFINE_integer("devices", 1, "devices of this process that share each round", 1, 64, flag_values=values)
+    flags.DEFINE_integer("local", None, "processes of this machine that share the run", 2, 64, flag_values=values)
     flags.DEFINE_enum(
         "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
     )

@@ -24,7 +24,8 @@ WIDTH = 24
 def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
-    0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with runs that did not finish.
+    0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with runs that did not finish,
+    8 a worker of the run is gone.
     """
     prepare_streams()
     interrupts.install("nothing is half-written")

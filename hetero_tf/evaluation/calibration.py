@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.inputs import Input, all_labels
-from hetero_tf.models.variables import all_layers, queried, with_values
+from hetero_tf.models.variables import all_layers, queried, values, with_values
+from hetero_tf.rounds.replicas import Replicas
 
 # Batches in one call: fewer leave small models waiting for kernels to start, more leave the caches.
 GROUPS = 20
@@ -49,7 +50,7 @@ def build_calibrate(
     x: tf.Tensor,
     y: tf.Tensor | None,
     batch_size: int,
-    parallel: int,
+    replicas: Replicas,
 ) -> Callable:
     """Compiles the static batch normalisation query.
 
@@ -58,7 +59,7 @@ def build_calibrate(
         grouped_model: A second one, which is changed to normalise groups of `batch_size` examples apart, so that
             many batches run as one.
         source: `inputs.Input`; x, y: the stored training split.
-        parallel: Calls in flight at once.
+        replicas: Who measures, and how many calls each has in flight at once.
 
     Returns:
         `(weights, full, short, seed) -> list`; weights: those of `variables.values(model)`; full and short as
@@ -77,30 +78,58 @@ def build_calibrate(
         _, state = which.stateless_call(*with_values(which, weights), inputs, training=True)
         return [state[place] for place in keep]
 
-    @tf.function(reduce_retracing=True, autograph=False)
     def over_groups(weights, full, seed):
+        """The sum over this replica's batches of `batch_size` examples, `GROUPS` of them at a time."""
         batches = tf.shape(full)[0]
+        start, end = replicas.share((batches + GROUPS - 1) // GROUPS)
         zeros = [tf.zeros(model.non_trainable_variables[place].shape, weights[0].dtype) for place in keep]
 
-        def body(first, total):
+        def body(group, total):
+            first = group * GROUPS
             rows = full[first : first + GROUPS]
             found = moments(grouped_model, weights, tf.reshape(rows, [-1]), tf.stack([seed, first]))
             many = tf.cast(tf.shape(rows)[0], weights[0].dtype)
-            return first + GROUPS, [have + many * more for have, more in zip(total, found)]
+            return group + 1, [have + many * more for have, more in zip(total, found)]
 
-        return tf.while_loop(lambda first, _: first < batches, body, (0, zeros), parallel_iterations=parallel)[1]
+        return tf.while_loop(lambda group, _: group < end, body, (start, zeros), parallel_iterations=replicas.parallel)[
+            1
+        ]
 
-    @tf.function(reduce_retracing=True, autograph=False)
-    def over_one(weights, rows, seed):
-        return moments(model, weights, rows, tf.stack([seed, -1]))
+    def over_short(weights, short, lengths, seed, total):
+        """The same with this replica's shorter batches added, one at a time."""
+        first, end = replicas.share(tf.shape(short)[0])
+
+        def body(number, total):
+            # A sum that would leave the range of its type goes on from 0.
+            key = tf.cast((tf.cast(seed, tf.int64) + tf.cast(number, tf.int64) + 1) % 2**31, tf.int32)
+            found = moments(model, weights, short[number, : lengths[number]], tf.stack([key, -1]))
+            return number + 1, [have + more for have, more in zip(total, found)]
+
+        return tf.while_loop(
+            lambda number, _: number < end, body, (first, total), parallel_iterations=replicas.parallel
+        )[1]
+
+    def averages(weights, full, short, lengths, seed):
+        total = over_short(weights, short, lengths, seed, over_groups(weights, full, seed))
+        many = tf.cast(tf.shape(full)[0] + tf.shape(short)[0], weights[0].dtype)
+        return [value / many for value in replicas.summed(total)]
+
+    rows = tf.TensorSpec([None, None], tf.int32)
+    compiled = tf.function(
+        lambda weights, *given: replicas.run(averages, weights, *given),
+        input_signature=[
+            [tf.TensorSpec(value.shape, value.dtype) for value in values(model)],
+            *(rows, rows, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)),
+        ],
+        autograph=False,
+    )
 
     def calibrate(weights, full, short, seed):
-        # A Python number would make a new trace for every seed.
-        total = over_groups(weights, tf.constant(full), tf.constant(seed)) if len(full) else None
+        lengths = np.array([len(rows) for rows in short], np.int32)
+        padded = np.full((len(short), batch_size), -1, np.int32)
         for number, rows in enumerate(short):
-            found = over_one(weights, tf.constant(rows), tf.constant((seed + number + 1) % 2**31))
-            total = found if total is None else [have + more for have, more in zip(total, found)]
-        many = tf.cast(len(full) + len(short), weights[0].dtype)
-        return [value / many for value in total]
+            padded[number, : len(rows)] = rows
+        # A Python number would make a new trace for every seed.
+        return compiled(weights, *map(tf.constant, (full, padded, lengths)), tf.constant(seed))
 
     return calibrate

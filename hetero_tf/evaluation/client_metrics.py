@@ -14,6 +14,7 @@ from hetero_tf.inputs import Input, all_labels
 from hetero_tf.models.family import predicted
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.shares import Shares
+from hetero_tf.rounds.replicas import Replicas
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def build_client_logits(
     batches: Batches,
     shares: Shares,
     tests: ClientTests,
-    parallel: int,
+    replicas: Replicas,
 ) -> Callable:
     """Returns `(weights, personal, seed) -> logits` [pairs, classes] of all clients' own models, for the graph.
 
@@ -56,7 +57,7 @@ def build_client_logits(
         batches: Examples of both splits.
         shares: The training examples of each client.
         tests: The test examples of each client.
-        parallel: Clients in flight at once.
+        replicas: Who measures, and how many clients each has in flight at once.
 
     The arguments of the result: weights `{path: global value}`; personal `{path: [clients, ...]}`, what stays with the
     clients; seed int32 [], for the noise of the query.
@@ -79,6 +80,7 @@ def build_client_logits(
     def logits(weights, personal, seed):
         jobs = tf.constant(table, tf.int32)
         test_rows, train_rows = tf.constant(tests.examples), tf.constant(shares.ids)
+        first, end = replicas.share(len(clients))
 
         def predict(predictor, client, test_begin, test_end, train_begin, train_end):
             own = weights | {path: kept[client] for path, kept in personal.items()}
@@ -89,14 +91,14 @@ def build_client_logits(
         def body(index, record):
             client, level, *bounds = tf.unstack(jobs[index])
             branches = [functools.partial(predict, predictor, client, *bounds) for predictor in predictors]
-            return index + 1, record.write(index, tf.switch_case(level, branches))
+            return index + 1, record.write(index - first, tf.switch_case(level, branches))
 
         shape, dtype = [None, tests.present.shape[1]], next(iter(weights.values())).dtype
-        record = tf.TensorArray(dtype, size=len(clients), infer_shape=False, element_shape=shape)
+        record = tf.TensorArray(dtype, size=end - first, infer_shape=False, element_shape=shape)
         _, record = tf.while_loop(
-            lambda index, _: index < len(clients), body, (0, record), parallel_iterations=parallel
+            lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
         )
-        return record.concat()
+        return replicas.joined(record.concat(), tf.constant([0, *ends], tf.int32)[first], len(tests.examples))
 
     return logits
 

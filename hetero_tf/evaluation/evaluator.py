@@ -22,6 +22,7 @@ from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning import levels
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.parts import Examples
+from hetero_tf.rounds.replicas import Replicas
 from hetero_tf.rounds.state import State
 
 
@@ -35,7 +36,7 @@ class Evaluator:
         partition: Which client has which of them.
         family: The models of all levels.
         examples: The training split as the round has it.
-        parallel: Batches or clients in flight at once.
+        replicas: Who measures, and how many batches or clients each has in flight at once.
     """
 
     recipe: Recipe
@@ -43,7 +44,7 @@ class Evaluator:
     partition: Partition
     family: ModelFamily
     examples: Examples
-    parallel: int
+    replicas: Replicas
 
     @property
     def global_model(self) -> keras.Model:
@@ -117,8 +118,11 @@ class Evaluator:
     def _logits_of(self, model):
         """Logits [examples, classes] of the test examples, by a model with its values."""
         x, size = self._splits["test"][0], self.recipe.evaluate.batch_size
-        logits_of = tf.function(build_image_logits(model, self.examples.input, x, size, self.parallel), autograph=False)
-        return logits_of(model.trainable_variables, model.non_trainable_variables)
+        logits_of = build_image_logits(model, self.examples.input, x, size, self.replicas)
+        values = [
+            list(map(tf.convert_to_tensor, of)) for of in (model.trainable_variables, model.non_trainable_variables)
+        ]
+        return self.replicas.compiled(logits_of)(*values)
 
     def model(self, state: State, level: str | None = None, statistics: dict | None = None) -> keras.Model:
         """The trained Keras model at any level, with all classes and the first channels of the global weights.
@@ -207,7 +211,7 @@ class Evaluator:
         return self._predictors[level]
 
     def _build_predictor(self, level, members=None):
-        return Predictor(self.recipe, self.family, self.examples, self._splits, self.parallel, level, members)
+        return Predictor(self.recipe, self.family, self.examples, self._splits, self.replicas, level, members)
 
     @property
     def _global(self):
@@ -223,7 +227,7 @@ class Evaluator:
         """`(trainable, others) -> logits` of the test images, for the graph, see `build_image_logits`."""
         size = self.recipe.evaluate.batch_size
         x, _ = self._splits["test"]
-        return build_image_logits(self.global_model, self.examples.input, x, size, self.parallel)
+        return build_image_logits(self.global_model, self.examples.input, x, size, self.replicas)
 
     @functools.cached_property
     def client_logits(self) -> Callable:
@@ -241,11 +245,11 @@ class Evaluator:
         names = (recipe.levels.global_level,) if assigned is None else recipe.levels.names
         positions = np.zeros(len(self.partition.train), int) if assigned is None else assigned
         models = [self.family.predictor(name) for name in names]
-        return build_client_logits(models, positions, batches, self.partition.train, self.tests, self.parallel)
+        return build_client_logits(models, positions, batches, self.partition.train, self.tests, self.replicas)
 
     @functools.cached_property
     def _compiled_client_logits(self):
-        return tf.function(self.client_logits, autograph=False)
+        return self.replicas.compiled(self.client_logits)
 
     @functools.cached_property
     def tests(self) -> ClientTests:
@@ -262,14 +266,13 @@ class Evaluator:
         # Models and data must be built outside of the graph.
         logits_of, (_, targets) = self.global_logits, self._splits["test"]
 
-        @tf.function(autograph=False)
         def metrics(trainable, others):
             logits = logits_of(trainable, others)
             found = named(image_metrics(logits, targets), "global")
             # Of no examples there is neither loss nor accuracy.
             return found | self._local(tf.gather(logits, self.tests.examples)) if self.tests.clients.size else found
 
-        return metrics
+        return self.replicas.compiled(metrics)
 
     @functools.cached_property
     def measure_clients(self) -> Callable:
@@ -277,11 +280,10 @@ class Evaluator:
 
         logits_of = self.client_logits
 
-        @tf.function(autograph=False)
         def metrics(weights, personal, seed):
             return self._local(logits_of(weights, personal, seed))
 
-        return metrics
+        return self.replicas.compiled(metrics)
 
     def _local(self, logits):
         """Local metrics of logits [pairs, classes] of the clients' test examples."""

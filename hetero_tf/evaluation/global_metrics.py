@@ -11,6 +11,7 @@ from hetero_tf.evaluation.fairness import ClientTests, fairness
 from hetero_tf.inputs import Input, all_labels
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
+from hetero_tf.rounds.replicas import Replicas
 
 # Logits of text that exist at once: from a core's caches they are reduced to losses several times as fast.
 LOGITS = 2**19
@@ -24,7 +25,7 @@ def build_metrics(
     classes: int,
     batch_size: int,
     seed: int,
-    parallel: int,
+    replicas: Replicas,
 ) -> Callable:
     """Compiles `(weights, state) -> {"loss", "accuracy"}` of images, or `{"loss", "perplexity"}` of text.
 
@@ -35,19 +36,18 @@ def build_metrics(
         classes: Length of the global label axis.
         batch_size: Examples of a batch.
         seed: Of the run, for the masks of text.
-        parallel: Batches in flight at once.
+        replicas: Who measures, and how many batches each has in flight at once.
     """
     if y is None:
-        of_text = build_text_metrics(model, source, x, classes, batch_size, seed, parallel)
-        return tf.function(of_text, autograph=False)
+        of_text = build_text_metrics(model, source, x, classes, batch_size, seed, replicas)
+        return replicas.compiled(of_text)
     # Models and data must be built outside of the graph.
-    logits_of, targets = build_image_logits(model, source, x, batch_size, parallel), tf.constant(y)
+    logits_of, targets = build_image_logits(model, source, x, batch_size, replicas), tf.constant(y)
 
-    @tf.function(autograph=False)
     def metrics(weights, state):
         return image_metrics(logits_of(weights, state), targets)
 
-    return metrics
+    return replicas.compiled(metrics)
 
 
 def named(metrics: dict, prefix: str, suffix: str = "") -> dict:
@@ -56,7 +56,7 @@ def named(metrics: dict, prefix: str, suffix: str = "") -> dict:
 
 
 def build_image_logits(
-    model: keras.Model, source: Input, x: np.ndarray | tf.Tensor, batch_size: int, parallel: int
+    model: keras.Model, source: Input, x: np.ndarray | tf.Tensor, batch_size: int, replicas: Replicas
 ) -> Callable:
     """Returns `(weights, state) -> logits` [examples, classes] of a model, for the graph.
 
@@ -65,22 +65,27 @@ def build_image_logits(
         source: How examples become batches.
         x: The stored images of the split.
         batch_size: Images of a batch.
-        parallel: Batches in flight at once.
+        replicas: Who measures, and how many batches each has in flight at once.
     """
     count, axis = x.shape[0], all_labels(0)
     batches = -(-count // batch_size)
     x, y = tf.constant(x), tf.zeros([count], tf.int32)
 
     def logits(weights, state):
+        first, end = replicas.share(batches)
+
         def body(batch, record):
             rows = tf.range(batch * batch_size, tf.minimum((batch + 1) * batch_size, count))
             inputs, _ = source.batch(x, y, rows, 0, tf.zeros([1], tf.int32), axis, training=False)
             outputs, _ = model.stateless_call(weights, state, inputs, training=False)
-            return batch + 1, record.write(batch, outputs)
+            return batch + 1, record.write(batch - first, outputs)
 
-        record = tf.TensorArray(weights[0].dtype, size=batches, infer_shape=False)
-        _, record = tf.while_loop(lambda batch, _: batch < batches, body, (0, record), parallel_iterations=parallel)
-        return record.concat()
+        shape = [None, *model.outputs[0].shape[1:]]
+        record = tf.TensorArray(weights[0].dtype, size=end - first, infer_shape=False, element_shape=shape)
+        _, record = tf.while_loop(
+            lambda batch, _: batch < end, body, (first, record), parallel_iterations=replicas.parallel
+        )
+        return replicas.joined(record.concat(), first * batch_size, count)
 
     return logits
 
@@ -130,7 +135,7 @@ def build_text_metrics(
     classes: int,
     batch_size: int,
     seed: int,
-    parallel: int,
+    replicas: Replicas,
 ) -> Callable:
     """Returns `(weights, state) -> {"loss", "perplexity"}` of masked text, for the graph.
 
@@ -146,6 +151,7 @@ def build_text_metrics(
 
     def metrics(weights, state):
         grid = tf.constant(firsts)
+        first, end = replicas.share(len(firsts))
 
         def body(index, record):
             chosen = tf.range(grid[index, 0], tf.minimum(grid[index, 0] + batch_size, rows))
@@ -153,11 +159,13 @@ def build_text_metrics(
             inputs, targets = source.batch(x, None, chosen, grid[index, 1], noise_key, axis, training=False)
             loss = mean_loss(weights, state, inputs, targets)
             count = tf.cast(tf.shape(chosen)[0], loss.dtype)
-            return index + 1, record.write(index, tf.stack([loss, tf.exp(loss), tf.ones_like(loss)]) * count)
+            return index + 1, record.write(index - first, tf.stack([loss, tf.exp(loss), tf.ones_like(loss)]) * count)
 
-        record = tf.TensorArray(weights[0].dtype, size=len(firsts))
-        _, record = tf.while_loop(lambda index, _: index < len(firsts), body, (0, record), parallel_iterations=parallel)
-        loss, perplexity, count = tf.unstack(tf.reduce_sum(record.stack(), 0))
+        record = tf.TensorArray(weights[0].dtype, size=end - first, element_shape=[3])
+        _, record = tf.while_loop(
+            lambda index, _: index < end, body, (first, record), parallel_iterations=replicas.parallel
+        )
+        loss, perplexity, count = tf.unstack(replicas.summed(tf.reduce_sum(record.stack(), 0)))
         return {"loss": loss / count, "perplexity": perplexity / count}
 
     return metrics

@@ -16,6 +16,7 @@ from hetero_tf.models.variables import carried, is_seed
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.entry_mask import build_entry_mask, masked_values
 from hetero_tf.rounds.parts import Examples
+from hetero_tf.rounds.replicas import Replicas
 from hetero_tf.rounds.state import State
 
 
@@ -28,7 +29,7 @@ class Predictor:
         family: The models of all levels.
         examples: The training split as the round has it.
         splits: `{name: (x, y)}` of what can be measured on; y is None for text.
-        parallel: Batches in flight at once.
+        replicas: Who measures, and how many batches each has in flight at once.
         level: Name of the level.
         members: So many of its networks predict, the first ones; None: as many as the level has.
     """
@@ -37,7 +38,7 @@ class Predictor:
     family: ModelFamily
     examples: Examples
     splits: dict
-    parallel: int
+    replicas: Replicas
     level: str
     members: int | None = None
 
@@ -96,7 +97,7 @@ class Predictor:
         if split not in self._compiled:
             (x, y), source, settings = self.splits[split], self.examples.input, self.recipe.evaluate
             self._compiled[split] = build_metrics(
-                self.model, source, x, y, self.family.classes, settings.batch_size, self.recipe.seed, self.parallel
+                self.model, source, x, y, self.family.classes, settings.batch_size, self.recipe.seed, self.replicas
             )
         return self._compiled[split]
 
@@ -105,7 +106,7 @@ class Predictor:
         """The compiled query, see `calibration.build_calibrate`."""
         train, size = self.examples, self.recipe.evaluate.statistics_batch
         return calibration.build_calibrate(
-            self.model, self._build(), train.input, train.x, train.y, size, self.parallel
+            self.model, self._build(), train.input, train.x, train.y, size, self.replicas
         )
 
     @functools.cached_property

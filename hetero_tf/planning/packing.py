@@ -25,6 +25,7 @@ class PackedRounds:
         starts: [rounds, S, ticks], first position within the examples (text), 0 for images.
         stages: [rounds, S, ticks], position of the tick's stage among those of the sub-model.
         slots: For each round int32 [cohort], where each client of its plan stands: stack * K + slot in the stack.
+        replicas: [rounds, S], which of the replicas that share the work trains each stack.
     """
 
     clients: np.ndarray
@@ -35,10 +36,12 @@ class PackedRounds:
     starts: np.ndarray
     stages: np.ndarray
     slots: list[np.ndarray]
+    replicas: np.ndarray
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Returns the arrays that the compiled round takes, in its order."""
-        return (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
+    def arrays(self, shared: bool = False) -> tuple[np.ndarray, ...]:
+        """Returns the arrays that the compiled round takes, in its order; `shared`: replicas share the work."""
+        found = (self.clients, self.members, self.submodels, self.ticks, self.rows, self.starts, self.stages)
+        return (*found, self.replicas) if shared else found
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def _empty(plans, rounds, largest):
         starts=np.zeros((*size, ticks), np.int32),
         stages=np.zeros((*size, ticks), np.int32),
         slots=[np.zeros(len(plan.clients), np.int32) for plan in plans],
+        replicas=np.zeros(size, np.int32),
     )
 
 

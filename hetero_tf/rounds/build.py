@@ -29,6 +29,7 @@ from hetero_tf.rounds.engine import Engine, choose_engine
 from hetero_tf.rounds.entry_mask import EntryMask
 from hetero_tf.rounds.labels import label_table, may_cut_labels
 from hetero_tf.rounds.parts import Algorithm, Examples, LocalOptimizer, Placement, RoundParts
+from hetero_tf.rounds.replicas import Replicas
 
 
 def build_input(recipe: Recipe, dataset: Dataset | None = None) -> Input:
@@ -155,20 +156,20 @@ def build_parts(
     partition: Partition,
     family: ModelFamily,
     source: Input,
-    parallel: int,
+    replicas: Replicas,
     device: str,
 ) -> RoundParts:
     """Builds the parts of a round.
 
     Args:
-        parallel: Stacks in flight at once.
+        replicas: Who computes the round, and how many stacks each has in flight at once.
         device: "cpu" or "gpu", what the engine is chosen for.
     """
     labels = cut_labels(recipe, dataset, partition)
     label_axis = dataset.classes if labels is None else labels.shape[1]
     batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
     example = example_shape(source, dataset.train.x)
-    engine = choose_engine(recipe, family, label_axis, example, batch, parallel, device)
+    engine = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
     for stack in engine.stacks:
         check_buffers(source, dataset.train.x, stack)
     return RoundParts(

@@ -16,12 +16,37 @@ def record_types(dtype: str) -> dict:
     return {"loss": dtype, "gradient_norm": dtype, "finite": tf.bool}
 
 
+def train_together(
+    parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
+) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor] | None, dict]:
+    """What `train_cohort` gives for the whole cohort, of which every replica trains the stacks that are dealt to it."""
+    replicas = parts.engine.replicas
+    if replicas.count == 1:
+        return train_cohort(parts, state, packed, learning_rate, round, seed)
+    *arrays, replica_of = packed
+    dealt = tf.cast(tf.where(replica_of == replicas.number)[:, 0], tf.int32)
+    total, coverage, memory_change, records = train_cohort(
+        parts, state, [tf.gather(array, dealt) for array in arrays], learning_rate, round, seed
+    )
+    stacks, largest = tf.unstack(tf.shape(arrays[0]))
+    places = tf.reshape(dealt[:, None] * largest + tf.range(largest), [-1, 1])
+
+    def whole(rows):
+        """[dealt * K, ...] -> [S * K, ...], zeros for the clients of other replicas."""
+        size = tf.concat([[stacks * largest], tf.shape(rows)[1:]], 0)
+        return tf.scatter_nd(places, tf.cast(rows, parts.placement.dtype), size)
+
+    types = record_types(parts.placement.dtype)
+    sums = replicas.summed((total, coverage, memory_change or [], tf.nest.map_structure(whole, records)))
+    total, coverage, changed, records = sums
+    records |= {name: tf.cast(records[name], kind) for name, kind in types.items()}
+    return total, coverage, changed if memory_change is not None else None, records
+
+
 def train_cohort(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor] | None, dict]:
     """Trains all clients of a round from the same global values.
-
-    The sums of two parts of a cohort may be added before `merge.merge_updates` gets them.
 
     Args:
         state: See `round.new_state`.
@@ -61,7 +86,7 @@ def train_cohort(
         lambda index, *_: index < count,
         body,
         (0, zeros, _empty_records(parts, state["tables"], count)),
-        parallel_iterations=parts.engine.parallel,
+        parallel_iterations=parts.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
     records = tf.nest.map_structure(lambda array: _flat(array.stack(), largest), records)

@@ -8,6 +8,7 @@ from hetero_tf.models.family import ModelFamily
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.layout import build_stack
 from hetero_tf.rounds.probe import check_stack, first_line
+from hetero_tf.rounds.replicas import Replicas
 from hetero_tf.rounds.stack import Stack
 
 # More clients side by side gain nothing: the operations are long enough then.
@@ -26,13 +27,13 @@ class Engine:
         stacks: `Stack` of each sub-model of the mix.
         compiled: Whether XLA compiles the local training.
         reasons: One sentence for each sub-model that could have been stacked and is not.
-        parallel: Stacks in flight at once.
+        replicas: Who computes them, and how many stacks each has in flight at once.
     """
 
     stacks: tuple[Stack, ...]
     compiled: bool
     reasons: tuple[str, ...]
-    parallel: int
+    replicas: Replicas
 
     @property
     def peers(self) -> int:
@@ -46,7 +47,7 @@ def choose_engine(
     label_axis: int,
     example: tuple[int, ...],
     batch: int,
-    parallel: int,
+    replicas: Replicas,
     device: str,
 ) -> Engine:
     """Chooses the engine of a recipe. The choice depends on nothing but the arguments, so a resumed run repeats it.
@@ -55,12 +56,13 @@ def choose_engine(
         label_axis: Length of the label axis that clients train.
         example: Shape of one input.
         batch: Examples of a client's largest batch.
-        parallel: Stacks in flight at once.
+        replicas: Who computes the stacks.
         device: "cpu" or "gpu".
     """
     stacks, reasons = [], []
     for level, expected in expected_clients(recipe, family).items():
-        clients = 1 if level in family.apart else clients_at_once(recipe.engine, expected, device, parallel)
+        share = expected / replicas.count
+        clients = 1 if level in family.apart else clients_at_once(recipe.engine, share, device, replicas.parallel)
         # Counting products takes a model built anew, so it is done only where it decides.
         if clients > 1 and recipe.engine == "auto" and device == "cpu":
             clients = clients if product_cost(family, level, label_axis, example, batch) <= NARROW else 1
@@ -68,7 +70,7 @@ def choose_engine(
         stacks.append(stack)
         if reason is not None:
             reasons.append(f"level {level} is computed client by client: {reason}")
-    return Engine(tuple(stacks), device == "gpu", tuple(reasons), parallel)
+    return Engine(tuple(stacks), device == "gpu", tuple(reasons), replicas)
 
 
 def expected_clients(recipe: Recipe, family: ModelFamily) -> dict[str, float]:
@@ -85,9 +87,9 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
 
     Args:
         engine: "auto", "sequential" or "stacked".
-        expected: Clients of the sub-model in a round, on average.
+        expected: Clients of the sub-model in a round on each replica, on average.
         device: "cpu" or "gpu".
-        parallel: Stacks in flight at once.
+        parallel: Stacks in flight at once on a replica.
     """
     if engine == "sequential":
         return 1
@@ -125,15 +127,16 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
 
     Returns:
         {"clients_at_once": {level: clients}, "reasons": [sentence], "compiled", "parallel" (stacks in flight),
-        "threads" (of each kernel), "precision", "device"}.
+        "threads" (of each kernel), "precision", "device", "replicas" (how many share a round)}.
     """
     at_once = {level: engine.stacks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
     return {
         "clients_at_once": at_once,
         "reasons": list(engine.reasons),
         "compiled": engine.compiled,
-        "parallel": engine.parallel,
+        "parallel": engine.replicas.parallel,
         "threads": hardware.KERNEL_THREADS,
         "precision": recipe.precision,
         "device": hardware.devices(),
+        "replicas": engine.replicas.count,
     }

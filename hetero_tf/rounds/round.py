@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from hetero_tf.rounds.client_tables import update_tables
-from hetero_tf.rounds.cohort import record_types, train_cohort
+from hetero_tf.rounds.cohort import record_types, train_together
 from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.parts import RoundParts
 
@@ -21,19 +21,20 @@ def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
     Returns:
         A tf.function `(state, packed, learning_rates, first_round, seed) -> (state, metrics)`. state: `new_state`;
         packed: the arrays of a `packing.PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32.
+        Where replicas share the work, `packed` ends with the replica of each stack, and a call plays one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client) and "finite", each [rounds, stacks * K].
         A client whose result is not finite counts nothing, and the others' merge is bit-equal to one without it.
     """
-    dtype, scalar = parts.placement.dtype, tf.TensorSpec([], tf.int32)
+    dtype, scalar, shared = parts.placement.dtype, tf.TensorSpec([], tf.int32), parts.engine.replicas.count > 1
     weights = [tf.TensorSpec(shape, dtype) for shape in parts.placement.cut.shapes]
     signature = [
         new_state(parts, weights, slots, registered, tf.TensorSpec),
-        [tf.TensorSpec([None] * rank, tf.int32) for rank in (3, 3, 2, 2, 5, 3, 3)],
+        [tf.TensorSpec([None] * rank, tf.int32) for rank in (*(3, 3, 2, 2, 5, 3, 3), *([2] if shared else []))],
         tf.TensorSpec([None], dtype),
         scalar,
         scalar,
     ]
-    return tf.function(functools.partial(play, parts), input_signature=signature, autograph=False)
+    return parts.engine.replicas.compiled(functools.partial(play, parts), input_signature=signature)
 
 
 def new_state(parts: RoundParts, weights: list, slots: int, registered: int, make: Callable) -> dict:
@@ -77,6 +78,11 @@ def play(
     seed: tf.Tensor,
 ) -> tuple[dict, dict]:
     """Plays several rounds in a loop of the graph; see `build_round`."""
+    if parts.engine.replicas.count > 1:
+        # Replicas wait for each other, which they must not do inside of a loop of the graph.
+        arrays = [array[0] for array in packed]
+        state, records = play_one(parts, state, arrays, learning_rates[0], first_round, seed)
+        return state, {name: records[name][None] for name in record_types(parts.placement.dtype)}
     rounds = tf.shape(learning_rates)[0]
     metrics = {name: tf.TensorArray(kind, size=rounds) for name, kind in record_types(parts.placement.dtype).items()}
 
@@ -95,7 +101,7 @@ def play_one(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[dict, dict]:
     """Plays one round on the arrays of one round of a `packing.PackedRounds`; see `build_round`."""
-    total, coverage, memory_change, records = train_cohort(parts, state, packed, learning_rate, round, seed)
+    total, coverage, memory_change, records = train_together(parts, state, packed, learning_rate, round, seed)
     weights, slots = merge_updates(parts, state, total, coverage, memory_change)
     tables = update_tables(parts, state["tables"], records, *packed[:2])
     return {"weights": weights, "slots": slots, "tables": tables}, records

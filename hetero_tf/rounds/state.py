@@ -1,9 +1,11 @@
 """The state of a run between two rounds: by variable path for people and files, in order for the compiled round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
+
+from hetero_tf.store.states import CLIENTS, SERVER, WEIGHTS
 
 # Values that are never merged, what corrections remember, and the networks that a client trains beside its own.
 TABLES = ("personal", "memory", "peers")
@@ -24,6 +26,24 @@ class State:
     weights: dict
     server: dict = field(default_factory=dict)
     clients: dict = field(default_factory=dict)
+
+
+def named(state: State) -> dict:
+    """Every value of a state under one name, as it is sealed and sent."""
+    found = {WEIGHTS + path: value for path, value in state.weights.items()}
+    for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients)):
+        found |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
+    return found
+
+
+def from_named(round: int, values: Mapping, like: State) -> State:
+    """The state of what `named` gives, with the paths of another one."""
+
+    def tables(prefix, of_like):
+        return {name: {path: values[f"{prefix}{name}/{path}"] for path in table} for name, table in of_like.items()}
+
+    weights = {path: values[WEIGHTS + path] for path in like.weights}
+    return State(round, weights, tables(SERVER, like.server), tables(CLIENTS, like.clients))
 
 
 def in_order(state: State) -> dict:

@@ -8,8 +8,9 @@ import numpy as np
 from hetero_tf.base.errors import BadInput
 from hetero_tf.evaluation import calibration
 from hetero_tf.process import LearningProcess, State
+from hetero_tf.rounds.state import from_named, named
 from hetero_tf.store import sealed
-from hetero_tf.store.states import CLIENTS, SERVER, STATISTICS, WEIGHTS
+from hetero_tf.store.states import STATISTICS
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,12 @@ class Opened:
 
 def arrays_of(state: State, statistics: dict) -> dict[str, np.ndarray]:
     """Returns the arrays to seal, by name: those of a state, and of statistics where there are any."""
-    return {name: np.asarray(value) for name, value in _named(state, statistics).items()}
+    return {name: np.asarray(value) for name, value in _with_statistics(state, statistics).items()}
 
 
-def _named(state, statistics):
-    """Every value of a state under the name by which it is sealed."""
-    named = {WEIGHTS + path: value for path, value in state.weights.items()}
-    for prefix, tables in ((SERVER, state.server), (CLIENTS, state.clients)):
-        named |= {f"{prefix}{name}/{path}": value for name, table in tables.items() for path, value in table.items()}
-    return named | {STATISTICS + path: value for path, value in statistics.items()}
+def _with_statistics(state, statistics):
+    """Every value to seal, by name."""
+    return named(state) | {STATISTICS + path: value for path, value in statistics.items()}
 
 
 def open_newest(folder: Path, process: LearningProcess) -> Opened | None:
@@ -53,7 +51,7 @@ def open_newest(folder: Path, process: LearningProcess) -> Opened | None:
     measured = {v.path: v for v in process.evaluator.global_model.non_trainable_variables if v.path in paths}
     specs = {
         name: (tuple(value.shape), getattr(value.dtype, "name", value.dtype))
-        for name, value in _named(blank, measured).items()
+        for name, value in _with_statistics(blank, measured).items()
     }
     optional = {STATISTICS + path for path in paths}
     newest = sealed.load_newest(folder, specs, optional=optional)
@@ -61,17 +59,7 @@ def open_newest(folder: Path, process: LearningProcess) -> Opened | None:
         return None
     _check_finite(folder, newest)
 
-    def table(prefix, tables):
-        return {
-            name: {path: newest.arrays[f"{prefix}{name}/{path}"] for path in table} for name, table in tables.items()
-        }
-
-    state = State(
-        newest.round,
-        {path: newest.arrays[WEIGHTS + path] for path in blank.weights},
-        table(SERVER, blank.server),
-        table(CLIENTS, blank.clients),
-    )
+    state = from_named(newest.round, newest.arrays, blank)
     statistics = {path: newest.arrays[STATISTICS + path] for path in paths if STATISTICS + path in newest.arrays}
     return Opened(state, statistics, newest, newest.skipped)
 

@@ -1,5 +1,6 @@
 """Runs a recipe in its folder from start to end: begins or resumes, builds, trains, and reports."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import files, metrics, registry
 from hetero_tf.base.console import Console, engine_lines, figures
+from hetero_tf.base.errors import Refusal
 from hetero_tf.base.live import Live
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.describe import mix_costs
@@ -20,6 +22,8 @@ from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.workers import lead as workers
+from hetero_tf.workers.cluster import Cluster, connect, mirrored
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Settings:
         threads: Stacks of clients in flight at once.
         allow_other_machine: Resume although the bits may differ from the run so far.
         command: What a person typed, for the log.
+        cluster: The processes that share the run; None: this one works alone.
+        devices: Devices of this process that share it.
     """
 
     run_dir: Path
@@ -39,6 +45,13 @@ class Settings:
     threads: int
     allow_other_machine: bool
     command: str
+    cluster: Cluster | None = None
+    devices: int = 1
+
+    @property
+    def threads_of_device(self) -> int:
+        """Stacks of clients in flight at once on each device."""
+        return max(self.threads // self.devices, 1)
 
 
 def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
@@ -60,23 +73,66 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         resume.check_checkpoints(run, recipe, before, console.say)
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
-        live.begin("building the models")
-        process = learning_process(recipe, *loaded, parallel=settings.threads)
-        resume.check_best(run, process, before)
-        _announce(process, console)
-        conditions = _conditions(process, settings)
-        resume.check_environment(run, before, conditions, settings.allow_other_machine, console.say)
-        progress = _restore(run, process, before, conditions, console)
-        if before is None or not run.partition.exists():
-            process.partition.save(run.partition)
-        readme.write(run, recipe, settings.command, process.chosen_by)
-        if not run.costs.exists():
-            # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
-            files.write_atomic(run.costs, plain_json.dump(mix_costs(process), "the costs"))
-        resume.write_copies(run, recipe, conditions, console.say)
-        console.open_log(run.log, _mark(settings, progress))
-        progress = train_rounds(run, process, progress, conditions, console, live)
+        with _leading(_build(recipe, settings, loaded, live), settings) as process:
+            resume.check_best(run, process, before)
+            _announce(process, console)
+            conditions = _conditions(process, settings)
+            resume.check_environment(run, before, conditions, settings.allow_other_machine, console.say)
+            progress = _restore(run, process, before, conditions, console)
+            if before is None or not run.partition.exists():
+                process.partition.save(run.partition)
+            readme.write(run, recipe, settings.command, process.chosen_by)
+            if not run.costs.exists():
+                # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
+                files.write_atomic(run.costs, plain_json.dump(mix_costs(process), "the costs"))
+            resume.write_copies(run, recipe, conditions, console.say)
+            console.open_log(run.log, _mark(settings, progress))
+            progress = train_rounds(run, process, progress, conditions, console, live)
     return _finish(run, process, progress, conditions, console)
+
+
+def follow(recipe: Recipe, settings: Settings, console: Console) -> None:
+    """Does what the leading process of a cluster does, without a run folder.
+
+    Raises:
+        BadInput: It was given another recipe, data set or number of threads.
+        Refusal: That process ended with a problem.
+        WorkerLost: It is gone, or another worker.
+    """
+    assert settings.cluster is not None
+    with Live(console) as live:
+        live.begin("reading the data")
+        dataset = load_data(recipe, settings.data_dir)
+        process = _build(recipe, settings, (dataset, split(recipe, dataset)), live)
+        live.begin("doing what worker 0 does")
+        workers.follow(process, settings.cluster, console.say)
+
+
+def _build(recipe, settings, loaded, live):
+    """The learning process, once all who share it are there."""
+    strategy = None
+    if settings.cluster is not None:
+        live.begin(f"waiting for {len(settings.cluster.addresses) - 1} other workers")
+        strategy = connect(settings.cluster)
+    elif settings.devices > 1:
+        strategy = mirrored(settings.devices)
+    live.begin("building the models")
+    return learning_process(recipe, *loaded, parallel=settings.threads_of_device, strategy=strategy)
+
+
+@contextlib.contextmanager
+def _leading(process, settings):
+    """The process with the other ones of the cluster behind it, which end when the block does."""
+    if settings.cluster is None:
+        yield process
+        return
+    leading = workers.lead(process, settings.cluster)
+    try:
+        yield leading
+    except Refusal as refusal:
+        leading.end(refusal)
+        raise
+    leading.end()
 
 
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:
@@ -149,6 +205,8 @@ def _conditions(process, settings):
         "partition": process.partition.sha256,
         **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
     }
+    if report["replicas"] > 1:
+        extra["replicas"] = report["replicas"]
     threads = {"intra_op": report["threads"], "inter_op": settings.threads}
     return environment.environment(threads, extra, registry.plugged())
 

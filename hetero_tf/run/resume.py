@@ -18,6 +18,9 @@ from hetero_tf.run import facts
 from hetero_tf.store import environment, metrics, sealed
 from hetero_tf.store.run_folder import RunFolder
 
+# How lines begin that tell of what differs with the number of processes or devices that share a round.
+BY_REPLICAS = ("settings.replicas ", "settings.clients_at_once ", "threads.inter_op ")
+
 
 @contextlib.contextmanager
 def locked(run: RunFolder) -> Iterator[None]:
@@ -121,6 +124,12 @@ def check_environment(
 ) -> None:
     """Refuses conditions under which the numbers would differ from the run so far; with `allow` it only says them."""
     changed = [] if before is None else environment.differences(before["environment"], conditions)
+    if before is not None and (replicas := _replicas(before["environment"])) != _replicas(conditions):
+        changed = [line for line in changed if not line.startswith(BY_REPLICAS)]
+        say(
+            f"note: {_replicas(conditions)} replicas share each round in place of {replicas}: the numbers are those of "
+            "an uninterrupted run up to the order of summation, not bit by bit"
+        )
     if changed and not allow:
         raise BadInput(
             f"{run.path}: was begun under other conditions ({'; '.join(changed)}), so its numbers would "
@@ -128,6 +137,11 @@ def check_environment(
         )
     for line in changed:
         say(f"note: {line}")
+
+
+def _replicas(conditions):
+    """How many processes or devices share each round."""
+    return conditions["settings"].get("replicas", 1)
 
 
 def check_checkpoints(run: RunFolder, recipe: Recipe, before: dict | None, say: Callable[[str], None]) -> None:

@@ -30,6 +30,7 @@ from hetero_tf.evaluation import calibration
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.rounds.coverage import axis_masks
 from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
+from hetero_tf.rounds.replicas import Replicas
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
 TOLERANCES = {
@@ -124,7 +125,7 @@ def _statistics(replay, weights):
     images, labels = tf.constant(file.input("sbn/img")), tf.constant(file.input("sbn/label"))
     models = process.evaluator.global_model, process.family.predictor(process.recipe.levels.global_level)
     size = file.meta["sbn_batch"]
-    calibrate = calibration.build_calibrate(*models, process.input, images, labels, size, parallel=2)
+    calibrate = calibration.build_calibrate(*models, process.input, images, labels, size, Replicas(2))
     full, short = calibration.statistics_batches([np.arange(len(images))], size)
     return calibrate(weights, full, short, 0)
 

@@ -11,13 +11,13 @@ from types import ModuleType
 
 # In the order in which a person meets them.
 NAMES = (
-    *("train", "sweep", "describe", "evaluate", "export", "predict", "serve"),
+    *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve"),
     *("list", "compare", "plot", "report", "tensorboard", "explain"),
 )
 # They answer without TensorFlow.
-QUICK = ("sweep", "list", "compare", "plot", "report", "tensorboard", "explain")
+QUICK = ("launch", "sweep", "list", "compare", "plot", "report", "tensorboard", "explain")
 # Once stopped, they go on by the same command.
-RESUMED = ("train", "sweep")
+RESUMED = ("train", "launch", "sweep")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
-FLAGS, WORDS, SOURCE = ("recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES), None, "recipe"
+SHARING = ("workers", "worker", "devices")
+FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *SHARING, *OF_RECIPES)
+WORDS, SOURCE = None, "recipe"
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
@@ -23,6 +25,9 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
 
     began = console.clock()
     settings = settings_of(recipe, flags)
+    if settings.cluster is not None and not settings.cluster.leads:
+        experiment.follow(recipe, settings, console)
+        return {"worker": settings.cluster.index}
     summary = experiment.train(recipe, settings, console)
     summary["seconds"] = round(console.clock() - began, 1)
     where = settings.run_dir

@@ -1,0 +1,129 @@
+"""Which processes share a run: read from flags or TF_CONFIG, and connected by TensorFlow's collectives."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hetero_tf.base import hardware
+from hetero_tf.base.errors import BadInput, WorkerLost, short
+
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):(\d{1,5})")
+MOST = 1024
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The processes of a run, of which the first one leads: it plans, measures, seals and talks to people.
+
+    Attributes:
+        addresses: `host:port` of each, the same list in the same order everywhere.
+        index: Which of them this process is.
+    """
+
+    addresses: tuple[str, ...]
+    index: int
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads."""
+        return self.index == 0
+
+
+def read_cluster(workers: Sequence[str], worker: int | None, environment: Mapping[str, str]) -> Cluster | None:
+    """Reads who takes part; None where a process works alone.
+
+    Args:
+        workers: `host:port` of each, as --workers gives them; empty: TF_CONFIG decides.
+        worker: Which of them this process is, as --worker gives it.
+        environment: The variables of the process.
+
+    Raises:
+        BadInput: An address is none, or this process is not among them.
+    """
+    if workers:
+        if worker is None:
+            raise BadInput(f"--workers needs --worker, which of them this process is: 0 to {len(workers) - 1}")
+        return _checked("--workers", tuple(workers), worker)
+    if worker is not None:
+        raise BadInput("--worker needs --workers, the host:port of each, separated by commas")
+    text = environment.get("TF_CONFIG")
+    return None if not text else _of_config(text)
+
+
+def _of_config(text):
+    """The cluster of TF_CONFIG, whose task may be a chief or a worker."""
+    try:
+        config = json.loads(text)
+        jobs, task = config.get("cluster") or {}, config.get("task") or {}
+        if not jobs:
+            return None
+        known = [*jobs.get("chief", []), *jobs.get("worker", [])]
+        index = int(task["index"]) + (len(jobs.get("chief", [])) if task["type"] == "worker" else 0)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadInput(
+            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
+            f'"index": 0}}}}. Received: {short(text)}'
+        ) from error
+    if others := jobs.keys() - {"chief", "worker"}:
+        raise BadInput(f"TF_CONFIG may have the jobs chief and worker. Received: {', '.join(sorted(others))}")
+    return _checked("TF_CONFIG", tuple(known), index)
+
+
+def _checked(source, addresses, index):
+    for address in addresses:
+        match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
+        if match is None or not 0 < int(match[3]) < 2**16:
+            raise BadInput(f"{source}: an address must be host:port. Received: {short(address)}")
+    if len(set(addresses)) != len(addresses) or len(addresses) > MOST:
+        raise BadInput(f"{source}: there may be {MOST} different addresses. Received: {len(addresses)}, or one twice")
+    if not 0 <= index < len(addresses):
+        raise BadInput(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
+    return Cluster(addresses, index) if len(addresses) > 1 else None
+
+
+def connect(cluster: Cluster):
+    """Waits until all processes of a cluster are there; returns the `tf.distribute` strategy of all of them.
+
+    Raises:
+        BadInput: The port is taken, or an address cannot be reached.
+    """
+    import tensorflow as tf
+
+    experimental = tf.distribute.experimental
+    ways = experimental.CommunicationImplementation
+    way = ways.AUTO if hardware.devices() == "gpu" else ways.RING
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.index,
+        rpc_layer="grpc",
+    )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            resolver, communication_options=experimental.CommunicationOptions(implementation=way)
+        )
+    except tf.errors.UnknownError as error:
+        raise BadInput(
+            f"worker {cluster.index} cannot listen at {cluster.addresses[cluster.index]}; is the port taken? "
+            f"({short(error)})"
+        ) from error
+    except tf.errors.OpError as error:
+        raise WorkerLost(f"the workers could not be connected ({short(error)}); start all of them again") from error
+
+
+def mirrored(devices: int):
+    """Returns the strategy of several devices of this process: GPUs where there are any, else parts of the processor.
+
+    Raises:
+        BadInput: There are fewer GPUs.
+    """
+    import tensorflow as tf
+
+    gpus = tf.config.list_logical_devices("GPU") if hardware.devices() == "gpu" else []
+    if gpus and len(gpus) < devices:
+        raise BadInput(f"--devices must be at most the number of GPUs, {len(gpus)}. Received: --devices={devices}")
+    if not gpus:
+        parts = [tf.config.LogicalDeviceConfiguration()] * devices
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+    return tf.distribute.MirroredStrategy([f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(devices)])
