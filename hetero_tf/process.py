@@ -208,7 +208,7 @@ class LearningProcess:
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack_rounds(planned, [stack.clients for stack in engine.stacks], self.family.submodel_of)
         if shared:
-            packed = share_stacks(packed, self._cost(planned[0]).train_flops, engine.replicas.count)
+            packed = share_stacks(packed, self.work(planned[0]), engine.replicas.count)
         after, records = self._round(
             in_order(state),
             [tf.constant(array) for array in packed.arrays(shared)],
@@ -244,6 +244,10 @@ class LearningProcess:
     def engine_report(self) -> dict:
         """How clients are computed, as a dict of plain JSON; see `rounds.engine.report`."""
         return report(self.parts.engine, self.recipe, self.family.submodel_of)
+
+    def work(self, plan: Plan) -> np.ndarray:
+        """Operations of training for each client of a plan: int64 [cohort]."""
+        return self._cost(plan).train_flops
 
     @functools.cached_property
     def client_costs(self) -> tuple[ClientCost, ...]:

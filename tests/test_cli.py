@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "allow_other_machine, as, at, band, data_dir, debug, definition, draw, dry_run, engine, export_version, format, "
-        "help, host, input, jobs, json, level, levels, metric, out, plugin, port, published, quiet, recipe, run, "
-        "run_dir, seeds, set, state, sweep, target, threads, version, word, x, y",
+        "allow_other_machine, as, at, band, data_dir, debug, definition, devices, draw, dry_run, engine, export_version, format, "
+        "help, host, input, jobs, json, level, levels, local, metric, out, plugin, port, published, quiet, recipe, run, "
+        "run_dir, seeds, set, state, sweep, target, threads, version, word, worker, workers, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -65,7 +65,7 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, list, plot, predict, report, "
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, launch, list, plot, predict, report, "
         "serve, sweep, tensorboard, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
@@ -174,9 +174,10 @@ WRONG = [
 # Which flags a command takes, besides those that all take; the value that a flag is given here.
 OF_RECIPES = ("set", "data_dir", "plugin", "threads")
 TAKES = {
-    "train": ("recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES),
+    "train": ("recipe", "run_dir", "engine", "allow_other_machine", "workers", "worker", "devices", *OF_RECIPES),
+    "launch": ("local", "recipe", "run_dir", "engine", "allow_other_machine", *OF_RECIPES),
     "sweep": ("definition", "recipe", "sweep", "seeds", "run_dir", "jobs", "dry_run", *OF_RECIPES),
-    "describe": ("recipe", "engine", "draw", *OF_RECIPES),
+    "describe": ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES),
     "evaluate": ("run_dir", "state", "levels", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
@@ -195,6 +196,9 @@ VALUES = {
     "levels": "all",
     "threads": "1",
     "jobs": "2",
+    "worker": "0",
+    "devices": "2",
+    "local": "2",
     "export_version": "3",
     "port": "0",
     "as": "csv",
@@ -420,6 +424,7 @@ def test_json_is_one_line_and_sentences_go_to_standard_error(folder):
         "threads": 1,
         "precision": "float32",
         "device": "cpu",
+        "replicas": 1,
     }
     first = summary["first_round_s"]
     assert list(first) == ["start", "data", "build", "trace", "round", "total"] and min(first.values()) >= 0

@@ -190,6 +190,7 @@ REPORT = {
     "threads": 1,
     "precision": "float32",
     "device": "cpu",
+    "replicas": 1,
 }
 
 

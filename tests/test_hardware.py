@@ -8,6 +8,7 @@ import pytest
 
 from hetero_tf.base import hardware
 from hetero_tf.rounds.engine import Engine, report
+from hetero_tf.rounds.replicas import Replicas
 
 # It writes to the descriptor itself, as a library in C does, and counts as TensorFlow from its name.
 TENSORFLOW = """
@@ -96,7 +97,7 @@ def test_memory_is_the_machines_or_what_control_groups_leave(tmp_path, files, li
 def test_the_report_is_plain_and_names_every_level():
     stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
-    assert report(Engine(stacks, False, ("level a: why",), 3), recipe, (0, 1, 1)) == {
+    assert report(Engine(stacks, False, ("level a: why",), Replicas(3)), recipe, (0, 1, 1)) == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},
         "reasons": ["level a: why"],
         "compiled": False,
@@ -104,4 +105,5 @@ def test_the_report_is_plain_and_names_every_level():
         "threads": 1,
         "precision": "float64",
         "device": hardware.devices(),
+        "replicas": 1,
     }

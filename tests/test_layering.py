@@ -21,7 +21,7 @@ LINES = (
     ("rounds",),
     ("evaluation", "accounting"),
     ("process",),
-    ("describe", "export"),
+    ("describe", "export", "workers"),
     ("run",),
     ("serve", "results", "sweeps"),
     ("cli",),

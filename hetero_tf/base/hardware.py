@@ -95,7 +95,8 @@ def cores() -> int:
 def prepare(threads: int) -> None:
     """Gives each client one kernel thread, and TensorFlow `threads` clients to run at the same time.
 
-    This is up to three times as fast as the default. Once TensorFlow has run an operation, nothing changes any more.
+    This is up to three times as fast as the default. Memory of GPUs is taken as it is needed. Once TensorFlow has run
+    an operation, nothing changes any more.
 
     Args:
         threads: How many clients run at the same time.
@@ -105,6 +106,8 @@ def prepare(threads: int) -> None:
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(KERNEL_THREADS)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def devices() -> str:

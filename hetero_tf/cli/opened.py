@@ -21,22 +21,14 @@ if TYPE_CHECKING:
 
 
 def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
-    """Returns what --run_dir, --data_dir, --threads, --allow_other_machine and the flags of workers say of a run.
-
-    Raises:
-        BadInput: The flags or TF_CONFIG name no cluster that this process could belong to.
-    """
+    """Returns what --run_dir, --data_dir, --threads and --allow_other_machine say of a run."""
     from hetero_tf.recipe.naming import run_name
     from hetero_tf.run.experiment import Settings
-    from hetero_tf.workers.cluster import read_cluster
 
     hardware.prepare(flags.threads)
     run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
     data_dir = Path(flags.data_dir) if flags.data_dir else None
-    cluster = read_cluster(flags.workers, flags.worker, os.environ)
-    if cluster is not None and flags.devices > 1:
-        raise BadInput("--devices has no effect beside --workers: every worker uses all of its own GPUs")
-    return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, typed(), cluster, flags.devices)
+    return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, typed())
 
 
 def typed() -> str:

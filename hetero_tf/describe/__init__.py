@@ -8,14 +8,20 @@ from hetero_tf.describe.costs import level_costs
 from hetero_tf.describe.description import Description
 from hetero_tf.describe.loads import is_divided, level_loads
 from hetero_tf.describe.tables import to_json, to_text
+from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.planning.sharing import share_stacks
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.start import first_weights
 
 __all__ = ["Description", "describe", "mix_costs", "to_json", "to_text"]
 
 
-def describe(process: LearningProcess) -> Description:
+def describe(process: LearningProcess, replicas: int = 1) -> Description:
     """Describes what a learning process costs, with the summary of its split.
+
+    Args:
+        process: The learning process, of one process.
+        replicas: How many processes or devices would share each round.
 
     Raises:
         BadInput: The initial weights of the recipe are refused, as a training would refuse them.
@@ -34,6 +40,21 @@ def describe(process: LearningProcess) -> Description:
         stand_in_for=dataset.stand_in_for,
         engine=process.engine_report(),
         loads=loads,
+        dealt=_dealt(process, replicas) if replicas > 1 else (),
+    )
+
+
+def _dealt(process, replicas):
+    """How the first round is dealt, see `Description`."""
+    plan, stacks = process.plan(0), process.parts.engine.stacks
+    packed = pack_rounds([plan], [stack.clients for stack in stacks], process.family.submodel_of)
+    work = process.work(plan)
+    shared = share_stacks(packed, work, replicas)
+    # [cohort]
+    of_clients = shared.replicas[0, shared.slots[0] // shared.clients.shape[2]]
+    return tuple(
+        (int((of_clients == replica).sum()), float(work[of_clients == replica].sum() / work.sum()))
+        for replica in range(replicas)
     )
 
 

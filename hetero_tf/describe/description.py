@@ -23,6 +23,8 @@ class Description:
         source: Where the data came from, or None.
         stand_in_for: What they stand in for, or None.
         engine: How clients are computed, as `rounds.engine.report` gives it, or None: that depends on the data too.
+        dealt: For each process or device that shares the first round `(clients, share of the operations)`; empty: one
+            trains all.
         loads: `loads.Loads` where the levels differ in more than their widths, or None.
     """
 
@@ -37,3 +39,4 @@ class Description:
     stand_in_for: str | None = None
     engine: dict | None = None
     loads: Loads | None = None
+    dealt: tuple[tuple[int, float], ...] = ()

@@ -18,7 +18,8 @@ def to_json(description: Description) -> dict:
         {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
         "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
         "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
-        "split", "data", "stand_in_for", "engine", "loads"}; memory: bytes, adding up to training_bytes; inference:
+        "split", "data", "stand_in_for", "engine", "loads", "dealt": [{"clients", "share"}]};
+        memory: bytes, adding up to training_bytes; inference:
         bytes; ratio = mean parameters by those of the global model; loads: as `load_tables.to_json`, or None.
     """
     costs = {level: _cost(cost) for level, cost in description.levels.items()}
@@ -30,6 +31,7 @@ def to_json(description: Description) -> dict:
             "mix": _mix(description),
             "data": description.source,
             "engine": description.engine,
+            "dealt": [{"clients": clients, "share": share} for clients, share in description.dealt],
             "loads": None if description.loads is None else load_tables.to_json(description.loads),
         }
     )
@@ -72,6 +74,9 @@ def _heading(description):
         lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
     if description.engine is not None:
         lines.append(console.engine_lines(description.engine))
+    if description.dealt:
+        parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.dealt]
+        lines.append(f"replicas: {'; '.join(parts)} (first round)")
     return "\n".join(lines)
 
 

@@ -96,6 +96,9 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
     least = 1 if engine == "auto" else 2
     # On a CPU as many stacks as run at once: a larger stack would leave a core idle.
     wanted = round(expected) if device == "gpu" else -int(-expected // parallel)
+    if device == "gpu" and wanted > LARGEST:
+        # As few stacks as possible, but all alike: a full one and a small rest would leave half of the slots empty.
+        wanted = -int(-wanted // -int(-wanted // LARGEST))
     return min(LARGEST, max(least, wanted))
 
 

@@ -127,7 +127,7 @@ def check_environment(
     if before is not None and (replicas := _replicas(before["environment"])) != _replicas(conditions):
         changed = [line for line in changed if not line.startswith(BY_REPLICAS)]
         say(
-            f"note: {_replicas(conditions)} replicas share each round in place of {replicas}: the numbers are those of "
+            f"note: {_told(conditions)} each round in place of {replicas}: the numbers are those of "
             "an uninterrupted run up to the order of summation, not bit by bit"
         )
     if changed and not allow:
@@ -137,6 +137,11 @@ def check_environment(
         )
     for line in changed:
         say(f"note: {line}")
+
+
+def _told(conditions):
+    count = _replicas(conditions)
+    return "1 process or device trains" if count == 1 else f"{count} processes or devices share"
 
 
 def _replicas(conditions):

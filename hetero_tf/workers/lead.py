@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput, Refusal, WorkerLost, short
+from hetero_tf.base.errors import BadInput, Refusal, WorkerLost
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import LearningProcess
@@ -41,8 +41,8 @@ def noticing() -> Iterator[None]:
         yield
     except GONE as error:
         raise WorkerLost(
-            f"another worker of this run stopped, hangs or cannot be reached ({short(error)}); start the same command "
-            "again on all workers: finished rounds are kept, and it goes on from there"
+            "another worker of this run stopped, hangs or cannot be reached; start the same command again on all "
+            "workers: finished rounds are kept, and it goes on from there"
         ) from error
 
 
@@ -153,8 +153,7 @@ def _do(process: LearningProcess, message: Message, state: State) -> State:
         if words["call"] == "compile":
             process.compile()
         elif words["call"] == "run":
-            plan = Plan(*[arrays[name] for name in PLAN])
-            return process.run(state, [plan])[0]
+            return process.run(state, [_plan_of(arrays)])[0]
         elif words["call"] == "evaluate":
             process.evaluate(state, words["levels"])
         elif words["call"] == "network":
@@ -165,6 +164,11 @@ def _do(process: LearningProcess, message: Message, state: State) -> State:
                 state, words["level"]
             )
     return state
+
+
+def _plan_of(arrays):
+    clients, levels, steps, rows, starts, stages, members = (arrays[name] for name in PLAN)
+    return Plan(clients, levels, steps, rows, starts, stages, members)
 
 
 def _agreed(process, cluster):

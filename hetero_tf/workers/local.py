@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from hetero_tf.base.errors import Refusal, WorkerLost
 
 # Seconds in which the others notice by themselves that one is gone, and between two looks at them.
-PATIENCE, PAUSE = 40.0, 0.1
+PATIENCE, PAUSE = 15.0, 0.1
 
 
 def run_together(words: Sequence[str], processes: int) -> None:
@@ -90,5 +90,7 @@ def _ended(code, said):
     """How a worker ended, in words."""
     if code == 0:
         return "ended well"
-    how = f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"{how} ({said[-1].removeprefix('hetero_tf: ')})" if said else how
+    if code < 0:
+        return f"was stopped by {signal.Signals(-code).name}"
+    # What the first one says is seen already.
+    return f"ended with exit code {code}" + (f" ({said[-1].removeprefix('hetero_tf: ')})" if said else "")

@@ -1,5 +1,6 @@
 """`describe`: prints what a recipe costs and how its data are split; draws the split into --draw."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from hetero_tf.recipe.schema import Recipe
 
 USAGE, SUMMARY = "describe --recipe FILE", "cost of every level, and how the data are split"
-FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", *OF_RECIPES), None, "recipe"
+FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", "workers", "devices", *OF_RECIPES), None, "recipe"
 
 
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
@@ -22,8 +23,10 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     from hetero_tf.partitions import picture
     from hetero_tf.run import experiment
 
-    process = experiment.build_process(recipe, settings_of(recipe, flags))
-    description = report.describe(process)
+    settings, replicas = settings_of(recipe, flags), len(flags.workers) or flags.devices
+    # Every worker has so many threads of its own; devices of a process share them.
+    settings = dataclasses.replace(settings, threads=flags.threads * max(len(flags.workers), 1))
+    description = report.describe(process := experiment.build_process(recipe, settings), replicas)
     if not flags.json:
         console.say(report.to_text(description))
     if flags.draw:

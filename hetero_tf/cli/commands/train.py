@@ -1,9 +1,12 @@
 """`train`: trains a recipe in its run folder, or goes on with it."""
 
+import dataclasses
+import os
 import shlex
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, duration
+from hetero_tf.base.errors import BadInput
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.flags import again, program
 from hetero_tf.cli.opened import settings_of
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from absl.flags import FlagValues
 
     from hetero_tf.recipe.schema import Recipe
+    from hetero_tf.run.experiment import Settings
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 SHARING = ("workers", "worker", "devices")
@@ -19,12 +23,26 @@ FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *SHARING, *OF_REC
 WORDS, SOURCE = None, "recipe"
 
 
+def shared_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
+    """Returns the settings of a run, with the processes or devices that share it.
+
+    Raises:
+        BadInput: The flags or TF_CONFIG name no cluster that this process could belong to.
+    """
+    from hetero_tf.workers.cluster import read_cluster
+
+    cluster = read_cluster(flags.workers, flags.worker, os.environ)
+    if cluster is not None and flags.devices > 1:
+        raise BadInput("--devices has no effect beside --workers: every worker uses all of its own GPUs")
+    return dataclasses.replace(settings_of(recipe, flags), cluster=cluster, devices=flags.devices)
+
+
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Trains, and says what to type next."""
     from hetero_tf.run import experiment
 
     began = console.clock()
-    settings = settings_of(recipe, flags)
+    settings = shared_settings(recipe, flags)
     if settings.cluster is not None and not settings.cluster.leads:
         experiment.follow(recipe, settings, console)
         return {"worker": settings.cluster.index}

@@ -1,0 +1,73 @@
+"""Plays two rounds of tiny methods alone and on two devices, and prints how far apart they are, a JSON line each.
+
+A process of its own runs it (`python tests/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
+several devices only before TensorFlow has looked at it.
+"""
+
+import json
+import sys
+
+import methods
+import numpy as np
+import tensorflow as tf
+import tiny
+
+from hetero_tf import learning_process
+from hetero_tf.base import hardware
+from hetero_tf.rounds.state import named
+from hetero_tf.workers.cluster import mirrored
+
+# Recipes of `tiny` beside the methods.
+BASES = {"images": tiny.DROPOUT_IMAGES, "text": tiny.DROPOUT_TEXT}
+EVERYONE = (0, 1, 2, 3)
+
+
+def alone(name):
+    """The process of a tiny recipe, with stacks as small as two devices have them."""
+    if name in BASES:
+        return tiny.process(BASES[name], "precision=float64", "evaluate.levels=all", parallel=2)
+    return methods.built(name, "stacked", "float64")
+
+
+def gap(one, other):
+    """The largest difference, as a share of what is largest; what is only rounding around 0 counts as 0."""
+    one, other = (np.asarray(value, float) for value in (one, other))
+    assert np.isfinite(one).all()
+    return float(np.abs(one - other).max(initial=0) / max(np.abs(one).max(initial=0), 1e-6))
+
+
+def gaps(one, other):
+    """The largest gap of the values that two dicts have under the same names."""
+    assert one.keys() == other.keys()
+    return max(gap(one[name], other[name]) for name in one)
+
+
+def compare(name, strategy):
+    """What is told about one recipe."""
+    one = alone(name)
+    two = learning_process(one.recipe, dataset=one.dataset, partition=one.partition, parallel=1, strategy=strategy)
+    plans = [*tiny.plans(one, 1), one.plan(1, EVERYONE)]
+    before = one.initialize()
+    (state, rows), (shared, others) = one.run(before, plans), two.run(before, plans)
+    numbers = [
+        {key: value for key, value in row.items() if isinstance(value, (int, float))} for row in (*rows, *others)
+    ]
+    (metrics, statistics), (of_shared, statistics_of_shared) = one.evaluate(state), two.evaluate(state)
+    return {
+        "name": name,
+        "stacks": [stack.clients for stack in two.parts.engine.stacks],
+        "moved": gaps(named(state), named(before)),
+        "state": gaps(named(state), named(shared)),
+        "rows": max(map(gaps, numbers[: len(rows)], numbers[len(rows) :])),
+        "metrics": gaps(metrics, of_shared),
+        "statistics": gaps(statistics, statistics_of_shared) if statistics else 0.0,
+        "traces": two._round.experimental_get_tracing_count(),
+    }
+
+
+if __name__ == "__main__":
+    hardware.prepare(2)
+    devices = mirrored(2)
+    assert devices.num_replicas_in_sync == 2 and len(tf.config.list_logical_devices("CPU")) == 2
+    for recipe in sys.argv[1:]:
+        print(json.dumps(compare(recipe, devices)), flush=True)
