@@ -10,6 +10,9 @@ from hetero_tf.base.seeds import rng
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import END, PADDING, UNKNOWN, check_count
 
+# Images that are drawn at once.
+PIECE = 2**14
+
 
 def load(
     data_dir: Path | None,
@@ -65,9 +68,14 @@ def _images(examples, test_examples, shape, classes, owners, seed):
     def part(purpose, count):
         generator = rng(seed, purpose)
         labels = generator.permutation(np.arange(count, dtype=np.int32) % classes)
-        noisy = patterns[labels] + generator.normal(0, 30, (count, *shape))
+        x = np.empty((count, *shape), np.uint8)
+        # The draws of all pieces are those of one: only the memory for them is smaller.
+        for first in range(0, count, PIECE):
+            of_piece = labels[first : first + PIECE]
+            noisy = patterns[of_piece] + generator.normal(0, 30, (len(of_piece), *shape))
+            x[first : first + PIECE] = np.clip(np.round(noisy), 0, 255)
         owned = None if owners is None else np.arange(count, dtype=np.int32) % owners
-        return Split(np.clip(np.round(noisy), 0, 255).astype(np.uint8), labels, owners=owned)
+        return Split(x, labels, owners=owned)
 
     return Dataset(
         part("synthetic train", examples),
