@@ -6,6 +6,13 @@
 Every combination runs in a process of its own, so that its memory is its own, and every client has equally many
 examples. Times are medians. What a larger population may cost are its ids, labels and images: set-up and memory, and
 nothing in a round.
+
+    benchmarks/scaling.py --plan [--recipes mnist cifar10 wikitext2] [--gigabits 10] [--workers 16] [--server_gb 64]
+
+computes what nobody has at home: traffic, memory, merge and planning of a server with 10 thousand to 100 million
+registered clients, from what one client is measured to cost; "tree s" is the time of link and merge where an
+aggregation tree of workers, each with a link of its own, shares them; "first" is the part that takes longest, or memory
+where that does not fit.
 """
 
 import argparse
@@ -46,6 +53,12 @@ def parse():
     parser.add_argument("--repeats", type=int, default=5, help="timed rounds after the first")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--plan", action="store_true", help="compute the cost of large populations instead")
+    parser.add_argument("--recipes", nargs="+", default=["mnist", "cifar10", "wikitext2", "methods/lg_fedavg"])
+    parser.add_argument("--gigabits", type=float, default=10, help="of a server's link, a second")
+    parser.add_argument("--workers", type=int, default=16, help="of an aggregation tree")
+    parser.add_argument("--server_gb", type=float, default=64, help="memory of the server")
+    parser.add_argument("--data_dir", help="of the recipes' data")
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
@@ -115,9 +128,35 @@ def rows(args):
                 yield pool.apply(measure, (args, population, active, levels))
 
 
+def plan(args):
+    """The table of --plan, and the processor on which a client was measured."""
+    hardware.import_quietly()
+    import scaling_plan
+
+    from hetero_tf import learning_process, load_recipe
+
+    processes = {name: learning_process(load_recipe(name), data_dir=args.data_dir) for name in args.recipes}
+    clients = {name: scaling_plan.one_client(process) for name, process in processes.items()}
+    rows = scaling_plan.table(clients, args.gigabits, args.workers, args.server_gb * 1e9)
+    about = f"one client measured on {processor()}; {args.gigabits:g} Gbit/s, {args.workers} workers in the tree"
+    return f"{about}\n\n{scaling_plan.to_text(rows)}"
+
+
+def processor():
+    """The name of this machine's processor."""
+    from pathlib import Path
+
+    from hetero_tf.store import environment
+
+    return environment.processor(Path("/proc/cpuinfo"))[0]
+
+
 def main():
     """Measures and prints."""
     args = parse()
+    if args.plan:
+        print(plan(args))
+        return
     if args.json:
         print(
             json.dumps(

@@ -40,6 +40,15 @@ def install(sentence: str) -> None:
             signal.signal(number, stop)
 
 
+def _keep_handlers():
+    """Sets Python's handlers again: TensorFlow takes SIGTERM for itself where processes share a run, and ignores it."""
+    # Those of a program that runs in another thread are not ours.
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if callable(handler := signal.getsignal(number)):
+                signal.signal(number, handler)
+
+
 def in_worker(work: Callable[[], Any]) -> Any:
     """Runs `work()` in a second thread while this one stays ready for signals; gives its result or its exception."""
     outcome = []
@@ -54,6 +63,7 @@ def in_worker(work: Callable[[], Any]) -> Any:
     thread.start()
     while thread.is_alive():
         thread.join(0.2)
+        _keep_handlers()
     result, error = outcome[0]
     if error is not None:
         raise error
