@@ -9,7 +9,7 @@ import traceback
 from hetero_tf import __version__
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console, prepare_streams, printable
-from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished
+from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished, WorkerLost
 from hetero_tf.base.live import Live
 from hetero_tf.cli import commands, interrupts
 from hetero_tf.cli.flags import again, parse, program
@@ -35,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     if problem is not None and not isinstance(problem, BrokenPipeError):
         code = _unexpected(problem, False, DiskProblem.code, "standard output was not written; free some space")
     _flushed(sys.stderr)
+    if code == WorkerLost.code:
+        # TensorFlow would wait for the other workers at the end of the process.
+        os._exit(code)
     return code
 
 

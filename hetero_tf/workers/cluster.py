@@ -1,7 +1,9 @@
 """Which processes share a run: read from flags or TF_CONFIG, and connected by TensorFlow's collectives."""
 
 import json
+import queue
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +12,8 @@ from hetero_tf.base.errors import BadInput, WorkerLost, short
 
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):(\d{1,5})")
 MOST = 1024
+# Seconds in which all workers must have come.
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,39 @@ def _checked(source, addresses, index):
     return Cluster(addresses, index) if len(addresses) > 1 else None
 
 
-def connect(cluster: Cluster):
+def connect(cluster: Cluster, patience: float = PATIENCE):
     """Waits until all processes of a cluster are there; returns the `tf.distribute` strategy of all of them.
 
+    Args:
+        cluster: The processes.
+        patience: Seconds to wait.
+
     Raises:
-        BadInput: The port is taken, or an address cannot be reached.
+        BadInput: The port is taken.
+        WorkerLost: Not all of them came in time.
     """
+    outcome: queue.Queue = queue.Queue()
+
+    def wait():
+        try:
+            outcome.put((_strategy(cluster), None))
+        except Exception as error:
+            outcome.put((None, error))
+
+    # TensorFlow itself would wait for ever.
+    threading.Thread(target=wait, name="connect", daemon=True).start()
+    try:
+        strategy, error = outcome.get(timeout=patience)
+    except queue.Empty:
+        raise WorkerLost(
+            f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command on all"
+        ) from None
+    if error is not None:
+        raise error
+    return strategy
+
+
+def _strategy(cluster):
     import tensorflow as tf
 
     experimental = tf.distribute.experimental
