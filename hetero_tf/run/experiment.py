@@ -23,7 +23,7 @@ from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.workers import lead as workers
-from hetero_tf.workers.cluster import Cluster, connect, mirrored
+from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         resume.check_checkpoints(run, recipe, before, console.say)
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
-        with _leading(_build(recipe, settings, loaded, live), settings) as process:
+        with _leading(_build(recipe, settings, loaded, console, live), settings) as process:
             resume.check_best(run, process, before)
             _announce(process, console)
             conditions = _conditions(process, settings)
@@ -103,16 +103,17 @@ def follow(recipe: Recipe, settings: Settings, console: Console) -> None:
     with Live(console) as live:
         live.begin("reading the data")
         dataset = load_data(recipe, settings.data_dir)
-        process = _build(recipe, settings, (dataset, split(recipe, dataset)), live)
+        process = _build(recipe, settings, (dataset, split(recipe, dataset)), console, live)
         live.begin("doing what worker 0 does")
         workers.follow(process, settings.cluster, console.say)
 
 
-def _build(recipe, settings, loaded, live):
+def _build(recipe, settings, loaded, console, live):
     """The learning process, once all who share it are there."""
     strategy = None
     if settings.cluster is not None:
-        live.begin(f"waiting for {len(settings.cluster.addresses) - 1} other workers")
+        others = len(settings.cluster.addresses) - 1
+        console.say(f"waiting for {others} other worker{'s' * (others > 1)}, {PATIENCE / 60:g} minutes at most")
         strategy = connect(settings.cluster)
     elif settings.devices > 1:
         strategy = mirrored(settings.devices)

@@ -1,9 +1,10 @@
 """Which processes share a run: read from flags or TF_CONFIG, and connected by TensorFlow's collectives."""
 
+import contextlib
+import faulthandler
 import json
-import queue
+import os
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,34 +92,12 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
 
     Args:
         cluster: The processes.
-        patience: Seconds to wait.
+        patience: Seconds to wait; the first worker, which TensorFlow lets wait for an hour, ends with code 1 then.
 
     Raises:
         BadInput: The port is taken.
         WorkerLost: Not all of them came in time.
     """
-    outcome: queue.Queue = queue.Queue()
-
-    def wait():
-        try:
-            outcome.put((_strategy(cluster), None))
-        except Exception as error:
-            outcome.put((None, error))
-
-    # TensorFlow itself would wait for ever.
-    threading.Thread(target=wait, name="connect", daemon=True).start()
-    try:
-        strategy, error = outcome.get(timeout=patience)
-    except queue.Empty:
-        raise WorkerLost(
-            f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command on all"
-        ) from None
-    if error is not None:
-        raise error
-    return strategy
-
-
-def _strategy(cluster):
     import tensorflow as tf
 
     experimental = tf.distribute.experimental
@@ -130,6 +109,10 @@ def _strategy(cluster):
         task_id=cluster.index,
         rpc_layer="grpc",
     )
+    _wait_at_most(patience, len(cluster.addresses))
+    nowhere = open(os.devnull, "w")
+    # No Python runs while TensorFlow waits, so neither a signal nor another thread could end it.
+    faulthandler.dump_traceback_later(patience + 10, exit=True, file=nowhere)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(
             resolver, communication_options=experimental.CommunicationOptions(implementation=way)
@@ -140,7 +123,27 @@ def _strategy(cluster):
             f"({short(error)})"
         ) from error
     except tf.errors.OpError as error:
-        raise WorkerLost(f"the workers could not be connected ({short(error)}); start all of them again") from error
+        raise WorkerLost(
+            f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command on all"
+        ) from error
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        nowhere.close()
+
+
+def _wait_at_most(seconds, processes):
+    """Sets how long TensorFlow waits for the other processes, which would be an hour."""
+    # No public function does; without this one the wait is only longer.
+    with contextlib.suppress(ImportError, AttributeError, TypeError):
+        from tensorflow.python.eager import context
+
+        job = context.coordination_config_pb2.CoordinatedJob(name="worker", num_tasks=processes)
+        context.context().configure_coordination_service(
+            service_type="standalone",
+            service_leader="/job:worker/replica:0/task:0",
+            cluster_register_timeout_in_ms=int(1000 * seconds),
+            coordinated_jobs=[job],
+        )
 
 
 def mirrored(devices: int):
