@@ -110,25 +110,25 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
         rpc_layer="grpc",
     )
     _wait_at_most(patience, len(cluster.addresses))
-    nowhere = open(os.devnull, "w")
-    # No Python runs while TensorFlow waits, so neither a signal nor another thread could end it.
-    faulthandler.dump_traceback_later(patience + 10, exit=True, file=nowhere)
-    try:
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            resolver, communication_options=experimental.CommunicationOptions(implementation=way)
-        )
-    except tf.errors.UnknownError as error:
-        raise BadInput(
-            f"worker {cluster.index} cannot listen at {cluster.addresses[cluster.index]}; is the port taken? "
-            f"({short(error)})"
-        ) from error
-    except tf.errors.OpError as error:
-        raise WorkerLost(
-            f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command on all"
-        ) from error
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        nowhere.close()
+    with open(os.devnull, "w") as nowhere:
+        # No Python runs while TensorFlow waits, so neither a signal nor another thread could end it.
+        faulthandler.dump_traceback_later(patience + 10, exit=True, file=nowhere)
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy(
+                resolver, communication_options=experimental.CommunicationOptions(implementation=way)
+            )
+        except tf.errors.UnknownError as error:
+            raise BadInput(
+                f"worker {cluster.index} cannot listen at {cluster.addresses[cluster.index]}; is the port taken? "
+                f"({short(error)})"
+            ) from error
+        except tf.errors.OpError as error:
+            raise WorkerLost(
+                f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command on "
+                "all"
+            ) from error
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _wait_at_most(seconds, processes):
