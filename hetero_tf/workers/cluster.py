@@ -124,8 +124,8 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
             ) from error
         except tf.errors.OpError as error:
             raise WorkerLost(
-                f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command on "
-                "all"
+                f"not all of the {len(cluster.addresses)} workers came within {patience:g} s; start the same command "
+                "on all"
             ) from error
         finally:
             faulthandler.cancel_dump_traceback_later()
