@@ -14,7 +14,7 @@ _built = {}
 _learning_process = experiment.learning_process
 
 
-def _shared(recipe, dataset, partition, parallel):
+def _shared(recipe, dataset, partition, parallel, strategy=None):
     key = (recipe.source, dataset.sha256, dataset.source, partition.sha256, parallel)
     if key not in _built:
         _built[key] = _learning_process(recipe, dataset, partition, parallel=parallel)

@@ -254,7 +254,7 @@ def workers_of(parent):
 def test_killed_workers_end_the_run_in_a_sentence_and_the_same_command_goes_on(tmp_path):
     """Random moments of a run; a worker that hangs is noticed by its heart beat, within half a minute."""
     rng = np.random.default_rng(7)
-    recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("rounds: 4", "rounds: 300"))
+    recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("rounds: 4", "rounds: 5000"))
     folder, done = tmp_path / "run", 0
     for victim, number in ((0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGTERM)):
         with running(recipe, folder) as (process, workers, out):
