@@ -1,8 +1,6 @@
 """Runs of a sweep as processes of the program, several at a time, and what a person sees of them."""
 
 import re
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hetero_tf.base import files
+from hetero_tf.base import children, files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked, Refusal
 from hetero_tf.base.live import Live
@@ -184,25 +182,12 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
         Its exit code, its last sentence where that is not 0, and the seconds that it took.
     """
     began, sentence = time.monotonic(), ""
-    # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
-    with subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="backslashreplace",
-    ) as process:
+    with children.start(words) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
             sentence = line.strip() if line.startswith(_SENTENCES) else sentence
         code = process.wait()
-    problem = sentence.removeprefix(_SENTENCES[0]) or _ended(code)
+    problem = sentence.removeprefix(_SENTENCES[0]) or children.ended(code)
     return code, problem if code else "", time.monotonic() - began
-
-
-def _ended(code):
-    """How a program ended that said nothing."""
-    return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

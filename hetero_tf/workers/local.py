@@ -1,13 +1,12 @@
 """Starts the processes of a cluster on this machine, and ends them all when one of them ends."""
 
 import collections
-import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Sequence
 
+from hetero_tf.base import children
 from hetero_tf.base.errors import Refusal, WorkerLost
 
 # Seconds in which the others notice by themselves that one is gone, and between two looks at them.
@@ -54,17 +53,9 @@ def free_ports(count: int) -> list[int]:
 
 def _start(words, index):
     """A worker, and the last lines of what it says where that is not shown."""
-    # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
+    process = children.start(words, shown=index == 0)
     if index == 0:
-        return subprocess.Popen(words, stdin=subprocess.PIPE), None
-    process = subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="backslashreplace",
-    )
+        return process, None
     said: collections.deque[str] = collections.deque(maxlen=1)
 
     def read():
@@ -90,7 +81,5 @@ def _ended(code, said):
     """How a worker ended, in words."""
     if code == 0:
         return "ended well"
-    if code < 0:
-        return f"was stopped by {signal.Signals(-code).name}"
     # What the first one says is seen already.
-    return f"ended with exit code {code}" + (f" ({said[-1].removeprefix('hetero_tf: ')})" if said else "")
+    return children.ended(code) + (f" ({said[-1].removeprefix('hetero_tf: ')})" if said and code > 0 else "")

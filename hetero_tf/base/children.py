@@ -1,0 +1,30 @@
+"""Processes of the program that another one starts, and how they ended."""
+
+import signal
+import subprocess
+from collections.abc import Sequence
+
+
+def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
+    """Starts a program that ends when this one does, if it is `cli.child`.
+
+    Args:
+        words: The program and its flags.
+        shown: Whether what it says goes where this program's does; else it is read from `stdout`.
+    """
+    # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
+    if shown:
+        return subprocess.Popen(words, stdin=subprocess.PIPE)
+    return subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="backslashreplace",
+    )
+
+
+def ended(code: int) -> str:
+    """Says how a program ended that said nothing."""
+    return f"was stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
