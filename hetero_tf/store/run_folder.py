@@ -157,8 +157,11 @@ class RunFolder:
 
 
 def _holder(descriptor):
-    """Process id in the lock file. The holder writes it just after it got the lock, so a dead one is read again."""
-    for _ in range(50):
+    """Process id in the lock file. The holder writes it just after it got the lock, so a dead one is read again.
+
+    On a busy machine seconds may lie between the two.
+    """
+    for _ in range(1000):
         text = os.pread(descriptor, 20, 0).strip()
         if text.isdigit() and folders.alive(int(text)):
             return int(text)
