@@ -136,11 +136,7 @@ def shared_rounds(*names):
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(QUICK, id="quick"),
-        pytest.param(LONG, id="others", marks=pytest.mark.long),
-    ],
+    "names", [pytest.param(QUICK, id="quick"), pytest.param(LONG, id="others", marks=pytest.mark.long)]
 )
 def test_two_devices_equal_one(names):
     told = shared_rounds(*names)
