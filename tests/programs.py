@@ -68,6 +68,14 @@ def script(path):
     return module
 
 
+def wait_for(condition, seconds=60):
+    """Waits until `condition()` holds; fails where it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def recipe_file(folder, text=RECIPE, name="small.yaml"):
     """Writes a recipe and gives its path."""
     path = Path(folder) / name

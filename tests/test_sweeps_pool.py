@@ -276,24 +276,17 @@ def test_a_killed_sweep_leaves_no_run_behind_and_goes_on(tmp_path):
     sweep = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), stderr=subprocess.PIPE
     )
-    wait_for(lambda: len(list(tmp_path.glob("s/*/checkpoints/round-000002"))) == 2)
+    programs.wait_for(lambda: len(list(tmp_path.glob("s/*/checkpoints/round-000002"))) == 2)
     sweep.kill()
     sweep.wait()
     sweep.stderr.close()
-    wait_for(lambda: all(RunFolder(path).holder is None for path in tmp_path.glob("s/digits*")))
+    programs.wait_for(lambda: all(RunFolder(path).holder is None for path in tmp_path.glob("s/digits*")))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=programs.environment(), capture_output=True)
     assert done.returncode == 0, done.stderr
     runs = json.loads(done.stdout)["runs"]
     assert [run["round"] for run in runs] == [6] * 4 and [run["went_on_after"] > 1 for run in runs] == [True] * 2 + [
         False
     ] * 2
-
-
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.long
@@ -308,7 +301,7 @@ def test_a_killed_and_resumed_sweep_equals_runs_alone(tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(lambda: list(tmp_path.glob("s/*/checkpoints/round-000001")), 600)
+    programs.wait_for(lambda: list(tmp_path.glob("s/*/checkpoints/round-000001")), 600)
     sweep.kill()
     sweep.wait()
     done = programs.command(*words, cwd=tmp_path)

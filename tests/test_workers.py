@@ -234,10 +234,8 @@ def running(recipe, folder):
         subprocess.Popen([*command, *EXACT], stdout=file, stderr=file, env=programs.environment()) as process,
     ):
         try:
-            until = time.monotonic() + 120
-            while len(workers := workers_of(process.pid)) < 2 and time.monotonic() < until:
-                time.sleep(0.05)
-            yield process, workers, out
+            programs.wait_for(lambda: len(workers_of(process.pid)) == 2, 120)
+            yield process, workers_of(process.pid), out
         finally:
             process.kill()
 
@@ -262,9 +260,7 @@ def test_killed_workers_end_the_run_in_a_sentence_and_the_same_command_goes_on(t
     folder, done = tmp_path / "run", 0
     for victim, number in ((0, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGTERM)):
         with running(recipe, folder) as (process, workers, out):
-            until = time.monotonic() + 120
-            while finished(folder) <= done and process.poll() is None and time.monotonic() < until:
-                time.sleep(0.05)
+            programs.wait_for(lambda: finished(folder) > done or process.poll() is not None, 120)
             time.sleep(rng.uniform(0, 1))
             os.kill(workers[victim], number)
             assert process.wait(60) != 0, out.read_text()

@@ -12,14 +12,12 @@ def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
         words: The program and its flags.
         shown: Whether what it says goes where this program's does; else it is read from `stdout`.
     """
-    # Nothing is written to its input: it ends when this process lets go of it, see `cli.child`.
-    if shown:
-        return subprocess.Popen(words, stdin=subprocess.PIPE)
     return subprocess.Popen(
         words,
+        # Nothing is written to it: the program ends when this process lets go of it, see `cli.child`.
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stdout=None if shown else subprocess.PIPE,
+        stderr=None if shown else subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
     )

@@ -1,6 +1,6 @@
-"""A run that a sweep has started: the ordinary program, which ends when the sweep does, however that ends.
+"""A run that `sweep` or `launch` has started: the ordinary program, which ends when they do, however they end.
 
-Its standard input is a pipe to which the sweep writes nothing. It can be read once the other end is gone, after a
+Its standard input is a pipe to which they write nothing. It can be read once the other end is gone, after a
 SIGKILL too; then the run ends at once, as by a signal: what is on disk is whole at any moment.
 """
 
@@ -22,7 +22,7 @@ def end_with(pipe: int) -> None:
             pass
         os._exit(128 + signal.SIGTERM)
 
-    threading.Thread(target=wait, name="end with the sweep", daemon=True).start()
+    threading.Thread(target=wait, name="end with the starter", daemon=True).start()
 
 
 if __name__ == "__main__":
