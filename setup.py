@@ -30,8 +30,10 @@ PARQUET = ["pyarrow>=16.0"]
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"]
 LITERT = ["ai-edge-litert>=2.0"]
 TENSORBOARD = ["tensorboard>=2.20"]
+CRYPTOGRAPHY = ["cryptography>=42.0"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 EXTRAS = {
+    "flower": [*CRYPTOGRAPHY, "flwr>=1.41; python_version >= '3.11'"],
     "gpu": ["tensorflow[and-cuda]>=2.20"],
     "litert": LITERT,
     "onnx": ONNX,
@@ -41,6 +43,7 @@ EXTRAS = {
     "tensorboard": TENSORBOARD,
     "test": [
         *("mypy>=1.11", "pytest>=8.0", "pytest-xdist>=3.5", "ruff>=0.12"),
+        *CRYPTOGRAPHY,  # keys of devices; Flower itself would hold other packages back
         *LITERT,
         *ONNX,
         *PARQUET,

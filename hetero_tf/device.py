@@ -44,6 +44,7 @@ class Client:
 
     Attributes:
         settings: What `export.json` says of the training: "batches", "input", "classes", "epochs" and others.
+        level: Name of its level.
 
     Raises:
         ValueError: The export has no file for training.
@@ -59,10 +60,16 @@ class Client:
                 f"Received: folder={str(folder)!r} with formats {sorted(about['formats'])}"
             )
         told = about["formats"][FORMAT]
-        self.settings = told["training"]
+        self.settings, self.level = told["training"], about["level"]
         interpreter = Interpreter(model_path=str(Path(folder) / told["file"]), num_threads=threads)
         self._signatures = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
         self._runs = {tuple(shape): name for name, shape in self.settings["batches"].items()}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What `push` takes and `pull` gives, `{path: shape}`."""
+        wanted = self._signatures["push"].get_input_details()
+        return {path: tuple(map(int, wanted[name]["shape"])) for name, path in self.settings["variables"].items()}
 
     def push(self, weights: Mapping[str, np.ndarray]) -> None:
         """Takes over the level's values, `{path: float32 array}`; the optimizer's memory begins anew.
@@ -76,12 +83,10 @@ class Client:
             raise ValueError(
                 f"`weights` must have exactly the values of the export. Received: {odd} in one of them only"
             )
-        wanted = self._signatures["push"].get_input_details()
-        for name, path in paths.items():
-            if tuple(wanted[name]["shape"]) != np.shape(weights[path]):
+        for path, shape in self.shapes.items():
+            if shape != np.shape(weights[path]):
                 raise ValueError(
-                    f"`weights` must have the shapes of the export, {path} {tuple(map(int, wanted[name]['shape']))}. "
-                    f"Received: {np.shape(weights[path])}"
+                    f"`weights` must have the shapes of the export, {path} {shape}. Received: {np.shape(weights[path])}"
                 )
         self._signatures["push"](**{name: np.asarray(weights[path], np.float32) for name, path in paths.items()})
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np  # noqa: E402
 
-from hetero_tf.cli.child import end_with  # noqa: E402
+from hetero_tf.base.children import end_with  # noqa: E402
 from hetero_tf.recipe import load  # noqa: E402
 from hetero_tf.run import facts  # noqa: E402
 from hetero_tf.store import environment, sealed  # noqa: E402

@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "allow_other_machine, as, at, band, data_dir, debug, definition, devices, draw, dry_run, engine, export_version, format, "
-        "help, host, input, jobs, json, level, levels, local, metric, out, plugin, port, published, quiet, recipe, run, "
-        "run_dir, seeds, set, state, sweep, target, threads, version, word, worker, workers, x, y",
+        "address, allow_other_machine, as, at, band, certificates, client, data_dir, debug, definition, devices, draw, dry_run, "
+        "engine, export_version, format, help, host, input, jobs, json, key, level, levels, litert, local, metric, out, "
+        "patience, plugin, port, published, quiet, recipe, role, run, run_dir, seeds, set, state, sweep, target, threads, version, word, worker, workers, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -42,13 +42,13 @@ WRONG = [
     ([R, "--epochs"], "unknown flag --epochs; use --set client.epochs=VALUE"),
     ([R, "--clients=9"], "unknown flag --clients; use --set round.clients=9 or --set partition.clients=9"),
     (["list", "nowhere"], "nowhere: is no folder; name run folders, or a folder of runs such as runs"),
-    ([R, "-z"], "unknown flag --z; known: allow_other_machine..."),
+    ([R, "-z"], "unknown flag --z; known: address, allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
     ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
     ([R, "--set"], "Missing value for flag --set" + FLAGS),
-    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; known: allow_other_machine..."),
-    ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: allow_other_machine..."),
+    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; known: address, allow_other_machine..."),
+    ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: address, allow_other_machine..."),
     ([], NO_RECIPE),
     (["train"], NO_RECIPE),
     (["describe"], NO_RECIPE),
@@ -65,7 +65,7 @@ WRONG = [
     (["Train", R], "unknown command 'Train'; did you mean 'train'?"),
     (
         ["small.yaml"],
-        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, launch, list, plot, predict, report, "
+        "unknown command 'small.yaml'; known: compare, describe, evaluate, explain, export, flower, launch, list, plot, predict, report, "
         "serve, sweep, tensorboard, train",
     ),
     (["train", "evaluate", R], "unexpected word 'evaluate' after 'train'; flags begin with --"),
@@ -182,6 +182,10 @@ TAKES = {
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
     "serve": ("run_dir", "out", "host", "port", "threads"),
+    "flower": (
+        *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),
+        *("client", "key", "level", "litert", *OF_RECIPES),
+    ),
     "list": ("run", "plugin"),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
     "plot": ("run", "x", "y", "band", "out"),
@@ -197,6 +201,8 @@ VALUES = {
     "threads": "1",
     "jobs": "2",
     "worker": "0",
+    "client": "0",
+    "patience": "9",
     "devices": "2",
     "local": "2",
     "export_version": "3",

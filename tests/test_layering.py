@@ -23,7 +23,7 @@ LINES = (
     ("process",),
     ("describe", "export", "workers"),
     ("run",),
-    ("serve", "results", "sweeps"),
+    ("serve", "results", "sweeps", "flower"),
     ("cli",),
     ("__main__",),
 )
@@ -31,7 +31,10 @@ LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "device")
 QUICK += ("methods/stages", "methods/schedules", "run/facts", "run/overview", "results", "sweeps", "cli")
+QUICK += ("workers/__init__", "workers/local", "workers/cluster")
+QUICK += ("planning/__init__", "planning/levels", "planning/split", "flower")
 NOT_QUICK = ("base/graph_random", "base/pictures", "base/written_gradient")
+NOT_QUICK += tuple(f"flower/{name}" for name in ("apps", "deployed", "placement", "support", "tensorflow_client"))
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"} | {

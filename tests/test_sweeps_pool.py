@@ -252,9 +252,7 @@ def test_wrong_words_are_refused_before_a_run_starts(place, capsys, words, sente
 
 
 def test_a_run_ends_with_the_program_that_started_it():
-    code = (
-        "import time; from hetero_tf.cli.child import end_with; end_with(0); print('here', flush=True); time.sleep(600)"
-    )
+    code = "import time; from hetero_tf.base.children import end_with; end_with(0); print('here', flush=True); time.sleep(600)"
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=programs.environment()
     )

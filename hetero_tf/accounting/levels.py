@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,7 +92,7 @@ def travelling(
         labels: int [clients], how many labels each client has.
     """
     recipe = costs.family.recipe
-    run, trained = _run_and_trained(costs.stages(level), recipe.model.exits)
+    run, trained = run_and_trained(costs.stages(level), recipe.model.exits)
     sent = run if recipe.round.untrained == "counted" else trained
     received, returned = _rows(recipe, classes, labels)
     down = up = 0.0
@@ -105,11 +105,20 @@ def travelling(
     return down, up
 
 
-def _run_and_trained(stages, exits):
-    """The units that some stage runs, and those that some stage trains."""
+def run_and_trained(
+    stages: Sequence[Stage], exits: dict[int, tuple[int, str]]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the units that some stage runs, and those that some stage trains.
+
+    Args:
+        stages: Of a level.
+        exits: `{number: (units of the trunk before it, unit of the branch)}`.
+    """
     routes = [route for stage in stages for route in stage.routes]
     branches = {exits[number][1] for route in routes for number in route.exits if number in exits}
-    return branches.union(*(route.units for route in routes)), frozenset().union(*(stage.trained for stage in stages))
+    return frozenset(branches).union(*(route.units for route in routes)), frozenset().union(
+        *(stage.trained for stage in stages)
+    )
 
 
 def _rows(recipe, classes, labels):

@@ -1,12 +1,14 @@
 """Processes of the program that another one starts, and how they ended."""
 
+import os
 import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 
 
 def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
-    """Starts a program that ends when this one does, if it is `cli.child`.
+    """Starts a program that ends when this one does, if it calls `end_with(0)`.
 
     Args:
         words: The program and its flags.
@@ -14,13 +16,28 @@ def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
     """
     return subprocess.Popen(
         words,
-        # Nothing is written to it: the program ends when this process lets go of it, see `cli.child`.
+        # Nothing is written to it: the program ends when this process lets go of it, see `end_with`.
         stdin=subprocess.PIPE,
         stdout=None if shown else subprocess.PIPE,
         stderr=None if shown else subprocess.STDOUT,
         text=True,
         errors="backslashreplace",
     )
+
+
+def end_with(pipe: int) -> None:
+    """Ends this process, as a signal would, when nobody holds the other end of a pipe any more.
+
+    Args:
+        pipe: File descriptor to which nobody writes; 0, the standard input, in a process of `start`.
+    """
+
+    def wait():
+        while os.read(pipe, 1):
+            pass
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=wait, name="end with the starter", daemon=True).start()
 
 
 def ended(code: int) -> str:

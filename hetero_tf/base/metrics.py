@@ -44,6 +44,12 @@ METRICS = {
         meaning="operations of the local training that reached the server", better="lower", unit="FLOP"
     ),
     "dropped": Metric(meaning="active clients that dropped out", better="lower", shown=True, unit="clients"),
+    "refused": Metric(
+        meaning="devices whose answer was not what it must be: wrong names, shapes or sizes; `flower` names each",
+        better="lower",
+        shown=True,
+        unit="clients",
+    ),
     "late": Metric(
         meaning="active clients that were not done at the deadline", better="lower", shown=True, unit="clients"
     ),

@@ -12,7 +12,7 @@ from hetero_tf.cli import commands
 if TYPE_CHECKING:
     from absl import flags
 
-PATHS = ("recipe", "run_dir", "data_dir", "out", "draw")
+PATHS = ("recipe", "run_dir", "data_dir", "out", "draw", "certificates", "key", "litert")
 # Flags that absl adds by itself: one reads flags from a file, the other ignores flags that do not exist.
 _OF_ABSL = re.compile("--?(flagfile|undefok)(=.*)?", re.DOTALL)
 # More clients in flight than this cost only memory; machines with many cores may have more.
@@ -39,6 +39,13 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_integer("worker", None, "which of --workers this process is, from 0", 0, flag_values=values)
     flags.DEFINE_integer("devices", 1, "devices of this process that share each round", 1, 64, flag_values=values)
     flags.DEFINE_integer("local", None, "processes of this machine that share the run", 2, 64, flag_values=values)
+    flags.DEFINE_multi_string("role", [], "server, client or keys; the word behind flower is the same", values)
+    flags.DEFINE_string("address", None, "host:port of the server of a fleet of devices", values)
+    flags.DEFINE_string("certificates", None, "folder that flower keys wrote", values)
+    flags.DEFINE_string("key", None, "private key of a device, a file that flower keys wrote", values)
+    flags.DEFINE_integer("client", None, "number of the device among the clients, from 0", 0, flag_values=values)
+    flags.DEFINE_string("litert", None, "folder of an export with litert_train, which the device trains", values)
+    flags.DEFINE_float("patience", 600.0, "seconds that the server waits for an answer", 1, flag_values=values)
     flags.DEFINE_enum(
         "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
     )

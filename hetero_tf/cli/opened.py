@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 
 def settings_of(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     """Returns what --run_dir, --data_dir, --threads and --allow_other_machine say of a run."""
-    from hetero_tf.recipe.naming import run_name
     from hetero_tf.run.experiment import Settings
 
     hardware.prepare(flags.threads)
-    run_dir = Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
     data_dir = Path(flags.data_dir) if flags.data_dir else None
-    return Settings(run_dir, data_dir, flags.threads, flags.allow_other_machine, typed())
+    return Settings(run_dir_of(recipe, flags), data_dir, flags.threads, flags.allow_other_machine, typed())
+
+
+def run_dir_of(recipe: "Recipe", flags: "FlagValues") -> Path:
+    """Returns the folder of a run: --run_dir, or a folder below `runs` named after the recipe and what was set."""
+    from hetero_tf.recipe.naming import run_name
+
+    return Path(flags.run_dir or Path("runs") / run_name(recipe, flags.recipe, list(flags["set"].value or ())))
 
 
 def typed() -> str:

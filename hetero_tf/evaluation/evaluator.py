@@ -1,7 +1,7 @@
 """Measures a state of a run: the statistics query, Global and Local metrics, and the models by which levels predict."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import keras
@@ -80,14 +80,26 @@ class Evaluator:
         predictor = self._predictor(level)
         return self._measured(predictor, self._predicting(state, predictor.level), statistics)
 
-    def statistics(self, state: State, level: str | None = None) -> dict[str, tf.Tensor]:
+    def statistics(
+        self,
+        state: State,
+        level: str | None = None,
+        rows: Iterable[np.ndarray] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> dict[str, tf.Tensor]:
         """The statistics query of static batch normalisation: `{path: value}`.
 
         A narrower level's activations have other moments than the first channels of the global model's, so its
         statistics are queried with its own sub-model. Examples that are held out take no part.
+
+        Args:
+            state: The state of a run.
+            level: Name of a level; None: the global one.
+            rows, rng: As for `Predictor.statistics`; without rows, those that the recipe says.
         """
         predictor = self._predictor(level)
-        return predictor.statistics(self._predicting(state, predictor.level), self._statistics_rows)
+        rows = self._statistics_rows if rows is None else rows
+        return predictor.statistics(self._predicting(state, predictor.level), rows, rng)
 
     def client_results(self, state: State, level: str | None = None) -> ClientResults:
         """How each client's test examples are predicted, one by one where Local metrics are means.

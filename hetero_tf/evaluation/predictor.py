@@ -73,17 +73,20 @@ class Predictor:
                 found.append(value_of(state, variable) if queried is None else queried)
         return found
 
-    def statistics(self, state: State, rows: Iterable[np.ndarray]) -> dict[str, tf.Tensor]:
+    def statistics(
+        self, state: State, rows: Iterable[np.ndarray], rng: np.random.Generator | None = None
+    ) -> dict[str, tf.Tensor]:
         """The statistics query of static batch normalisation with this level's own activations: `{path: value}`.
 
         Args:
             state: The state of a run.
             rows: int32 arrays of training examples, as `calibration.statistics_batches` takes them.
+            rng: Shuffles them; None: the generator of the recipe's seed and the round.
         """
         paths = calibration.statistics_paths(self.model)
         if not paths:
             return {}
-        rng = seeds.rng(self.recipe.seed, "statistics", state.round)
+        rng = statistics_rng(self.recipe, state.round) if rng is None else rng
         full, short = calibration.statistics_batches(rows, self.recipe.evaluate.statistics_batch, rng)
         averages = self.calibrate(self.values(state), full, short, noise_seed(self.recipe, state))
         return dict(zip(paths, averages))
@@ -115,6 +118,11 @@ class Predictor:
 
     def _build(self):
         return self.family.predictor(self.level, self.members)
+
+
+def statistics_rng(recipe: Recipe, round: int) -> np.random.Generator:
+    """The generator that shuffles the examples of the statistics query, client after client."""
+    return seeds.rng(recipe.seed, "statistics", round)
 
 
 def noise_seed(recipe: Recipe, state: State) -> int:

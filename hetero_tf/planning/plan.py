@@ -160,9 +160,32 @@ def plan_round(
     else:
         active = cohort
     assigned = assign(recipe.levels, clients, seed, round, np.asarray(active))
+    shares = [partition.train[client] for client in active]
+    return plan_clients(recipe, shares, starts, shuffle, division, round, active, assigned)
+
+
+def plan_clients(
+    recipe: Recipe,
+    shares: Sequence[np.ndarray],
+    starts: Sequence[int],
+    shuffle: bool,
+    division: Division,
+    round: int,
+    active: Sequence[int] | np.ndarray,
+    assigned: Sequence[int] | np.ndarray,
+) -> Plan:
+    """Plans a round of clients whose examples and levels are known.
+
+    Args:
+        recipe, starts, shuffle, division, round: As for `plan_round`.
+        shares: For each active client its examples, int32 [n].
+        active: Ids of the active clients.
+        assigned: Level of each, positions in the mix.
+    """
+    seed = recipe.seed
     work = [
-        _work(recipe, partition.train[client], starts, shuffle, division, round, client, level)
-        for client, level in zip(active, assigned)
+        _work(recipe, examples, starts, shuffle, division, round, client, level)
+        for examples, client, level in zip(shares, active, assigned)
     ]
     work, outcome = _available(recipe, division, active, assigned, work, round)
     # With fewer clients in flight than clients, the longest must start first or cores idle at the end.

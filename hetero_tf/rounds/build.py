@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf import data
-from hetero_tf.base import hardware, registry, seeds
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
@@ -19,6 +19,7 @@ from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.own_model import ModelFunction
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.availability import check_somebody_returns
+from hetero_tf.planning.split import deal
 from hetero_tf.recipe import located
 from hetero_tf.recipe.fit import Facts, check_fit, check_kind
 from hetero_tf.recipe.nodes import Wrong
@@ -60,17 +61,10 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
         BadInput: The data are of another kind than the recipe's, or cannot be split so; names file, line and key.
             Where a stand-in took the place of the data, that is said too.
     """
-    splitter = registry.find("partitions", recipe.partition.name).split
-    rng = seeds.rng(recipe.seed, "partition")
-    owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}
-    asked = inspect.signature(splitter).parameters
-    owners = {name: of_examples for name, of_examples in owners.items() if name in asked}
     with located(recipe, "partition"):
         check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
         try:
-            return splitter(
-                dataset.train.labels, dataset.test.labels, dataset.classes, rng, **recipe.partition.options, **owners
-            )
+            return deal(recipe, dataset)
         except BadInput as problem:
             if dataset.stand_in_for is None:
                 raise

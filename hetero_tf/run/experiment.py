@@ -1,13 +1,14 @@
 """Runs a recipe in its folder from start to end: begins or resumes, builds, trains, and reports."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import files, metrics, registry
-from hetero_tf.base.console import Console, engine_lines, figures
+from hetero_tf.base.console import Console, figures
 from hetero_tf.base.errors import Refusal
 from hetero_tf.base.live import Live
 from hetero_tf.data.dataset import Dataset
@@ -54,8 +55,19 @@ class Settings:
         return max(self.threads // self.devices, 1)
 
 
-def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
+def train(
+    recipe: Recipe,
+    settings: Settings,
+    console: Console,
+    deploy: Callable[[LearningProcess], LearningProcess] | None = None,
+) -> dict:
     """Trains a recipe to its last round; a run folder that holds some rounds is continued.
+
+    Args:
+        recipe: What to train.
+        settings: What the command line adds to it.
+        console: Where to say how it goes.
+        deploy: Gives the process another way to play its rounds, see `flower.deployed`; None: they are simulated.
 
     Returns:
         The summary, ready for JSON.
@@ -74,6 +86,7 @@ def train(recipe: Recipe, settings: Settings, console: Console) -> dict:
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
         with _leading(_build(recipe, settings, loaded, console, live), settings) as process:
+            process = process if deploy is None else deploy(process)
             resume.check_best(run, process, before)
             _announce(process, console)
             conditions = _conditions(process, settings)
@@ -153,18 +166,16 @@ def _load(recipe, settings, run, before) -> tuple[Dataset, Partition]:
 
 
 def _announce(process, console):
-    """Says which data, clients and engine are used, and says it loudly if a stand-in took the place of the data."""
+    """Says which data are used, loudly if a stand-in took their place, and how rounds are played."""
     dataset, partition = process.dataset, process.partition
     if dataset.stand_in_for is not None:
         console.say(f"*** NOT THE REAL DATA: {dataset.source} ***")
     else:
         console.say(f"data: {dataset.source}")
-    sizes, unit = partition.summary()["train_examples"], "rows of text" if dataset.train.y is None else "examples"
-    console.say(
-        f"clients: {len(partition.train)}, {process.recipe.round.clients} active a round, "
-        f"{sizes['min']} to {sizes['max']} {unit} each"
-    )
+    clients, *played = process.about_rounds()
+    console.say(clients)
     if partition.held_out.ids.size:
+        unit = "rows of text" if dataset.train.y is None else "examples"
         console.say(
             f"validation: {len(partition.held_out.ids):,} {unit} that nobody trains on are held out; "
             f"{process.chosen_by} chooses the best round"
@@ -176,7 +187,8 @@ def _announce(process, console):
         console.say(f"fit: {told(process.recipe.levels)}")
     for level, share in exceeded(costs).items():
         console.say(f"note: level {level} is OVER its budget: its clients hold {100 * share:.1f} % of it")
-    console.say(engine_lines(process.engine_report()))
+    for line in played:
+        console.say(line)
 
 
 def _about_metrics(process):

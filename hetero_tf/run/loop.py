@@ -18,9 +18,6 @@ from hetero_tf.run.resume import mend_metrics
 from hetero_tf.store import metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
 
-# Measured on the shipped recipes, on one core; half and twice as long were seen.
-SECONDS_OF_A_VARIABLE = 0.05
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -108,18 +105,12 @@ def _timed(function, *arguments):
 
 
 def _trace(process, progress, console, live):
-    """Traces the compiled round if there is a round to run."""
+    """Prepares the rounds if there is one to run."""
     if progress.state.round < process.recipe.rounds:
         console.lap("build")
-        live.begin("tracing the round", _tracing_seconds(process))
+        live.begin(*process.preparation)
         process.compile()
         console.lap("trace")
-
-
-def _tracing_seconds(process):
-    """About how long tracing takes: it grows with the variables that each stage of each sub-model moves."""
-    stacks = process.parts.engine.stacks
-    return SECONDS_OF_A_VARIABLE * sum(len(process.paths) * len(stack.stages) for stack in stacks)
 
 
 def _begin_call(live, process, done, planned):

@@ -77,14 +77,28 @@ def _of_config(text):
 
 def _checked(source, addresses, index):
     for address in addresses:
-        match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
-        if match is None or not 0 < int(match[3]) < 2**16:
-            raise BadInput(f"{source}: an address must be host:port. Received: {short(address)}")
+        address_of(source, address)
     if len(set(addresses)) != len(addresses) or len(addresses) > MOST:
         raise BadInput(f"{source}: there may be {MOST} different addresses. Received: {len(addresses)}, or one twice")
     if not 0 <= index < len(addresses):
         raise BadInput(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
     return Cluster(addresses, index) if len(addresses) > 1 else None
+
+
+def address_of(source: str, address: str) -> tuple[str, int]:
+    """Returns the host and the port of `host:port`.
+
+    Args:
+        source: Where it was given, for the sentence.
+        address: What was given.
+
+    Raises:
+        BadInput: It is no address.
+    """
+    match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if match is None or not 0 < int(match[3]) < 2**16:
+        raise BadInput(f"{source}: an address must be host:port. Received: {short(address)}")
+    return address.rpartition(":")[0].strip("[]"), int(match[3])
 
 
 def connect(cluster: Cluster, patience: float = PATIENCE):

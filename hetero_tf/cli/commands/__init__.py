@@ -11,13 +11,13 @@ from types import ModuleType
 
 # In the order in which a person meets them.
 NAMES = (
-    *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve"),
+    *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
     *("list", "compare", "plot", "report", "tensorboard", "explain"),
 )
 # They answer without TensorFlow.
-QUICK = ("launch", "sweep", "list", "compare", "plot", "report", "tensorboard", "explain")
+QUICK = ("launch", "sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain")
 # Once stopped, they go on by the same command.
-RESUMED = ("train", "launch", "sweep")
+RESUMED = ("train", "launch", "sweep", "flower")
 COMMON = ("json", "quiet", "debug", "help", "version")
 # Of every command that builds what a recipe describes.
 OF_RECIPES = ("set", "plugin", "data_dir", "threads")

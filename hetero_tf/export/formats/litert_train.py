@@ -97,9 +97,17 @@ def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
         "epochs": recipe.client.epochs_of(model.level),
         "learning_rate": recipe.optimizer.learning_rate,
         "classes": process.dataset.classes,
+        "label_axes": _label_axes(process, step),
         "shuffle": process.input.shuffle,
         "input": {**defaults, **recipe.input.options, "name": recipe.input.name},
     }
+
+
+def _label_axes(process, step):
+    """`{path: dimensions}` of the values that the client returns, where they have label axes."""
+    axes = dict(zip(process.paths, process.parts.placement.cut.axes, strict=True))
+    found = {path: [place for place, axis in enumerate(axes[path]) if axis and axis.label] for path in step.returned}
+    return {path: places for path, places in found.items() if places}
 
 
 def answering(path: Path) -> Callable[..., dict[str, np.ndarray]]:

@@ -1,0 +1,123 @@
+"""Makes what a fleet needs to trust each other: a certificate of the server, and a pair of keys for every device."""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hetero_tf.base import files
+from hetero_tf.base.errors import BadInput
+
+# Names of the files. A device is given AUTHORITY and its own key, the server everything else.
+AUTHORITY, CERTIFICATE, SERVER_KEY, KEYS = "authority.pem", "server.pem", "server.key", "devices"
+VALID = datetime.timedelta(days=365)
+
+
+def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
+    """Writes certificates that are valid for a year, and keys of devices 0 to `clients` - 1.
+
+    The key of the authority is not kept, so nobody can make another server that the devices would trust.
+
+    Args:
+        folder: A new folder.
+        hosts: Names and addresses under which devices reach the server.
+        clients: How many devices.
+
+    Raises:
+        BadInput: The folder exists.
+        DiskProblem: It cannot be written.
+    """
+    if folder.exists():
+        raise BadInput(f"{folder}: exists; choose a new folder, as devices trust the keys of the old one")
+    with files.disk(folder, "create"):
+        (folder / KEYS).mkdir(parents=True, mode=0o700)
+    own, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    name = _name("hetero_tf authority")
+    limits = x509.BasicConstraints(ca=True, path_length=0)
+    authority = _certificate(name, name, own.public_key(), limits, []).sign(own, hashes.SHA384())
+    limits = x509.BasicConstraints(ca=False, path_length=None)
+    server = _certificate(_name(hosts[0]), name, key.public_key(), limits, hosts).sign(own, hashes.SHA384())
+    _write(folder / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
+    _write(folder / CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
+    _write(folder / SERVER_KEY, _private(key, serialization.PrivateFormat.PKCS8))
+    for client in range(clients):
+        key = ec.generate_private_key(ec.SECP384R1())
+        _write(folder / KEYS / f"{client}.key", _private(key, serialization.PrivateFormat.OpenSSH))
+        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(folder / KEYS / f"{client}.pub", public + b"\n")
+
+
+def public_keys(folder: Path) -> dict[int, Path]:
+    """Returns the files of the public keys of devices, by client.
+
+    Raises:
+        BadInput: There are none.
+    """
+    names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdigit()]
+    if not names:
+        raise BadInput(f"{folder / KEYS}: no file N.pub, the public key of client N, is there")
+    return {int(each.stem): each for each in sorted(names, key=lambda each: int(each.stem))}
+
+
+def of_server(folder: Path) -> tuple[Path, Path, Path]:
+    """Returns the files of the authority's certificate, the server's, and the server's private key.
+
+    Raises:
+        BadInput: One is missing.
+    """
+    found = (folder / AUTHORITY, folder / CERTIFICATE, folder / SERVER_KEY)
+    for path in found:
+        if not path.is_file():
+            raise BadInput(f"{path}: is missing; name the folder that flower keys wrote on the server's machine")
+    return found
+
+
+def authority_of(key: Path) -> Path:
+    """Returns the certificate by which the device of a private key knows the server: beside it, or a folder above.
+
+    Raises:
+        BadInput: The key or the certificate is missing.
+    """
+    if not key.is_file():
+        raise BadInput(f"{key}: is missing; name the private key of this device, a file N.key that flower keys wrote")
+    for folder in (key.parent, key.parent.parent):
+        if (folder / AUTHORITY).is_file():
+            return folder / AUTHORITY
+    raise BadInput(f"{key.parent / AUTHORITY}: is missing; copy the file that flower keys wrote beside the key")
+
+
+def _name(common):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _certificate(subject, issuer, public_key, limits, hosts):
+    """A certificate that is not signed yet."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + VALID)
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
+    return builder.add_extension(limits, critical=True)
+
+
+def _general_name(host):
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(key, form):
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _write(path, content):
+    files.write_atomic(path, content)
+    os.chmod(path, 0o600)

@@ -1,0 +1,241 @@
+"""Deployment: a round of devices is the simulator's, and answers that are not what they must be are refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from fleets import LocalFleet, check_equal
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf import device, export
+from hetero_tf.flower.deployed import bytes_of_round, deployed
+from hetero_tf.flower.litert_client import LiteRTClient
+from hetero_tf.flower.messages import HEADER, Member, Message, Refused, checked, member_of, packed
+from hetero_tf.flower.share import Share, own_examples, share_of
+from hetero_tf.flower.support import check_deployable
+from hetero_tf.flower.tensorflow_client import TensorFlowClient
+from hetero_tf.planning.split import deal
+from hetero_tf.recipe import load
+
+OVERRIDES = (
+    "levels.assignment=fixed",
+    "evaluate.statistics=clients",
+    "partition.clients=5",
+    "round.clients=5",
+    "client.epochs=1",
+)
+
+
+def fleet_of(recipe, *overrides):
+    """(simulator's process, deployed process) of the same recipe, all of whose clients are devices with TensorFlow."""
+    simulated = hetero_tf.learning_process(load(recipe, (*OVERRIDES, *overrides)))
+    own = hetero_tf.learning_process(load(recipe, (*OVERRIDES, *overrides, "engine=sequential")))
+    plan = simulated.plan(0, cohort=range(len(simulated.partition.train)))
+    names = simulated.recipe.levels.names
+    levels = {int(client): names[level] for client, level in zip(plan.clients, plan.levels)}
+    devices = {client: TensorFlowClient(own, client, client, level) for client, level in sorted(levels.items())}
+    return simulated, deployed(simulated, LocalFleet(simulated, devices))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return fleet_of("digits")
+
+
+def check_round(simulated, real):
+    """One round is the simulator's within 1e-6, and so are bytes and the plan."""
+    state = simulated.initialize()
+    wanted, row = simulated.next(state)
+    found, own = real.next(state)
+    assert own["refused"] == own["dropped"] == own["non_finite"] == 0
+    for name in ("loss", "gradient_norm"):
+        assert own[name] == pytest.approx(row[name], rel=1e-5)
+    for name in ("levels", "bytes_down", "bytes_up", "train_flops", "learning_rate"):
+        assert own[name] == row[name]
+    assert max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights) > 1e-3
+    check_equal(found, wanted)
+    return wanted
+
+
+def test_a_round_of_devices_and_its_measurement_are_the_simulators(digits):
+    simulated, real = digits
+    state = check_round(simulated, real)
+    # Only devices of the global level hold its model.
+    wide = [client for client, member in real.fleet.members(0).items() if member.level == "a"]
+    found = real.statistics(state)
+    assert found and len(wide) < 5
+    metrics, statistics = real.evaluate(state)
+    assert 0 <= metrics["global_accuracy"] <= 100
+    for path, value in statistics.items():
+        np.testing.assert_array_equal(value, found[path])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("client.correction={name: proximal, mu: 0.1}",),
+        ("round.server={name: adam}",),
+        ("round.submodel=rolling",),
+        ("round.weighting=samples",),
+        ("client.label_cut=false",),
+    ],
+)
+def test_rounds_of_other_methods_are_the_simulators(overrides):
+    check_round(*fleet_of("digits", *overrides))
+
+
+@pytest.mark.parametrize("partition", ["{name: iid, clients: 5}", "{name: labels, clients: 5, per_client: 2}"])
+def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    overrides = (f"partition={partition}", "round.clients=5", "levels.mix=a-c", "levels.assignment=fixed")
+    simulated = hetero_tf.learning_process(load("tiny/digits", (*overrides, "evaluate.statistics=clients")))
+    alone = hetero_tf.learning_process(load("tiny/digits", (*overrides, "engine=sequential")))
+    state, plan = simulated.initialize(), simulated.plan(0, cohort=range(5))
+    levels = {int(client): "ac"[level] for client, level in zip(plan.clients, plan.levels)}
+    version, _ = export.export(
+        simulated, state, simulated.statistics(state, "c"), tmp_path, {}, "c", others=["litert_train"]
+    )
+    devices = {client: TensorFlowClient(alone, client, client, "a") for client in levels if levels[client] == "a"}
+    for client in levels.keys() - devices.keys():
+        share = share_of(simulated.recipe, simulated.partition, client, None)
+        assert share == Share(client, "c")
+        examples = own_examples(simulated.dataset, simulated.partition, client)
+        labels = np.flatnonzero(simulated.partition.label_mask[client]).astype(np.int32)
+        member = Member(client, "c", len(examples[0]), labels, False)
+        devices[client] = LiteRTClient(simulated.recipe, device.Client(version), member, *examples)
+    assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
+    real = deployed(simulated, LocalFleet(simulated, devices))
+    wanted, _ = simulated.run(state, [plan])
+    found, (row,) = real.run(state, [plan])
+    assert row["refused"] == row["dropped"] == row["non_finite"] == 0
+    check_equal(found, wanted)
+    # Only devices with TensorFlow measure statistics, and a file says so.
+    narrow = next(client for client in levels if levels[client] == "c")
+    with pytest.raises(Refused, match="measures no statistics"):
+        devices[narrow].answer("statistics", Message())
+    with pytest.raises(Refused, match="other values than those of the file"):
+        devices[narrow].answer("training", Message({}, {"round": 0, "learning_rate": 0.1}))
+
+
+@pytest.mark.parametrize(
+    ("client", "level", "sentence"),
+    [
+        (
+            5,
+            None,
+            "--client must be one of the 5 clients of the recipe's partition, 0 to 4; a device with data of its own",
+        ),
+        (-1, None, "--client must be one of the 5 clients"),
+        (0, "z", "--level must be one of the mix, a, b, c. Received: --level=z"),
+    ],
+)
+def test_a_device_without_a_share_of_the_data_is_told(digits, client, level, sentence):
+    simulated, _ = digits
+    assert sentence in refusal(share_of, simulated.recipe, simulated.partition, client, level)
+
+
+def test_a_device_with_data_of_its_own_says_its_level(digits):
+    simulated, _ = digits
+    alone = load("digits", ("partition.clients=1", "round.clients=1"))
+    partition = deal(alone, simulated.dataset)
+    assert share_of(alone, partition, 7, "b") == Share(0, "b")
+    assert "--level is missing" in refusal(share_of, alone, partition, 7, None)
+
+
+def test_bytes_are_those_that_describe_says(digits):
+    simulated, real = digits
+    costs = dict(zip(simulated.recipe.levels.names, simulated.client_costs))
+    for client, member in real.fleet.members(0).items():
+        found = bytes_of_round(real, client, member.level, member.labels)
+        assert found == (costs[member.level].bytes_down, costs[member.level].bytes_up)
+
+
+def changed(change):
+    """What a device answers whose first value is changed, as its bytes or its array."""
+
+    def answer(message):
+        path, data = next(iter(message.arrays.items()))
+        return dataclasses.replace(message, arrays=change(dict(message.arrays), path, data))
+
+    return answer
+
+
+def with_nan(arrays, path, data):
+    return arrays | {path: data[:-4] + np.float32(np.nan).tobytes()}
+
+
+HOSTILE = {
+    "must be float32": lambda arrays, path, data: arrays | {path: packed(np.zeros((2, 2), np.float32))},
+    "holds NaN or infinity": with_nan,
+    "must have at most": lambda arrays, path, data: arrays | {path: data + bytes(2 * HEADER)},
+    "is unknown": lambda arrays, path, data: arrays | {"more": data},
+    "is missing": lambda arrays, path, data: {name: value for name, value in arrays.items() if name != path},
+    "is no .npy file": lambda arrays, path, data: arrays | {path: b"no array"},
+    "numbers. Received": lambda arrays, path, data: arrays | {path: data[:-4]},
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_others(digits, reason):
+    _, real = digits
+    state = real.initialize()
+    everybody = real.plan(0)
+    liar = int(everybody.clients[-1])
+    fleet = dataclasses.replace(real, fleet=LocalFleet(real, real.fleet.devices, {liar: changed(HOSTILE[reason])}))
+    silent = dataclasses.replace(real, fleet=LocalFleet(real, real.fleet.devices, {liar: lambda message: None}))
+    found, (row,) = fleet.run(state, [everybody])
+    wanted, (without,) = silent.run(state, [everybody])
+    bad = reason == "holds NaN or infinity"
+    assert (row["refused"], row["non_finite"], row["dropped"]) == (int(not bad), int(bad), 0)
+    assert (without["refused"], without["non_finite"], without["dropped"]) == (0, 0, 1)
+    assert f"client {liar} was refused" in fleet.fleet.said[0] and reason in fleet.fleet.said[0]
+    for path, value in wanted.weights.items():
+        np.testing.assert_array_equal(found.weights[path], value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"client": 3}, "client must be 0"),
+        ({"recipe": "x"}, "recipe must be the server's"),
+        ({"level": "z"}, "level must be one of a, b, c"),
+        ({"examples": 10**10}, "examples must be a whole number"),
+        ({"examples": True}, "examples must be a whole number"),
+        ({"labels": [1, 1]}, "labels must be a list"),
+        ({"labels": [10]}, "labels must be a list"),
+        ({"measures": "yes"}, "measures must be true or false"),
+    ],
+)
+def test_a_device_that_says_what_cannot_be_does_not_take_part(digits, change, sentence):
+    _, real = digits
+    told = dict(real.fleet.devices[0].answer("introduction", Message()).told)
+    with pytest.raises(Refused, match=sentence):
+        member_of(told | change, 0, real.recipe, 10)
+
+
+def test_arrays_of_objects_and_other_types_are_refused():
+    shapes = {"w": (2,)}
+    for array in (np.zeros(2, np.float64), np.zeros(3, np.float32)):
+        with pytest.raises(Refused, match=r"must be float32 \(2,\)"):
+            checked({"w": packed(array)}, shapes, "float32")
+    np.testing.assert_array_equal(checked({"w": packed(np.ones(2, np.float32))}, shapes, "float32")["w"], [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("levels.assignment=dynamic", "levels.assignment: dynamic"),
+        ("evaluate.statistics=pooled", "evaluate.statistics: pooled"),
+        ("availability.dropout=0.1", "availability"),
+        ("round.personal=['0']", "round.personal"),
+        ("precision=float64", "precision: float64"),
+        ("evaluate.levels=all", "evaluate.levels: all"),
+        ("evaluate.fine_tune.epochs=1", "evaluate.fine_tune.epochs"),
+        ("evaluate.best=local_accuracy", "evaluate.best: local_accuracy"),
+    ],
+)
+def test_what_devices_cannot_play_is_said_with_its_key(override, key):
+    process = hetero_tf.learning_process(load("digits", (*OVERRIDES, override)))
+    told = refusal(check_deployable, process)
+    assert "cannot be deployed on devices" in told and told.endswith(f"Received: {key}")

@@ -1,0 +1,213 @@
+"""The command `flower` and what it starts: keys, refusals, jobs, and what may be asked of the server's port."""
+
+import asyncio
+import os
+import stat
+
+import pytest
+from refusals import refusal
+
+from hetero_tf.base.errors import Refusal
+from hetero_tf.cli.commands import flower
+from hetero_tf.cli.flags import parse
+from hetero_tf.flower import certificates, job
+from hetero_tf.flower.guard import MOST_BYTES, Guard
+from hetero_tf.recipe import load
+
+x509 = pytest.importorskip("cryptography.x509")
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+
+
+def flags_of(*words):
+    return parse(["hetero_tf", "flower", *words])[1]
+
+
+class Says:
+    def say(self, sentence):
+        self.said = sentence
+
+
+def play(*words):
+    console = Says()
+    return flower.run(
+        load("digits", ["partition.clients=3", "round.clients=3"]), flags_of(*words), console
+    ), console.said
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fleet") / "keys"
+    made, said = play("keys", "--recipe=digits", "--address=fleet.example.org:9092", f"--out={folder}")
+    assert made == {"folder": str(folder), "clients": 3}
+    assert "the keys of 3 devices" in said and "authority.pem" in said
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "flower must be told what to do; known: keys, server, client; try "),
+        (["sever"], "flower must be told what to do; did you mean 'server'?; try "),
+        (["keys", "server"], "flower must be told what to do; "),
+        (["keys"], "--out is missing; flower keys needs --out, --address"),
+        (["server", "--address=a:1"], "--certificates is missing; flower server needs --address, --certificates"),
+        (["client", "--address=a:1", "--key=k"], "--client is missing; flower client needs --address, --key, --client"),
+        (["keys", "--out=x", "--address=nowhere"], "--address: an address must be host:port. Received: 'nowhere'"),
+        (["keys", "--out=x", "--address=a:0"], "--address: an address must be host:port. Received: 'a:0'"),
+    ],
+)
+def test_what_is_missing_is_said(words, sentence):
+    assert sentence in refusal(play, *words)
+
+
+def test_flower_that_is_not_installed_is_said(monkeypatch, keys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for role in (["server", f"--certificates={keys}"], ["client", "--client=0", f"--key={keys}/devices/0.key"]):
+        told = refusal(play, *role, "--address=127.0.0.1:1")
+        assert told == "flower needs cryptography and flwr, which is not installed; pip install 'hetero_tf[flower]'"
+
+
+def test_certificates_are_of_the_server_and_for_nobody_else_to_read(keys):
+    authority = x509.load_pem_x509_certificate((keys / "authority.pem").read_bytes())
+    server = x509.load_pem_x509_certificate((keys / "server.pem").read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fleet.example.org"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert 364 <= (server.not_valid_after_utc - server.not_valid_before_utc).days <= 365
+    assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    private = serialization.load_pem_private_key((keys / "server.key").read_bytes(), None)
+    assert private.public_key() == server.public_key()
+    assert sorted(path.name for path in keys.iterdir()) == ["authority.pem", "devices", "server.key", "server.pem"]
+    for path in (keys / "server.key", keys / "devices" / "2.key"):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_every_device_has_a_pair_of_keys_of_its_own(keys):
+    found = certificates.public_keys(keys)
+    assert list(found) == [0, 1, 2]
+    for client, path in found.items():
+        private = serialization.load_ssh_private_key((keys / "devices" / f"{client}.key").read_bytes(), None)
+        assert private.public_key() == serialization.load_ssh_public_key(path.read_bytes())
+    assert len({path.read_bytes() for path in found.values()}) == 3
+
+
+def test_keys_are_never_written_over(keys):
+    before = (keys / "server.key").read_bytes()
+    told = refusal(play, "keys", "--recipe=digits", "--address=a:1", f"--out={keys}")
+    assert told == f"{keys}: exists; choose a new folder, as devices trust the keys of the old one"
+    assert (keys / "server.key").read_bytes() == before
+
+
+def test_files_that_are_missing_are_named(keys, tmp_path):
+    assert refusal(certificates.public_keys, tmp_path).startswith(f"{tmp_path / 'devices'}: no file N.pub")
+    assert refusal(certificates.of_server, tmp_path).startswith(f"{tmp_path / 'authority.pem'}: is missing")
+    key = tmp_path / "0.key"
+    assert refusal(certificates.authority_of, key).startswith(f"{key}: is missing; name the private key")
+    key.write_bytes(b"")
+    assert refusal(certificates.authority_of, key).startswith(f"{tmp_path / 'authority.pem'}: is missing; copy")
+    (tmp_path / "authority.pem").write_bytes(b"")
+    assert certificates.authority_of(key) == tmp_path / "authority.pem"
+    assert certificates.authority_of(keys / "devices" / "1.key") == keys / "authority.pem"
+
+
+def test_a_job_comes_back_as_it_was_written(tmp_path, monkeypatch):
+    told = job.Job("name: x", "x.yaml", ("own.module",), None, 2, str(tmp_path), clients={"12": 0}, client=3, level="c")
+    told.save()
+    monkeypatch.setenv(job.VARIABLE, str(told.file))
+    assert job.current() == told
+
+
+def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
+    from hetero_tf.flower import launch
+
+    class Server:
+        def poll(self):
+            return None
+
+    told = job.Job("", "", (), None, 1, str(tmp_path))
+    told.console.write_text("one\ntwo\nhal")
+    told.outcome.write_text('{"refusal": "no such data", "code": 2}')
+    said = []
+    with pytest.raises(Refusal, match="no such data") as problem:
+        launch._follow(told, Server(), said.append)
+    assert problem.value.code == 2 and said == ["one\ntwo"]
+    told.outcome.write_text('{"summary": {"rounds": 3}}')
+    assert launch._follow(told, Server(), said.append) == {"rounds": 3}
+
+
+@pytest.mark.parametrize(
+    ("logs", "code"),
+    [
+        (["Failed to activate", "Failed to activate", "SuperNode ID: 7 ... terminated", "no such certificate"], 3),
+        (["no such certificate"], 3),
+    ],
+)
+def test_a_device_asks_again_where_the_server_does_not_know_it_or_has_begun_anew(
+    logs, code, keys, tmp_path, monkeypatch
+):
+    from hetero_tf.flower import launch
+
+    waiting, said, slept = list(logs), [], []
+
+    class Ended:
+        def __init__(self, words, environment, log):
+            assert words[:3] == ["supernode", "--superlink", "a:1"] and environment[job.VARIABLE] == str(
+                tmp_path / "job.json"
+            )
+            log.write_text(waiting.pop(0))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def wait(self):
+            return code
+
+    monkeypatch.setattr(launch, "_started", Ended)
+    monkeypatch.setattr(launch.time, "sleep", slept.append)
+    told = job.Job("", "", (), None, 1, str(tmp_path), client=1)
+    assert launch.connect(told, "a:1", keys / "devices" / "1.key", said.append) == code
+    assert waiting == [] and slept == [launch.AGAIN] * (len(logs) - 1)
+    # Said once, however often it happens.
+    assert len(said) == 1 + (len(logs) > 1)
+
+
+def asked(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
+    """The status with which a request is answered; 200 where Flower's application got it."""
+    statuses = []
+
+    async def flowers(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {"type": "http", "path": path, "headers": headers, "client": (client, 5), "server": ("10.0.0.1", 9092)}
+    asyncio.run(Guard(flowers)(scope, None, send))
+    (status,) = statuses
+    return status
+
+
+@pytest.mark.parametrize(
+    ("status", "request_"),
+    [
+        (200, {"path": "/v1/fleet/push-messages"}),
+        (200, {"path": "/v1/fleet/x", "headers": [(b"Content-Length", str(MOST_BYTES).encode())]}),
+        (413, {"path": "/v1/fleet/x", "headers": [(b"content-length", str(MOST_BYTES + 1).encode())]}),
+        (411, {"path": "/v1/fleet/x", "headers": []}),
+        (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"1"), (b"content-length", b"2")]}),
+        (411, {"path": "/v1/fleet/x", "headers": [(b"content-length", b"-1")]}),
+        (403, {"path": "/v1/control/start-run"}),
+        (403, {"path": "/v1/runtime/push-messages"}),
+        (403, {"path": "/"}),
+        (200, {"path": "/v1/control/start-run", "client": "127.0.0.1"}),
+        (200, {"path": "/v1/control/start-run", "client": "10.0.0.1"}),
+        (413, {"path": "/v1/fleet/x", "client": "127.0.0.1", "headers": [(b"content-length", b"99999999")]}),
+    ],
+)
+def test_other_machines_may_ask_what_devices_ask_and_nothing_else(status, request_):
+    assert asked(**request_) == status

@@ -1,0 +1,118 @@
+"""A round over Flower's network, with TLS and keys: it is the simulator's, and whoever lies is refused."""
+
+import json
+import ssl
+import subprocess
+import sys
+import sysconfig
+import urllib.error
+import urllib.request
+import venv
+
+import programs
+import pytest
+from fleets import LocalFleet, check_equal
+
+import hetero_tf
+from hetero_tf import export
+from hetero_tf.flower.deployed import deployed
+from hetero_tf.flower.guard import MOST_BYTES
+from hetero_tf.flower.share import share_of
+from hetero_tf.flower.tensorflow_client import TensorFlowClient
+from hetero_tf.recipe import load
+from hetero_tf.workers.local import free_ports
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.version_info < (3, 11), reason="Flower needs Python 3.11")]
+OVERRIDES = (
+    "partition={name: iid, clients: 3}",
+    *("round.clients=3", "rounds=1", "levels.mix=a-c", "levels.assignment=fixed"),
+    *("evaluate.statistics=clients", "evaluate.best=global_accuracy"),
+)
+WORDS = ("--recipe=tiny/digits", *(f"--set={override}" for override in OVERRIDES))
+# A plug-in whose import makes its device answer with another shape.
+LIAR = """
+import numpy as np
+from hetero_tf.flower import litert_client, messages
+honest = litert_client.LiteRTClient.answer
+def multiplier(round):
+    return 1.0
+def answer(self, action, question):
+    found = honest(self, action, question)
+    if action == "training":
+        found = messages.Message({**found.arrays, next(iter(found.arrays)): np.zeros(3, np.float32)}, found.told)
+    return found
+litert_client.LiteRTClient.answer = answer
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """A Python with Flower in front of what this one has: Flower holds some packages back that others want newer."""
+    folder = tmp_path_factory.mktemp("flower")
+    venv.create(folder, symlinks=True)
+    bin_, own = folder / "bin", next(folder.glob("lib/python*/site-packages"))
+    (own / "beside.pth").write_text(sysconfig.get_path("purelib"))
+    subprocess.run([bin_ / "python", "-m", "pip", "install", "-q", "flwr>=1.41"], check=True, capture_output=True)
+    return bin_ / "python"
+
+
+def start(python, folder, name, *words):
+    """Starts `hetero_tf flower WORDS`; what it says goes to a file."""
+    environment = programs.environment(PYTHONPATH=f"{programs.ROOT}:{folder}", TMPDIR=str(folder))
+    with (folder / f"{name}.txt").open("wb") as out:
+        command = [python, "-m", "hetero_tf", "flower", *words, *WORDS, "--threads=1"]
+        return subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=folder)
+
+
+def status_of(url, authority, size, headers):
+    """The status with which the server answers a request of some bytes."""
+    context = ssl.create_default_context(cafile=authority)
+    request = urllib.request.Request(url, data=bytes(size), headers=headers, method="POST")
+    try:
+        return urllib.request.urlopen(request, context=context, timeout=20).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_round_over_the_network_is_the_simulators_and_a_liar_is_refused(python, tmp_path):
+    process = hetero_tf.learning_process(load("tiny/digits", (*OVERRIDES, "engine=sequential")))
+    state, levels = process.initialize(), [share_of(process.recipe, process.partition, n, None).level for n in range(3)]
+    assert levels == ["a", "c", "c"]
+    version, _ = export.export(
+        process, state, process.statistics(state, "c"), tmp_path, {}, "c", others=["litert_train"]
+    )
+    (tmp_path / "liar.py").write_text(LIAR)
+    address, (port,) = "127.0.0.1", free_ports(1)
+    server = f"--address={address}:{port}"
+    assert start(python, tmp_path, "keys", "keys", server, "--out=fleet").wait(60) == 0
+    run = start(python, tmp_path, "server", "server", server, "--certificates=fleet", "--run_dir=run")
+    own = {0: [], 1: [f"--litert={version}"], 2: [f"--litert={version}", "--plugin=liar"]}
+    devices = [
+        start(python, tmp_path, f"device{n}", "client", server, f"--client={n}", f"--key=fleet/devices/{n}.key", *words)
+        for n, words in own.items()
+    ]
+    try:
+        said = tmp_path / "server.txt"
+        programs.wait_for(lambda: "devices may connect" in said.read_text() or run.poll() is not None, 120)
+        authority = tmp_path / "fleet" / "authority.pem"
+        place = f"https://{address}:{port}/v1/fleet/push-messages"
+        assert status_of(place, authority, MOST_BYTES + 1, {}) == 413
+        assert status_of(place, authority, 10, {}) not in (200, 413)
+        with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
+            urllib.request.urlopen(place, timeout=20)
+        assert run.wait(300) == 0, said.read_text()
+    finally:
+        for each in (run, *devices):
+            each.terminate()
+        for each in (run, *devices):
+            each.wait(30)
+    (row,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert (row["refused"], row["dropped"], row["non_finite"], row["levels"]) == (1, 0, 0, {"a": 1, "c": 2})
+    assert "client 2 was refused: value" in said.read_text() and row["global_accuracy"] > 20
+    _, found = hetero_tf.load_run(tmp_path / "run", "last", threads=1)
+    fleet = LocalFleet(
+        process, {n: TensorFlowClient(process, n, n, levels[n]) for n in range(3)}, {2: lambda answer: None}
+    )
+    wanted, (alone,) = deployed(process, fleet).run(state, [process.plan(0)])
+    check_equal(found, wanted)
+    assert [alone[name] for name in ("bytes_down", "loss")] == [row["bytes_down"], pytest.approx(row["loss"], rel=1e-5)]
