@@ -10,27 +10,32 @@ from simulated import Simulated, round_by_devices
 
 import hetero_tf
 from hetero_tf import device, export
+from hetero_tf.base.errors import BadInput
 from hetero_tf.export import trained_alike
+from hetero_tf.export.formats import litert_train
 from hetero_tf.export.trainable import check_trainable
 from hetero_tf.recipe import load
 
-LEVELS = ("levels.mix=a1-c1", "levels.assignment=fixed")
 # A device has the whole label axis, and is compared with a client of the simulator that is computed alone.
 ALONE = ("engine=sequential", "client.label_cut=false")
+FIXED = "levels.assignment=fixed"
 STEPS = 20
 RECIPES = {
     # Batches of 8 and 4 examples: each size is a signature of its own.
-    "cnn": ("tiny/mnist_noniid", ("client.epochs=10", "client.batch_size=8")),
-    "resnet": ("tiny/cifar10", ("client.epochs=10",)),
+    "cnn": ("tiny/mnist_noniid", ("levels.mix=a1-c1", "client.epochs=10", "client.batch_size=8")),
+    "resnet": ("tiny/cifar10", ("levels.mix=c", "client.epochs=10")),
     # Thirteen Dropouts: the names of their numbers are not in the order of the alphabet. Segments of one length.
-    "transformer": ("tiny/wikitext2", ("client.epochs=3", "model.settings.blocks=4", "data.length=112")),
+    "transformer": (
+        "tiny/wikitext2",
+        ("levels.mix=c", "client.epochs=3", "model.settings.blocks=4", "data.length=112"),
+    ),
 }
 
 
 def exported(name, folder):
     """(process, state, {level: folder of its export}) of a recipe."""
     recipe, overrides = RECIPES[name]
-    process = hetero_tf.learning_process(load(recipe, (*LEVELS, *ALONE, *overrides)))
+    process = hetero_tf.learning_process(load(recipe, (FIXED, *ALONE, *overrides)))
     state = process.initialize()
     versions = {}
     for level in process.recipe.levels.names:
@@ -74,11 +79,11 @@ def test_steps_of_a_cnn_are_the_simulators(cnn):
 
 
 def check_round(name, process, state, versions):
-    """A round of devices of both levels ends in the global values of the simulator, which cuts label axes."""
+    """A round of devices of all levels ends in the global values of the simulator, which cuts label axes."""
     everybody, (recipe, overrides) = everybody_plan(process), RECIPES[name]
-    wide, narrow = (everybody.clients[everybody.levels == level] for level in (0, 1))
-    plan = process.plan(0, cohort=[wide[0], narrow[0], narrow[1]])
-    wanted, _ = hetero_tf.learning_process(load(recipe, (*LEVELS, *overrides))).run(state, [plan])
+    of_levels = [everybody.clients[everybody.levels == level] for level in range(len(versions))]
+    plan = process.plan(0, cohort=[clients[0] for clients in of_levels] + [of_levels[-1][1]])
+    wanted, _ = hetero_tf.learning_process(load(recipe, (FIXED, *overrides))).run(state, [plan])
     local = {level: device.Client(version) for level, version in versions.items()}
     found = round_by_devices(process, state, plan, local)
     moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
@@ -192,7 +197,9 @@ def test_what_a_device_cannot_train_is_said_with_its_key(recipe, key):
 
 
 def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
-    process, state, _ = cnn
+    process, state, versions = cnn
+    compare, compared = litert_train.compare_training, []
+    monkeypatch.setattr(litert_train, "compare_training", lambda *given: compared.append(given) or compare(*given))
     monkeypatch.setattr(trained_alike, "TOLERANCES", dict.fromkeys(trained_alike.TOLERANCES, -1.0))
     monkeypatch.setattr(trained_alike, "MOST", -1.0)
     statistics = process.statistics(state, "c")
@@ -203,8 +210,13 @@ def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
     # What TensorFlow itself differs by, traced and not, is allowed so many times; here any difference would be.
     monkeypatch.setattr(trained_alike, "OF_ROUNDING", np.inf)
     monkeypatch.setattr(trained_alike, "MOST", 0.1)
-    monkeypatch.setattr(trained_alike, "_gaps", lambda *_: dict.fromkeys(trained_alike.TOLERANCES, 0.05))
-    export.export(process, state, statistics, folder, {}, "c", others=("litert_train",))
+    gaps = dict.fromkeys(trained_alike.TOLERANCES, 0.05)
+    monkeypatch.setattr(trained_alike, "_gaps", lambda *_: gaps)
+    ((model, inputs, _),) = compared
+    assert compare(model, inputs, versions["c"] / litert_train.FILE) == gaps
+    monkeypatch.setattr(trained_alike, "MOST", 0.01)
+    with pytest.raises(BadInput, match="must be at most 0.01 of the largest value. Received: 0.05"):
+        compare(model, inputs, versions["c"] / litert_train.FILE)
 
 
 def test_a_device_reads_images_as_clients_do():
