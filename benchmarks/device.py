@@ -88,7 +88,7 @@ def measured(process, state, level, steps, folder):
     part = Converted(folder, kind.PORTABLE, function, specs, process, level, model, None)
     with formats.quiet():
         about = litert_train.convert(part, folder / litert_train.FILE)
-    told = {"formats": {"litert_train": {"file": litert_train.FILE, **about}}}
+    told = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}
     (folder / "export.json").write_text(json.dumps(told))
     (folder / "work.json").write_text(json.dumps({"steps": client.steps, "learning_rate": client.learning_rate}))
     start = client.cut()
