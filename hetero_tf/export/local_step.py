@@ -18,8 +18,8 @@ from hetero_tf.layers.gelu import GELU
 from hetero_tf.models.variables import all_layers, constants, values
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.local_training import clipped
+from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.routed_model import RoutedModel
-from hetero_tf.rounds.stack_update import build_objective
 
 UNIFORM = "uniform_"
 
@@ -101,7 +101,7 @@ class LocalStep:
 
     def train(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Takes a step: scalars "loss", before it, and "gradient_norm", before the gradient is clipped."""
-        objective = build_objective(self.process.parts.algorithm, inputs["present"][None], tf.constant(0), 0)
+        objective = Objective(self.process.parts.algorithm, 0, inputs["present"][None], tf.constant(0))
         rows = [tf.reshape(value, [1, -1]) for value in self.held.values()]
 
         def forward(trainable):

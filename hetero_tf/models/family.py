@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -163,8 +164,18 @@ class ModelFamily:
             model = dataclasses.replace(model, layers=layers)
         return build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
 
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Returns what `make` gives for a key, made once for all levels."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
     @functools.cached_property
     def _built(self):
+        return {}
+
+    @functools.cached_property
+    def _shared(self):
         return {}
 
 

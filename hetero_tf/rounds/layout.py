@@ -15,6 +15,7 @@ from hetero_tf.models.variables import carried, constants, values
 from hetero_tf.rounds.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.rounds.entry_mask import EntryMask, build_entry_mask
 from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.shared_step import SharedStep, StepOnPart
 from hetero_tf.rounds.stack import Stack, StageModels
 
 
@@ -85,6 +86,7 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
             tuple(rows.routed_model(family, route, clients) for route in stage.routes),
             rows.trained_values(family, stage),
             None if stage.before is None else rows.routed_model(family, stage.before, clients),
+            rows.step_on_part(family, stage, clients),
         )
 
     stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
@@ -186,6 +188,32 @@ class _RowLayout:
             )
         positions = tuple(self._in_row(position_of[path], route.network) for path in paths)
         return RoutedModel(model, clients, tuple(shape_of[path] for path in paths), positions)
+
+    def step_on_part(self, family: ModelFamily, stage: Stage, clients: int) -> StepOnPart | None:
+        """The step of a stage that other levels take too; None where none does, or where it is more than one model."""
+        route, *more = stage.routes
+        levels = sum(any(each.routes == stage.routes for each in family.stages[level]) for level in family.submodels)
+        if more or self.networks > 1 or stage.before is not None or levels < 2:
+            return None
+        order = {variable.path: number for number, variable in enumerate(self.variables)}
+        variables = sorted(values(family.alone(route, self.classes)), key=lambda variable: order[variable.path])
+        shared = family.once((route, self.classes, clients), lambda: self._shared(family, route, clients, variables))
+        starts = np.cumsum([0, *(math.prod(variable.shape) for variable in self.variables)])
+        places = []
+        for variable in variables:
+            number = order[variable.path]
+            whole = np.arange(starts[number], starts[number + 1]).reshape(self.variables[number].shape)
+            places.append(whole[tuple(map(slice, variable.shape))].ravel())
+        joined = np.concatenate(places)
+        return StepOnPart(shared, None if len(joined) == starts[-1] else joined, int(starts[self.trainable]))
+
+    def _shared(self, family, route, clients, variables):
+        """The step of a route on a row of the values of its own model."""
+        own = dataclasses.replace(self, variables=variables)
+        model = own.routed_model(family, route, clients)
+        return SharedStep(
+            model, tuple(tuple(variable.shape) for variable in variables), len(model.model.trainable_variables)
+        )
 
     def _in_row(self, position, network):
         """The position in the row of a value of one of the client's networks."""

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.rounds.batches import Batches
+from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.parts import LocalOptimizer
 from hetero_tf.rounds.stack import Stack
 
@@ -32,7 +33,7 @@ class LocalResult:
 
 def train_locally(
     stack: Stack,
-    objective: Callable,
+    objective: Objective,
     correct: Callable | None,
     optimizer: LocalOptimizer,
     batches: Batches,
@@ -46,7 +47,7 @@ def train_locally(
 
     Args:
         stack: `stack.Stack` of K clients.
-        objective: `(outputs, targets) -> [K]`, outputs: list of logits.
+        objective: What the steps make smaller.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
         optimizer: `LocalOptimizer`.
         batches: `batches.Batches`.
@@ -121,6 +122,9 @@ def _gradients(stack, objective, batches, stages, tick, key, weights, mask):
 
     def branch(stage, shape):
         inputs, targets = batches.read(tick, key, shape)
+        shared = stack.stages[stage].shared
+        if shared is not None and mask is None:
+            return shared(objective, weights, key, inputs, targets)
         with tf.GradientTape() as tape:
             tape.watch(weights)
             outputs, running = stack.call(_masked(stack, weights, mask), key, inputs, stage)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.shared_step import StepOnPart
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,13 @@ class StageModels:
         models: `RoutedModel` of each route.
         trained: bool [parameters], the values that the steps train; None: all of them.
         before: The frozen units, where the steps begin behind them and read what they give from a buffer.
+        shared: The step as other levels take it too; None: no other does.
     """
 
     models: tuple[RoutedModel, ...]
     trained: np.ndarray | None
     before: RoutedModel | None
+    shared: StepOnPart | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Cut and local training of the clients of one stack, inside the graph of a round."""
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -10,7 +9,8 @@ from hetero_tf.rounds.batches import build_batches
 from hetero_tf.rounds.cut import Axis, coordinates, merged_coordinates, take
 from hetero_tf.rounds.labels import global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.local_training import LocalResult, train_locally
-from hetero_tf.rounds.parts import Algorithm, RoundParts
+from hetero_tf.rounds.objective import Objective
+from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.watch import build_note
 
 
@@ -143,7 +143,7 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
     outside = global_classes(parts.examples, parts.placement.cut) - label_axis.count
     local = train_locally(
         stack,
-        build_objective(algorithm, present, round, outside),
+        Objective(algorithm, outside, present, round),
         correct,
         algorithm.optimizer,
         build_batches(parts.examples, key[:, 2], steps, label_axis),
@@ -181,26 +181,3 @@ def _after_training(parts, submodel, local, start, memory, slots, mask_state, le
 def own_values(weights: list[tf.Tensor], table: dict[int, tf.Tensor], client: tf.Tensor) -> list[tf.Tensor]:
     """The global values, but a client's own where it keeps some: `table` is `{position: [clients, ...]}`."""
     return [table[position][client] if position in table else value for position, value in enumerate(weights)]
-
-
-def build_objective(algorithm: Algorithm, present: tf.Tensor, round: tf.Tensor, outside: int) -> Callable:
-    """Builds what the steps of clients make smaller.
-
-    Args:
-        present: bool [K, label axis], which labels of its label axis each client has.
-        round: Scalar int32.
-        outside: How many classes have no place on the label axis.
-
-    Returns:
-        `(list of logits [K, batch, ...], targets [K, batch, ...]) -> [K]`, each client's mean.
-    """
-
-    def loss(logits, targets):
-        shape = [present.shape[0], *[1] * (logits.shape.rank - 2), present.shape[1]]
-        return algorithm.loss(logits, targets, tf.reshape(present, shape), outside)
-
-    def objective(outputs, targets):
-        losses = algorithm.couple([loss(logits, targets) for logits in outputs], outputs, targets, round)
-        return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
-
-    return objective
