@@ -107,3 +107,21 @@ def test_the_report_is_plain_and_names_every_level():
         "device": hardware.devices(),
         "replicas": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "device", "said"),
+    [
+        ("avx512_bf16 amx_bf16 amx_tile", "float32", "cpu", True),
+        ("avx512_bf16 amx_bf16 amx_tile", "mixed_bfloat16", "cpu", False),
+        ("avx512_bf16 amx_bf16 amx_tile", "float64", "cpu", False),
+        ("avx512_bf16 amx_bf16 amx_tile", "float32", "gpu", False),
+        ("avx512_bf16 avx2", "float32", "cpu", False),
+    ],
+)
+def test_a_processor_with_units_for_bfloat16_is_hinted_at(tmp_path, flags, precision, device, said):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor : 0\nflags : fpu {flags}\n")
+    hint = hardware.precision_hint(precision, device, cpuinfo)
+    assert (hint is not None) == said and (not said or "--set precision=mixed_bfloat16" in hint)
+    assert hardware.precision_hint(precision, device, tmp_path / "none") is None

@@ -48,6 +48,26 @@ def _no_collection():
         gc.enable()
 
 
+def precision_hint(precision: str, device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Returns a sentence where this processor would train faster in another precision; None: it would not.
+
+    Args:
+        precision: Of the recipe.
+        device: On which clients are trained, "cpu" or "gpu".
+        cpuinfo: A file like /proc/cpuinfo, which tells what the processor can do.
+    """
+    try:
+        tiles = "amx_bf16" in cpuinfo.read_text(errors="replace").split()
+    except OSError:
+        return None
+    if not tiles or precision != "float32" or device != "cpu":
+        return None
+    return (
+        "note: this processor has AMX units for bfloat16; --set precision=mixed_bfloat16 trains wide levels faster "
+        "(MNIST's level a in 0.7 of the time), with products rounded to bfloat16"
+    )
+
+
 def check_memory(path: Path | str, size: int) -> None:
     """Refuses `size` bytes, read from `path`, that do not fit into half of this machine's memory.
 
