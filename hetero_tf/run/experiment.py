@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
-from hetero_tf.base import files, hardware, metrics, registry
+from hetero_tf.base import files, metrics, registry
 from hetero_tf.base.console import Console, figures
 from hetero_tf.base.errors import Refusal
 from hetero_tf.base.live import Live
@@ -189,9 +189,6 @@ def _announce(process, console):
         console.say(f"note: level {level} is OVER its budget: its clients hold {100 * share:.1f} % of it")
     for line in played:
         console.say(line)
-    hint = hardware.precision_hint(process.recipe.precision, hardware.devices())
-    if hint is not None:
-        console.say(hint)
 
 
 def _about_metrics(process):
