@@ -26,22 +26,23 @@ class Costs:
         family: The models of all levels.
         example: Shape of one input, without None.
         classes: Length of the label axis that clients train.
-        counted: What is counted already. Recipes with the same layers, frozen units, examples and classes may share it.
+        counted: What is counted already; None: what was counted for this family. Recipes with the same layers, frozen
+            units, examples and classes may share it.
     """
 
     family: ModelFamily
     example: tuple
     classes: int
-    counted: dict = dataclasses.field(default_factory=dict)
+    counted: dict | None = None
 
     def units(self, level: str, width: float) -> dict[str, UnitCost]:
         """`{unit: UnitCost}` of one network of a level at some width, all exits of the level with it."""
         route = dataclasses.replace(self.family.route(level), width=width)
-        if route not in self.counted:
+        if route not in self._known:
             units = self.family.recipe.model.units
             model = self.family.fresh(level, self.classes, width)
-            self.counted[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
-        return self.counted[route]
+            self._known[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
+        return self._known[route]
 
     def stages(self, level: str) -> tuple[Stage, ...]:
         """The `stages.Stage`s of a level; of one that is not in the mix, the whole of it."""
@@ -58,10 +59,14 @@ class Costs:
     def whole(self) -> float:
         """What budgets are shares of: see `unit_costs.whole_model`."""
         recipe = self.family.recipe
-        if recipe.levels.measure not in self.counted:
+        if recipe.levels.measure not in self._known:
             found = whole_model(recipe, self.family.shape, self.example, self.family.classes)
-            self.counted[recipe.levels.measure] = found
-        return self.counted[recipe.levels.measure]
+            self._known[recipe.levels.measure] = found
+        return self._known[recipe.levels.measure]
+
+    @property
+    def _known(self):
+        return self.family.once(("counted", self.example, self.classes), dict) if self.counted is None else self.counted
 
 
 def _whole(route, units):

@@ -4,6 +4,7 @@ Two counts of operations stand side by side: `paper_flops` in the convention of 
 numbers can be compared, and `multiply_adds`, the products that really run.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterable
@@ -15,7 +16,6 @@ from hetero_tf.accounting.budgets import MEGABYTE
 from hetero_tf.accounting.levels import Costs, travelling
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage
-from hetero_tf.models.counting import forward
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
 from hetero_tf.rounds import layout
@@ -106,19 +106,18 @@ def level_costs(
     recipe, classes = family.recipe, family.classes
     narrowest = min(recipe.levels.widths.values())
     deepest = max(recipe.levels.widths, key=lambda name: len(family.route(name).exits))
-    label_axes = find_label_axes(*(_shapes(family.fresh(deepest, few, narrowest)) for few in (2, 3)))
+    route = dataclasses.replace(family.route(deepest), width=narrowest)
+    label_axes = find_label_axes(*(_shapes(family.alone(route, few)) for few in (2, 3)))
     costs, described = Costs(family, example, classes), {}
     for name in names:
-        model = family.fresh(name, classes)
+        model = family.trained(name, classes)
         shapes = _shapes(model) | _tracked(family, name)
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)
         fixed = {variable.path for variable in constants(model)}
         moved = travelling(costs, name, shapes, fixed, label_axes, classes, labels)
-        found = forward(model, example)
+        found = family.forward(name, classes, example)
         beside = () if family.drawn else widths_of(costs.stages(name)) - {recipe.levels.widths[name]}
-        held = found.activations + sum(
-            forward(family.fresh(name, classes, width), example).activations for width in beside
-        )
+        held = found.activations + sum(family.forward(name, classes, example, width).activations for width in beside)
         described[name] = _cost(recipe, name, learned, shapes, found, held, moved, batch)
     return described
 

@@ -14,6 +14,7 @@ from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
 from hetero_tf.models.build import build_model
+from hetero_tf.models.counting import Forward, forward
 from hetero_tf.models.own_model import ModelFunction, build_own_model, check_nested, layers_of
 from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import shrink_to_part
@@ -79,6 +80,11 @@ class ModelFamily:
         """Builds the same model anew, for what changes it; `width`: another one than the level's."""
         route = self.route(level)
         return self.together(route if width is None else dataclasses.replace(route, width=width), classes)
+
+    def forward(self, level: str, classes: int, example: tuple[int, ...], width: float | None = None) -> Forward:
+        """Counts one forward pass of that model for an example, once; see `counting.forward`."""
+        key = ("forward", level, classes, example, width)
+        return self.once(key, lambda: forward(self.fresh(level, classes, width), example))
 
     def alone(self, route: Route, classes: int) -> keras.Model:
         """Returns the model of a route as one client trains it, built once."""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from hetero_tf.base import hardware
-from hetero_tf.models.counting import forward
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.layout import build_stack
@@ -104,7 +103,7 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
 
 def product_cost(family: ModelFamily, level: str, label_axis: int, example: tuple[int, ...], batch: int) -> float:
     """Multiply-adds of a product over a batch, on average over a forward pass of a level's sub-model."""
-    cost = forward(family.fresh(level, label_axis), example)
+    cost = family.forward(level, label_axis, example)
     return batch * cost.multiply_adds / max(cost.products, 1)
 
 

@@ -68,7 +68,7 @@ def build_cut(family: ModelFamily, label_axis: int) -> Cut:
     """Builds the cut of the sub-models of the mix, whose label axes have `label_axis` entries."""
     levels = family.recipe.levels
     narrowest = dataclasses.replace(family.route(levels.global_level), width=min(levels.widths.values()))
-    two, three = (_shapes(family, values(family.together(narrowest, classes))) for classes in (2, 3))
+    two, three = (_shapes(family, values(family.alone(narrowest, classes))) for classes in (2, 3))
     whole = shapes(family, levels.global_level, family.classes)
     if levels.ensemble:
         whole = {path: (levels.ensemble, *shape[1:]) for path, shape in whole.items()}
