@@ -40,7 +40,7 @@ class Costs:
         route = dataclasses.replace(self.family.route(level), width=width)
         if route not in self._known:
             units = self.family.recipe.model.units
-            model = self.family.fresh(level, self.classes, width)
+            model = self.family.alone(route, self.classes)
             self._known[route] = {cost.unit: cost for cost in unit_costs(model, self.example, units)}
         return self._known[route]
 

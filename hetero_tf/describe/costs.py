@@ -115,9 +115,11 @@ def level_costs(
         learned = sum(math.prod(value.shape) for value in model.trainable_variables)
         fixed = {variable.path for variable in constants(model)}
         moved = travelling(costs, name, shapes, fixed, label_axes, classes, labels)
-        found = family.forward(name, classes, example)
+        route = family.route(name)
+        found = family.forward(route, classes, example)
         beside = () if family.drawn else widths_of(costs.stages(name)) - {recipe.levels.widths[name]}
-        held = found.activations + sum(family.forward(name, classes, example, width).activations for width in beside)
+        others = [family.forward(dataclasses.replace(route, width=width), classes, example) for width in beside]
+        held = found.activations + sum(other.activations for other in others)
         described[name] = _cost(recipe, name, learned, shapes, found, held, moved, batch)
     return described
 

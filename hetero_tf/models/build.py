@@ -14,7 +14,7 @@ from hetero_tf.base.errors import BadInput, Refusal, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
-from hetero_tf.models.variables import all_layers, check_constants
+from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
 from hetero_tf.recipe.nodes import Wrong
@@ -64,7 +64,6 @@ def build_model(
     Raises:
         ValueError: A layer cannot take what the twin's layer before it gives.
         Wrong: A layer of a model of one client cannot take what the layer before it gives; or a unit cannot be frozen.
-        BadInput: A layer has a constant that a client could not keep.
     """
     with seeded(seed):
         weight_dtype = keras.DTypePolicy(dtype).variable_dtype
@@ -87,8 +86,6 @@ def build_model(
             originals = layers[spec.starts_as].weights
             for variable, original in zip(layers[spec.name].weights, originals):
                 variable.assign(original)
-    if clients == 1:
-        check_constants(built, weight_dtype)
     return built
 
 

@@ -87,7 +87,7 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     What a layer hides in a `tf.function` of its own, or in a loop of an unknown number of turns, is not seen.
 
     Args:
-        model: A model built for this purpose: its layers are changed, so that they record their calls.
+        model: A model; while it is traced, its layers record their calls.
         example: Shape of one input, without None.
 
     Raises:
@@ -110,10 +110,18 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
 
         return record
 
-    for layer in all_layers(model):
+    layers = list(all_layers(model))
+    own = {id(layer): layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
+    for layer in layers:
         layer.call = recording(layer, layer.call)
     spec = tf.TensorSpec((1, *example), model.inputs[0].dtype)
-    tf.function(lambda inputs: model(inputs, training=False), autograph=False).get_concrete_function(spec)
+    try:
+        tf.function(lambda inputs: model(inputs, training=False), autograph=False).get_concrete_function(spec)
+    finally:
+        for layer in layers:
+            del layer.call
+            if id(layer) in own:
+                layer.call = own[id(layer)]
     return outer_calls
 
 

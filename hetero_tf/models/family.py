@@ -1,5 +1,6 @@
 """The model family of a recipe: the Keras models that clients of each level train, and those that predict."""
 
+import collections
 import dataclasses
 import functools
 import re
@@ -17,7 +18,7 @@ from hetero_tf.models.build import build_model
 from hetero_tf.models.counting import Forward, forward
 from hetero_tf.models.own_model import ModelFunction, build_own_model, check_nested, layers_of
 from hetero_tf.models.unit_costs import unit_shares
-from hetero_tf.models.variables import shrink_to_part
+from hetero_tf.models.variables import check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -76,15 +77,13 @@ class ModelFamily:
         """Returns the model that clients of a level train, the whole of it, Scalers active; built once."""
         return self.alone(self.route(level), classes)
 
-    def fresh(self, level: str, classes: int, width: float | None = None) -> keras.Model:
-        """Builds the same model anew, for what changes it; `width`: another one than the level's."""
-        route = self.route(level)
-        return self.together(route if width is None else dataclasses.replace(route, width=width), classes)
+    def fresh(self, level: str, classes: int) -> keras.Model:
+        """Builds the same model anew, for what changes it."""
+        return self.together(self.route(level), classes)
 
-    def forward(self, level: str, classes: int, example: tuple[int, ...], width: float | None = None) -> Forward:
-        """Counts one forward pass of that model for an example, once; see `counting.forward`."""
-        key = ("forward", level, classes, example, width)
-        return self.once(key, lambda: forward(self.fresh(level, classes, width), example))
+    def forward(self, route: Route, classes: int, example: tuple[int, ...]) -> Forward:
+        """Counts one forward pass of the model of a route for an example, once; see `counting.forward`."""
+        return self.once(("forward", route, classes, example), lambda: forward(self.alone(route, classes), example))
 
     def alone(self, route: Route, classes: int) -> keras.Model:
         """Returns the model of a route as one client trains it, built once."""
@@ -163,12 +162,22 @@ class ModelFamily:
         model, name = self.recipe.model, "model"
         seed = seeds.seed32(self.recipe.seed, "model") if seed is None else seed
         if self.function is not None:
-            return build_own_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
+            built = build_own_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
+            return self._checked(built, dtype)
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
             layers = tuple(dataclasses.replace(spec, name=f"{name}_{spec.name}") for spec in model.layers)
             model = dataclasses.replace(model, layers=layers)
-        return build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
+        built = build_model(model, self.shape, route.width, scale, classes, dtype, seed, clients, route, name)
+        return built if clients > 1 else self._checked(built, dtype)
+
+    def _checked(self, model, dtype):
+        """The model, whose constants clients can keep; the same layers at another width are not looked at again."""
+        names = frozenset(layer.name for layer in model.layers)
+        if not any(names <= known for known in self._known[dtype]):
+            check_constants(model, keras.DTypePolicy(dtype).variable_dtype)
+            self._known[dtype].append(names)
+        return model
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Returns what `make` gives for a key, made once for all levels."""
@@ -183,6 +192,10 @@ class ModelFamily:
     @functools.cached_property
     def _shared(self):
         return {}
+
+    @functools.cached_property
+    def _known(self):
+        return collections.defaultdict(list)
 
 
 def build_family(

@@ -13,7 +13,6 @@ import keras
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build import seeded
-from hetero_tf.models.variables import check_constants
 from hetero_tf.recipe.model import LayerSpec
 
 # `(width, classes) -> keras.Model`, or `(width, classes, scale)`; see `build_own_model`.
@@ -64,7 +63,6 @@ def build_own_model(
                 f"{_name(function)}(width={width:g}, classes={classes})"
             ) from problem
     _check(model, shape, classes)
-    check_constants(model, keras.DTypePolicy(dtype).variable_dtype)
     return model
 
 

@@ -103,7 +103,7 @@ def clients_at_once(engine: str, expected: float, device: str, parallel: int) ->
 
 def product_cost(family: ModelFamily, level: str, label_axis: int, example: tuple[int, ...], batch: int) -> float:
     """Multiply-adds of a product over a batch, on average over a forward pass of a level's sub-model."""
-    cost = family.forward(level, label_axis, example)
+    cost = family.forward(family.route(level), label_axis, example)
     return batch * cost.multiply_adds / max(cost.products, 1)
 
 
