@@ -53,6 +53,7 @@ def keys(tmp_path_factory):
         (["server", "--address=a:1"], "--certificates is missing; flower server needs --address, --certificates"),
         (["client", "--address=a:1", "--key=k"], "--client is missing; flower client needs --address, --key, --client"),
         (["keys", "--out=x", "--address=nowhere"], "--address: an address must be host:port. Received: 'nowhere'"),
+        (["keys", "--out=x", "--address=0.0.0.0:9"], "--address must have the name or address by which devices reach"),
         (["keys", "--out=x", "--address=a:0"], "--address: an address must be host:port. Received: 'a:0'"),
     ],
 )

@@ -61,6 +61,11 @@ def _make_keys(recipe, flags, console, host):
     """Writes the certificate of the server and the keys of all clients of the recipe."""
     from hetero_tf.flower import certificates
 
+    if host in ("0.0.0.0", "::"):
+        raise BadInput(
+            "--address must have the name or address by which devices reach the server, as its certificate is for that "
+            f"name. Received: --address={flags.address}"
+        )
     clients = recipe.partition.options["clients"]
     certificates.make(Path(flags.out), list(dict.fromkeys([host, "127.0.0.1"])), clients)
     console.say(
