@@ -8,15 +8,16 @@ import numpy as np
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.data.disk_array import DiskArray
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
 def from_arrays(
-    x_train: np.ndarray,
+    x_train: np.ndarray | DiskArray,
     y_train: np.ndarray,
-    x_test: np.ndarray,
+    x_test: np.ndarray | DiskArray,
     y_test: np.ndarray,
     *,
     train_owners: np.ndarray | None = None,
@@ -30,7 +31,8 @@ def from_arrays(
 
     Args:
         x_train, x_test: Images uint8 `[n, height, width]` or `[n, height, width, channels]`, or floats in [0, 1], which
-            become round(255 * x); or rows of numbers `[n, features]`, which become float32.
+            become round(255 * x); or rows of numbers `[n, features]`, which become float32; or images uint8 `[n,
+            height, width, channels]` as a `DiskArray`, which stay on disk.
         y_train, y_test: Labels, integers `[n]` from 0.
         train_owners, test_owners: From which natural client each example is, integers `[n]` from 0.
         classes: Number of labels; None: that of `class_names`, else the highest training label plus one, and each must
@@ -95,8 +97,11 @@ def _read(source, part, pairs):
 
 
 def _split(source, part, x, y, owners):
-    x = np.asarray(x)
-    rows = (_rows if x.ndim == 2 else _images)(source, f"x_{part}", x)
+    if isinstance(x, DiskArray):
+        rows = x
+    else:
+        x = np.asarray(x)
+        rows = (_rows if x.ndim == 2 else _images)(source, f"x_{part}", x)
     owners = None if owners is None else _whole(source, f"{part}_owners", "owner", owners)
     return Split(rows, _whole(source, f"y_{part}", "label", y), owners)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.columns import Column, feature_names
+from hetero_tf.data.disk_array import DiskArray
 
 
 class NotAvailable(BadInput):
@@ -21,29 +22,30 @@ class Split:
     Args:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are; a table float32
             `[n, features]`; sequences int32 `[n, length]` of word numbers, 0 behind the last word; or text int32
-            `[rows, length]` of word numbers.
+            `[rows, length]` of word numbers. Images uint8 may stay on disk.
         y: Labels int32 `[n]` of images, tables and sequences; None for text.
         owners: Whose example each is (such as the writer's number), int32 `[n]` from 0, where known.
     """
 
-    x: np.ndarray
+    x: np.ndarray | DiskArray
     y: np.ndarray | None = None
     owners: np.ndarray | None = None
 
     @property
     def labels(self) -> np.ndarray:
         """What is predicted: labels int32 `[n]`, or words int32 `[rows, length]` of text."""
-        return self.x if self.y is None else self.y
+        return self.x if self.y is None else self.y  # type: ignore[return-value]
 
     def of(self, chosen: np.ndarray) -> "Split":
         """Returns the chosen examples; bool `[n]` or their positions."""
         y, owners = (None if array is None else array[chosen] for array in (self.y, self.owners))
-        return Split(self.x[chosen], y, owners)
+        x = self.x.of(chosen) if isinstance(self.x, DiskArray) else self.x[chosen]
+        return Split(x, y, owners)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set in memory.
+    """A data set in memory, or one whose images stay on disk.
 
     Args:
         train, test: The splits, both of one kind.
@@ -71,6 +73,11 @@ class Dataset:
     def __post_init__(self):
         check = _CHECKS[self.kind]
         for name, split in (("train", self.train), ("test", self.test)):
+            if isinstance(split.x, DiskArray) and (self.kind != "images" or split.x.dtype != np.uint8):
+                raise BadInput(
+                    f"{self.source}, {name} split: only images uint8 may stay on disk; read the rows with array[:]. "
+                    f"Received: {split.x.dtype} {split.x.shape}"
+                )
             check(f"{self.source}, {name} split", split, self)
             _check_owners(f"{self.source}, {name} split", split)
         if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
@@ -141,7 +148,8 @@ class Dataset:
         for array in (self.train.x, self.train.y, self.test.x, self.test.y):
             if array is not None:
                 digest.update(f"{array.dtype.str}{array.shape}".encode())
-                digest.update(np.ascontiguousarray(array).data)
+                for block in array.blocks() if isinstance(array, DiskArray) else [array]:
+                    digest.update(np.ascontiguousarray(block).data)
         for name, split in (("train", self.train), ("test", self.test)):
             if split.owners is not None:
                 digest.update(f"owners of {name} {split.owners.shape}".encode())

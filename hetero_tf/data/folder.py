@@ -2,6 +2,8 @@
 
 import functools
 import hashlib
+import math
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +14,11 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import read_bytes
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import cached
+from hetero_tf.data.decoded_to_disk import cached_on_disk, is_large
+from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.files import find_folder
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.pictures import ENDINGS, LARGEST_FILE, decode_pictures
+from hetero_tf.data.pictures import ENDINGS, LARGEST_FILE, decode_pictures, decoded_blocks
 
 # Names of the folder of test pictures, the first that is there.
 TESTS = ("test", "val", "validation", "valid")
@@ -29,7 +33,8 @@ def load(
 
     FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, of which a share of each class becomes
     the test split. Pictures are resized by area means, turned as their Exif entry says, and made grey or coloured;
-    exports treat pictures in the same way. Decoded pixels are cached, see `decoded`.
+    exports treat pictures in the same way. Decoded pixels are cached, see `decoded`; above 2 GiB, or a quarter of
+    memory, those of a split stay on disk, see `decoded_to_disk`.
 
     Args:
         data_dir: Folder in which a relative path is looked for first, then the working folder; None: only the latter.
@@ -42,7 +47,7 @@ def load(
     Raises:
         NotAvailable: There is no such folder.
         BadInput: A folder is no class, or a picture is damaged or of another format.
-        MemoryProblem: The pictures do not fit into memory.
+        DiskProblem: Pictures that stay on disk cannot be written there.
     """
     folder = find_folder(data_dir, path, "path")
     train, test = _parts(folder)
@@ -54,7 +59,9 @@ def load(
     else:
         whole, tested = read(train, files, labels), held_out(np.array(labels), test_share, str(folder))
         splits = whole.of(~tested), whole.of(tested)
-    return Dataset(splits[0], splits[1], len(names), f"pictures ({folder})", class_names=tuple(names))
+    kept = {split.x.path: split.x.file_bytes for split in splits if isinstance(split.x, DiskArray)}
+    on_disk = f"; {sum(kept.values()) / 2**30:.1f} GiB of pixels stay on disk" if kept else ""
+    return Dataset(splits[0], splits[1], len(names), f"pictures ({folder}{on_disk})", class_names=tuple(names))
 
 
 def _parts(folder):
@@ -89,7 +96,8 @@ def _listed(folder, names):
         own = sorted(file for file in (folder / name).rglob("*") if _is_picture(file))
         if not own:
             raise BadInput(f"{folder / name}: expected pictures that end in {', '.join(ENDINGS)}. Received: none")
-        files += own
+        # As text they take a third of the memory.
+        files += map(str, own)
         labels += [number[name]] * len(own)
     if not files:
         raise BadInput(f"{folder}: expected a folder of pictures for each class. Received: no folder")
@@ -108,13 +116,14 @@ def _read(folder, files, labels, size, channels):
     """The `Split` of pictures, from the cache if it holds those of these very files."""
     stamp = hashlib.sha256()
     for path in files:
-        about = path.stat()
+        about = os.stat(path)
         stamp.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
-    readers = [(str(path), functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files]
-
-    def read():
-        return {"x": decode_pictures(str(folder), readers, len(files), size, channels)}
-
-    key = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-    arrays = cached(f"folder-{key}", [size, channels, stamp.hexdigest()], folder, ("x",), read)
-    return Split(arrays["x"], np.array(labels, np.int32))
+    readers = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files)
+    name = f"folder-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]}"
+    options, shape = [size, channels, stamp.hexdigest()], (len(files), size, size, channels)
+    if is_large(math.prod(shape)):
+        x = cached_on_disk(name, options, folder, shape, lambda: decoded_blocks(readers, size, channels))
+    else:
+        pictures = str(folder), readers, len(files), size, channels
+        x = cached(name, options, folder, ("x",), lambda: {"x": decode_pictures(*pictures)})["x"]
+    return Split(x, np.array(labels, np.int32))

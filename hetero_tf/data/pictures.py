@@ -1,7 +1,7 @@
 """Picture files of mixed sizes as arrays of one size, decoded as an export decodes what it is asked about."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -32,12 +32,20 @@ def decode_pictures(
         MemoryProblem: They do not fit into memory.
     """
     check_memory(source, 2 * count * size**2 * channels)
-    found, decode = np.empty((count, size, size, channels), np.uint8), _decoder((size, size, channels))
-    pictures = iter(pictures)
-    for first in range(0, count, AT_ONCE):
-        chosen = list(itertools.islice(pictures, AT_ONCE))
-        found[first : first + AT_ONCE] = _several([name for name, _ in chosen], [read() for _, read in chosen], decode)
+    found, first = np.empty((count, size, size, channels), np.uint8), 0
+    for block in decoded_blocks(pictures, size, channels):
+        found[first : first + len(block)] = block
+        first += len(block)
     return found
+
+
+def decoded_blocks(
+    pictures: Iterable[tuple[str, Callable[[], bytes]]], size: int, channels: int
+) -> Iterator[np.ndarray]:
+    """Yields what `decode_pictures` returns, `AT_ONCE` pictures at a time."""
+    decode, pictures = _decoder((size, size, channels)), iter(pictures)
+    while chosen := list(itertools.islice(pictures, AT_ONCE)):
+        yield _several([name for name, _ in chosen], [read() for _, read in chosen], decode)
 
 
 def _decoder(shape):
