@@ -52,6 +52,7 @@ from hetero_tf.rounds.build import (
     split,
 )
 from hetero_tf.rounds.engine import report
+from hetero_tf.rounds.given_rows import is_given, read_given
 from hetero_tf.rounds.layout import initial_peers, initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.replicas import Replicas
@@ -214,8 +215,8 @@ class LearningProcess:
             The new `State`, and for each round the metrics that `base.metrics` names, without those of an evaluation.
         """
         engine = self.parts.engine
-        shared = engine.replicas.count > 1
-        if shared and len(planned) > 1:
+        shared, given = engine.replicas.count > 1, is_given(self.parts.examples)
+        if (shared or given) and len(planned) > 1:
             state, rows = self.run(state, planned[:1])
             state, more = self.run(state, planned[1:])
             return state, rows + more
@@ -223,12 +224,17 @@ class LearningProcess:
         packed = pack_rounds(planned, [stack.clients for stack in engine.stacks], self.family.submodel_of)
         if shared:
             packed = share_stacks(packed, self.work(planned[0]), engine.replicas.count)
+        rows_read = []
+        if given:
+            packed, read = read_given(self.parts.examples, packed, engine.replicas.here)
+            rows_read = [read]
         after, records = self._round(
             in_order(state),
             [tf.constant(array) for array in packed.arrays(shared)],
             tf.constant(rates, self.recipe.float_type),
             state.round,
             self._seed,
+            *rows_read,
         )
         # [rounds, places of the stacks] -> [cohort] of each round
         rows = [

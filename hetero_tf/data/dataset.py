@@ -3,6 +3,7 @@
 import functools
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +23,20 @@ class Split:
     Args:
         x: Images `[n, height, width, channels]`, uint8 in 0..255 or floats that are taken as they are; a table float32
             `[n, features]`; sequences int32 `[n, length]` of word numbers, 0 behind the last word; or text int32
-            `[rows, length]` of word numbers. Images uint8 may stay on disk.
+            `[rows, length]` of word numbers. Images uint8 may stay on disk, as a `DiskArray`.
         y: Labels int32 `[n]` of images, tables and sequences; None for text.
         owners: Whose example each is (such as the writer's number), int32 `[n]` from 0, where known.
     """
 
-    x: np.ndarray | DiskArray
+    # An array, or a `DiskArray`, which has the same shape, length and slices.
+    x: Any
     y: np.ndarray | None = None
     owners: np.ndarray | None = None
 
     @property
     def labels(self) -> np.ndarray:
         """What is predicted: labels int32 `[n]`, or words int32 `[rows, length]` of text."""
-        return self.x if self.y is None else self.y  # type: ignore[return-value]
+        return self.x if self.y is None else self.y
 
     def of(self, chosen: np.ndarray) -> "Split":
         """Returns the chosen examples; bool `[n]` or their positions."""

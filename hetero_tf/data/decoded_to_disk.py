@@ -33,7 +33,7 @@ def is_large(size: int) -> bool:
 def cached_on_disk(
     name: str, options: list, source: Path, shape: tuple[int, ...], blocks: Callable[[], Iterator[np.ndarray]]
 ) -> DiskArray:
-    """Returns the uint8 rows that `blocks()` gives, from the cache if it has them; a second program waits for the first.
+    """Returns the uint8 rows that `blocks()` gives, from the cache if it has them; two programs decode one by one.
 
     Args:
         name: Of the data set, for the name of the file.

@@ -1,7 +1,7 @@
 """Examples that stay on disk: a .npy file of which only the rows that are asked for are read.
 
-Rows are read by `pread`, not through a map of the file: what was read takes no memory afterwards, and a file that is cut
-off while a run goes on is a sentence instead of the end of the process.
+Rows are read by `pread`, not through a map of the file: what was read takes no memory afterwards, and a file that is
+cut off while a run goes on is a sentence instead of the end of the process.
 """
 
 import math
@@ -101,7 +101,8 @@ class DiskArray:
             raise IndexError(f"`rows` must be in 0..{self.count - 1}. Received: {wanted.min()} to {wanted.max()}")
         found = np.empty((*wanted.shape, *self.row), self.dtype)
         flat = wanted.ravel() if self.ids is None else self.ids[wanted.ravel()]
-        self._fill(memoryview(found.reshape(-1).view(np.uint8)), flat)
+        if found.size:
+            self._fill(found.data.cast("B"), flat)
         return found
 
     def of(self, chosen: np.ndarray) -> "DiskArray":
@@ -118,10 +119,8 @@ class DiskArray:
 
     def _fill(self, buffer, ids):
         """Reads rows of the file into a buffer, neighbours by one call."""
-        each = len(buffer) // max(len(ids), 1)
-        ends = [*(np.flatnonzero(np.diff(ids) != 1) + 1).tolist(), len(ids)] if len(ids) else []
-        begin = 0
-        for end in ends:
+        each, begin = len(buffer) // len(ids), 0
+        for end in [*(np.flatnonzero(np.diff(ids) != 1) + 1).tolist(), len(ids)]:
             part, place = buffer[begin * each : end * each], self.first + int(ids[begin]) * each
             while part:
                 with reading(self.path):

@@ -16,6 +16,7 @@ from hetero_tf.evaluation.ensemble import best_first
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
 from hetero_tf.evaluation.global_metrics import build_image_logits, image_metrics, local_hits, local_metrics, named
 from hetero_tf.evaluation.predictor import Predictor, noise_seed
+from hetero_tf.inputs import stored
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.partition import Partition
@@ -208,8 +209,9 @@ class Evaluator:
         train, ids = self.dataset.train, self.partition.held_out.ids
         splits = {"test": (self.dataset.test.x, self.dataset.test.y)}
         if ids.size:
-            splits["validation"] = (train.x[ids], None if train.y is None else train.y[ids])
-        return {name: (tf.constant(x), None if y is None else tf.constant(y)) for name, (x, y) in splits.items()}
+            held_out = train.of(ids)
+            splits["validation"] = (held_out.x, held_out.y)
+        return {name: (stored(x), None if y is None else tf.constant(y)) for name, (x, y) in splits.items()}
 
     @functools.cached_property
     def _predictors(self):

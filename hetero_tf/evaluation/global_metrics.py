@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.evaluation.fairness import ClientTests, fairness
-from hetero_tf.inputs import Input, all_labels
+from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
 from hetero_tf.rounds.replicas import Replicas
@@ -69,7 +69,7 @@ def build_image_logits(
     """
     count, axis = x.shape[0], all_labels(0)
     batches = -(-count // batch_size)
-    x, y = tf.constant(x), tf.zeros([count], tf.int32)
+    x, y = stored(x), tf.zeros([count], tf.int32)
 
     def logits(weights, state):
         first, end = replicas.share(batches)

@@ -1,6 +1,5 @@
 """A compiled round as StableHLO, to be run where there is no TensorFlow."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -8,6 +7,7 @@ import tensorflow as tf
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import LearningProcess
+from hetero_tf.rounds.given_rows import is_given, read_given
 from hetero_tf.rounds.round import play
 from hetero_tf.rounds.state import State, in_order
 
@@ -32,17 +32,19 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
     if not parts.engine.compiled:
         raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
     packed = pack_rounds(planned, [stack.clients for stack in parts.engine.stacks], process.family.submodel_of)
+    given: dict[str, tf.Tensor] = {}
+    if is_given(parts.examples):
+        packed, given = read_given(parts.examples, packed, range(1))
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
     # What a program captures is written into it as a constant; so the data are arguments.
     data = {
         name: getattr(parts.examples, name)
         for name in ("x", "y", "labels", "present", "counts")
         if getattr(parts.examples, name) is not None
-    }
+    } | given
 
     def played(data, before, packed, rates, first_round, seed):
-        examples = dataclasses.replace(parts.examples, **data)
-        return play(dataclasses.replace(parts, examples=examples), before, packed, rates, first_round, seed)
+        return play(parts, before, packed, rates, first_round, seed, data)
 
     arguments = (
         data,

@@ -1,12 +1,17 @@
 """How examples become batches: `build(dtype, *, options) -> Input`, dtype = float type of the model.
 
-Raw examples stay in memory as they are (uint8 pixels, int32 tokens, table columns); normalisation, augmentation and
-masking run in the graph from random numbers that are a function of a key. What a build knows of the data is what it has
-a parameter for: `statistics`, which are `Dataset.feature_statistics`.
+Raw examples stay as they are (uint8 pixels, int32 tokens, table columns), in memory, or images on disk; normalisation,
+augmentation and masking run in the graph from random numbers that are a function of a key. What a build knows of the
+data is what it has a parameter for: `statistics`, which are `Dataset.feature_statistics`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.data.disk_array import DiskArray
 
 
 @dataclass(frozen=True)
@@ -14,11 +19,11 @@ class Input:
     """Turns stored examples into what a model takes and what the loss compares.
 
     Attributes:
-        batch: `(x, y, rows, start, key, labels, training, length=None) -> (inputs, targets)`. x, y: the stored split;
-            rows: int32 [..., batch]; start: int32 [], first position (text); key: int32 [..., words] for random
-            numbers; labels: a `Labels`; training: whether to augment; length: positions to read as a Python int, for
-            XLA; None: as many as there are. rows and key have the same leading axes, one for the clients of a stack
-            or none, and the results have them too.
+        batch: `(x, y, rows, start, key, labels, training, length=None) -> (inputs, targets)`. x, y: the stored split,
+            whose images `rows_of` reads, since they may stay on disk; rows: int32 [..., batch]; start: int32 [], first
+            position (text); key: int32 [..., words] for random numbers; labels: a `Labels`; training: whether to
+            augment; length: positions to read as a Python int, for XLA; None: as many as there are. rows and key have
+            the same leading axes, one for the clients of a stack or none, and the results have them too.
         length: `(x, start) -> positions` that are read from `start` on, int32; 1 for images and tables.
         shape: `x -> shape` of one model input, None where it varies.
         dtype: Of model inputs, None for the float type of the recipe.
@@ -47,6 +52,25 @@ class Labels:
 
     local: Callable
     count: int
+
+
+def stored(x: np.ndarray | DiskArray) -> tf.Tensor | DiskArray:
+    """Returns the examples of a split as graphs take them: as a tensor, or on disk as they are."""
+    return x if isinstance(x, DiskArray) else tf.constant(x)
+
+
+def rows_of(x: tf.Tensor | DiskArray, rows: tf.Tensor) -> tf.Tensor:
+    """Returns stored examples [*rows.shape, ...], for the graph; those on disk are read when it runs, not by XLA.
+
+    Args:
+        x: As `stored` gives it.
+        rows: int32 of any shape.
+    """
+    if not isinstance(x, DiskArray):
+        return tf.gather(x, rows)
+    # Stateless for TensorFlow: otherwise batches would wait for each other.
+    found = tf.numpy_function(x.__getitem__, [rows], x.dtype, stateful=False)
+    return tf.ensure_shape(found, [*rows.shape, *x.row])
 
 
 def all_labels(classes: int) -> Labels:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.graph_random import uniform
-from hetero_tf.inputs import Input
+from hetero_tf.inputs import Input, rows_of
 
 PAD = 4
 # Pixels divided by less would leave the range of float32 in a few layers.
@@ -36,7 +36,7 @@ def build(
         raise BadInput(f"`mean` and `std` must be equally long, or one of them one number. Received: {mean=}, {std=}")
 
     def batch(x, y, rows, start, key, labels, training, length=None):
-        pixels = tf.gather(x, rows)
+        pixels = rows_of(x, rows)
         if training and augment == "crop_flip":
             pixels = crop_flip(pixels, key)
         largest = 1 if pixels.dtype.is_floating else 255

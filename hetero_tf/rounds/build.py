@@ -14,7 +14,7 @@ from hetero_tf import data
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.inputs import Input
+from hetero_tf.inputs import Input, stored
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.own_model import ModelFunction
 from hetero_tf.partitions.partition import Partition
@@ -191,8 +191,10 @@ def _examples(
     shapes = batch_shapes(recipe, dataset, partition, source) if engine.compiled else (None,)
     return Examples(
         input=source,
-        x=tf.constant(dataset.train.x),
+        x=stored(dataset.train.x),
         y=None if y is None else tf.constant(y),
+        # For XLA, to which another number of rows is another program: as many as any cohort has.
+        rows_given=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
         labels=None if labels is None else tf.constant(labels),
         present=tf.constant(partition.label_mask if labels is None else labels >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),

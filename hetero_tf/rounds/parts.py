@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.inputs import Input
 from hetero_tf.rounds.buffers import Pass
 from hetero_tf.rounds.cut import Cut
@@ -18,7 +19,8 @@ class Examples:
 
     Attributes:
         input: How examples become batches.
-        x, y: The training split; `y` is None for text.
+        x, y: The training split; `y` is None for text. Where `x` stays on disk, a call is given the rows that it reads.
+        rows_given: So many rows at least is it given then.
         labels: int32 [clients, most labels], each client's labels with -1 behind them; None: label axes are not cut.
         present: bool [clients, label axis], which labels of its label axis a client has.
         counts: float [clients], the weight of each client in the merge; None: every client weighs 1.
@@ -28,8 +30,9 @@ class Examples:
     """
 
     input: Input
-    x: tf.Tensor
+    x: tf.Tensor | DiskArray
     y: tf.Tensor | None
+    rows_given: int
     labels: tf.Tensor | None
     present: tf.Tensor
     counts: tf.Tensor | None

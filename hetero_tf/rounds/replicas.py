@@ -32,6 +32,15 @@ class Replicas:
         """Which one this is; to be asked inside of `run`."""
         return 0 if self.strategy is None else tf.distribute.get_replica_context().replica_id_in_sync_group
 
+    @property
+    def here(self) -> range:
+        """The numbers of those that this process computes."""
+        resolver = None if self.strategy is None else self.strategy.cluster_resolver
+        if resolver is None:
+            return range(self.count)
+        each = self.count // resolver.cluster_spec().num_tasks("worker")
+        return range(resolver.task_id * each, (resolver.task_id + 1) * each)
+
     def run(self, function: Callable, *arguments: Any) -> Any:
         """Calls a function on every replica with the same arguments, and gives what the first one here returns."""
         if self.strategy is None:

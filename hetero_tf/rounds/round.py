@@ -1,5 +1,6 @@
 """The compiled round: cut, train all active clients, merge; several rounds in one call, traced once."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.rounds.client_tables import update_tables
 from hetero_tf.rounds.cohort import record_types, train_together
+from hetero_tf.rounds.given_rows import given_specs, is_given
 from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.parts import RoundParts
 
@@ -19,7 +21,8 @@ def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
         registered: Number of registered clients.
 
     Returns:
-        A tf.function `(state, packed, learning_rates, first_round, seed) -> (state, metrics)`. state: `new_state`;
+        A tf.function `(state, packed, learning_rates, first_round, seed) -> (state, metrics)`, with `read_given` behind
+        them where examples stay on disk. state: `new_state`;
         packed: the arrays of a `packing.PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32.
         Where replicas share the work, `packed` ends with the replica of each stack, and a call plays one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client) and "finite", each [rounds, stacks * K].
@@ -33,6 +36,7 @@ def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
         tf.TensorSpec([None], dtype),
         scalar,
         scalar,
+        *([given_specs(parts.examples)] if is_given(parts.examples) else []),
     ]
     return parts.engine.replicas.compiled(functools.partial(play, parts), input_signature=signature)
 
@@ -76,8 +80,14 @@ def play(
     learning_rates: tf.Tensor,
     first_round: tf.Tensor,
     seed: tf.Tensor,
+    given: dict[str, tf.Tensor] | None = None,
 ) -> tuple[dict, dict]:
-    """Plays several rounds in a loop of the graph; see `build_round`."""
+    """Plays several rounds in a loop of the graph; see `build_round`.
+
+    `given` takes the place of the fields of `parts.examples` that it names.
+    """
+    if given:
+        parts = dataclasses.replace(parts, examples=dataclasses.replace(parts.examples, **given))
     if parts.engine.replicas.count > 1:
         # Replicas wait for each other, which they must not do inside of a loop of the graph.
         arrays = [array[0] for array in packed]
