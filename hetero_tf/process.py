@@ -215,26 +215,25 @@ class LearningProcess:
             The new `State`, and for each round the metrics that `base.metrics` names, without those of an evaluation.
         """
         engine = self.parts.engine
-        shared, given = engine.replicas.count > 1, is_given(self.parts.examples)
-        if (shared or given) and len(planned) > 1:
-            state, rows = self.run(state, planned[:1])
-            state, more = self.run(state, planned[1:])
-            return state, rows + more
+        shared = engine.replicas.count > 1
+        if len(planned) > 1 and (shared or is_given(self.parts.examples)):
+            rows = []
+            for plan in planned:
+                state, row = self.run(state, [plan])
+                rows += row
+            return state, rows
         rates = [self.learning_rate(state.round + index) for index in range(len(planned))]
         packed = pack_rounds(planned, [stack.clients for stack in engine.stacks], self.family.submodel_of)
         if shared:
             packed = share_stacks(packed, self.work(planned[0]), engine.replicas.count)
-        rows_read = []
-        if given:
-            packed, read = read_given(self.parts.examples, packed, engine.replicas.here)
-            rows_read = [read]
+        packed, given = self._given(packed)
         after, records = self._round(
             in_order(state),
             [tf.constant(array) for array in packed.arrays(shared)],
             tf.constant(rates, self.recipe.float_type),
             state.round,
             self._seed,
-            *rows_read,
+            *given,
         )
         # [rounds, places of the stacks] -> [cohort] of each round
         rows = [
@@ -242,6 +241,13 @@ class LearningProcess:
             for index, (plan, rate, slots) in enumerate(zip(planned, rates, packed.slots))
         ]
         return state_of(state.round + len(planned), self.paths, self._slots, after), rows
+
+    def _given(self, packed):
+        """The packed rounds, and what the compiled round is given of examples that stay on disk; nothing of others."""
+        if not is_given(self.parts.examples):
+            return packed, ()
+        packed, given = read_given(self.parts.examples, packed, self.parts.engine.replicas.here)
+        return packed, (given,)
 
     @property
     def _slots(self):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 
 import methods
 import numpy as np
@@ -11,9 +10,10 @@ import tiny
 
 from hetero_tf import learning_process
 from hetero_tf.base.errors import BadInput
-from hetero_tf.data import npy
-from hetero_tf.data.dataset import Dataset, NotAvailable, Split
+from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.planning.packing import pack_rounds
+from hetero_tf.planning.sharing import share_stacks
 from hetero_tf.rounds.given_rows import read_given
 from hetero_tf.rounds.state import named
 
@@ -128,3 +128,34 @@ def test_personal_models_and_held_out_examples_are_too(tmp_path):
         one.recipe, dataset=on_disk(tmp_path, one.dataset), partition=one.partition, parallel=2, device="cpu"
     )
     assert played(kept) == played(one)
+
+
+def test_a_worker_reads_its_own_clients_only(tmp_path):
+    dataset, partition = tiny.images()
+    kept = tiny.process(tiny.IMAGES, data=(on_disk(tmp_path, dataset), partition))
+    plan = kept.plan(0, (0, 1, 2, 3))
+    packed = pack_rounds([plan], [stack.clients for stack in kept.parts.engine.stacks], kept.family.submodel_of)
+    shared = share_stacks(packed, kept.work(plan), 2)
+    of_workers = []
+    for worker in range(2):
+        given_rounds, given = read_given(kept.parts.examples, shared, range(worker, worker + 1))
+        mine = shared.replicas == worker
+        rows, positions = shared.rows[mine], given_rounds.rows[mine]
+        np.testing.assert_array_equal(rows < 0, positions < 0)
+        np.testing.assert_array_equal(given["x"].numpy()[positions[rows >= 0]], dataset.train.x[rows[rows >= 0]])
+        np.testing.assert_array_equal(given["y"].numpy()[positions[rows >= 0]], dataset.train.y[rows[rows >= 0]])
+        of_workers.append(set(rows[rows >= 0].tolist()))
+        assert len(given["x"]) == len(of_workers[-1])
+    assert all(of_workers) and not of_workers[0] & of_workers[1]
+    assert of_workers[0] | of_workers[1] == set(partition.train.ids.tolist())
+
+
+def test_xla_is_given_equally_many_rows_each_time(tmp_path):
+    dataset, partition = tiny.images()
+    kept = tiny.process(tiny.IMAGES, data=(on_disk(tmp_path, dataset), partition), device="gpu")
+    sizes = [stack.clients for stack in kept.parts.engine.stacks]
+    for cohort in ((0, 1), (1, 3), (3,)):
+        packed = pack_rounds([kept.plan(0, cohort)], sizes, kept.family.submodel_of)
+        _, given = read_given(kept.parts.examples, packed, range(1))
+        # The two largest clients have 9 and 7 examples; a cohort has two.
+        assert kept.recipe.round.clients == 2 and len(given["x"]) == len(given["y"]) == 16

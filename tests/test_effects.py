@@ -51,6 +51,7 @@ ELSEWHERE = {
     ("data", "tfds"): "test_data_tfds.py: needs data sets in the format of TensorFlow Datasets",
     ("data", "tiny_imagenet"): "test_data_tiny_imagenet.py: needs the archive's folders",
     ("data", "femnist"): "test_data_femnist.py: needs LEAF's folders",
+    ("data", "npy"): "test_data_npy.py: needs a folder of arrays",
     ("data", "folder"): "test_data_folder.py: needs folders of pictures",
     ("layers", "Embedding", "padding"): "test_layers_recurrent.py: what layers behind it leave out",
     ("data", "labelled_text"): "test_data_labelled_text.py: needs texts with labels",

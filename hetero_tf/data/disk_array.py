@@ -58,7 +58,7 @@ class DiskArray:
                     f"{path}: must have the size that its header claims, {claimed} bytes for {dtype} {shape}. "
                     f"Received: {size} bytes"
                 )
-            file = open(os.dup(checked.fileno()), "rb", buffering=0)
+            file = open(os.dup(checked.fileno()), "rb", buffering=0)  # noqa: SIM115 (open to the end)
         return cls(Path(path), file, first, dtype, shape[1:], None, shape[0])
 
     @property
