@@ -146,7 +146,7 @@ def test_what_is_no_picture_is_named(root):
 def test_what_is_no_folder_of_classes_is_refused(root, tmp_path):
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
         load(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: csv"):
+    with pytest.raises(BadInput, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a"):
         load(root / "notes.txt")
     (tmp_path / "one" / "bat").mkdir(parents=True)
     with pytest.raises(BadInput, match=r"each of at least two classes, such as .*/one/cat/1.png. Received: bat"):

@@ -8,7 +8,8 @@ from hetero_tf.data.dataset import NotAvailable
 
 READS = (
     "data: npz reads .npz files, data: npy a folder of .npy files, data: csv tables as text, data: parquet .parquet "
-    "and .arrow files and Hugging Face's folders, data: folder a folder of pictures for each class, data: text plain text"
+    "and .arrow files and Hugging Face's folders, data: folder a folder of pictures for each class, data: text plain "
+    "text"
 )
 
 
