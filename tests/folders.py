@@ -1,8 +1,11 @@
 """Small data folders in the format of the real ones, and damaged files."""
 
+import dataclasses
 import json
 
 import numpy as np
+
+from hetero_tf.data.disk_array import DiskArray
 
 TFDS_EXAMPLES = {"train": 30, "test": 12}
 
@@ -116,3 +119,12 @@ def write_tfds(folder, name, ragged=False):
 
     Prepared.name = name
     Prepared(data_dir=str(folder)).download_and_prepare()
+
+
+def on_disk(folder, dataset):
+    """A data set of images as it is, but they stay on disk: as train.npy and test.npy of a folder."""
+    splits = {}
+    for name, split in (("train", dataset.train), ("test", dataset.test)):
+        np.save(folder / f"{name}.npy", split.x)
+        splits[name] = dataclasses.replace(split, x=DiskArray.open(folder / f"{name}.npy"))
+    return dataclasses.replace(dataset, **splits)

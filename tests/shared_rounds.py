@@ -6,7 +6,10 @@ several devices only before TensorFlow has looked at it.
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 
+import folders
 import methods
 import numpy as np
 import tensorflow as tf
@@ -18,7 +21,7 @@ from hetero_tf.rounds.state import named
 from hetero_tf.workers.cluster import mirrored
 
 # Recipes of `tiny` beside the methods.
-BASES = {"images": tiny.DROPOUT_IMAGES, "text": tiny.DROPOUT_TEXT}
+BASES = {"images": tiny.DROPOUT_IMAGES, "text": tiny.DROPOUT_TEXT, "on_disk": tiny.DROPOUT_IMAGES}
 EVERYONE = (0, 1, 2, 3)
 
 
@@ -27,6 +30,12 @@ def alone(name):
     if name in BASES:
         return tiny.process(BASES[name], "precision=float64", "evaluate.levels=all", parallel=2)
     return methods.built(name, "stacked", "float64")
+
+
+def on_disk(dataset):
+    """The same data set, whose images stay on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        return folders.on_disk(Path(folder), dataset)
 
 
 def gap(one, other):
@@ -45,7 +54,8 @@ def gaps(one, other):
 def compare(name, strategy):
     """What is told about one recipe."""
     one = alone(name)
-    two = learning_process(one.recipe, dataset=one.dataset, partition=one.partition, parallel=1, strategy=strategy)
+    dataset = on_disk(one.dataset) if name == "on_disk" else one.dataset
+    two = learning_process(one.recipe, dataset=dataset, partition=one.partition, parallel=1, strategy=strategy)
     plans = [*tiny.plans(one, 1), one.plan(1, EVERYONE)]
     before = one.initialize()
     (state, rows), (shared, others) = one.run(before, plans), two.run(before, plans)

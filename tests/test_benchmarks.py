@@ -212,3 +212,16 @@ def test_one_client_costs_what_describe_says():
     )
     size = sum(value.numpy().nbytes for value in process.initialize().weights.values())
     assert client.model == 3 * size and client.table == 0 and min(client.merge, client.plan) > 0
+
+
+@pytest.mark.long
+def test_images_on_disk_and_in_memory_give_the_same_numbers():
+    command = [sys.executable, "benchmarks/on_disk.py", "--examples", "2000", "--size=8", "--rounds=1"]
+    told = []
+    for more in ([], ["--in_memory"]):
+        done = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        told.append(json.loads(done.stdout))
+    assert all(one["traces"] == 1 and one["peak_rss_mb"] > 100 for one in told)
+    same = ("examples", "gib", "loss", "global_loss", "sha256")
+    assert [told[0][name] for name in same] == [told[1][name] for name in same]

@@ -1,35 +1,31 @@
 """Images that stay on disk: the numbers are those of images in memory, bit by bit, and only what is needed is read."""
 
-import dataclasses
 import json
+from types import SimpleNamespace
 
+import folders
 import methods
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny
 
 from hetero_tf import learning_process
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, told_in_graph
+from hetero_tf.base.files import Damaged
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_stacks
 from hetero_tf.rounds.given_rows import read_given
+from hetero_tf.rounds.replicas import Replicas
 from hetero_tf.rounds.state import named
+from hetero_tf.workers import lead
 
 
 def stored(folder, array, name="x"):
     np.save(folder / f"{name}.npy", array)
     return DiskArray.open(folder / f"{name}.npy")
-
-
-def on_disk(folder, dataset):
-    """The same data set, whose images stay on disk."""
-    splits = {
-        name: dataclasses.replace(split, x=stored(folder, split.x, name))
-        for name, split in (("train", dataset.train), ("test", dataset.test))
-    }
-    return dataclasses.replace(dataset, **splits)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64])
@@ -87,9 +83,9 @@ def test_an_open_file_stays_what_it_was_and_a_cut_one_is_told(tmp_path):
         kept[:]
 
 
-def test_a_data_set_has_the_same_digest_on_disk(tmp_path):
+def test_a_data_set_has_the_same_digest_folders.on_disk(tmp_path):
     dataset, _ = tiny.images()
-    kept = on_disk(tmp_path, dataset)
+    kept = folders.on_disk(tmp_path, dataset)
     assert kept.sha256 == dataset.sha256 and kept.kind == "images"
     chosen = np.array([4, 0, 9])
     np.testing.assert_array_equal(kept.train.of(chosen).x[:], dataset.train.of(chosen).x)
@@ -117,7 +113,7 @@ def played(process, rounds=2):
 )
 def test_rounds_and_evaluations_are_those_of_images_in_memory(tmp_path, base, overrides, device):
     dataset, partition = tiny.images()
-    kept = tiny.process(base, *overrides, data=(on_disk(tmp_path, dataset), partition), device=device)
+    kept = tiny.process(base, *overrides, data=(folders.on_disk(tmp_path, dataset), partition), device=device)
     assert played(kept) == played(tiny.process(base, *overrides, data=(dataset, partition), device=device))
     assert kept._round.experimental_get_tracing_count() == 1
 
@@ -125,14 +121,14 @@ def test_rounds_and_evaluations_are_those_of_images_in_memory(tmp_path, base, ov
 def test_personal_models_and_held_out_examples_are_too(tmp_path):
     one = methods.built("lg")
     kept = learning_process(
-        one.recipe, dataset=on_disk(tmp_path, one.dataset), partition=one.partition, parallel=2, device="cpu"
+        one.recipe, dataset=folders.on_disk(tmp_path, one.dataset), partition=one.partition, parallel=2, device="cpu"
     )
     assert played(kept) == played(one)
 
 
 def test_a_worker_reads_its_own_clients_only(tmp_path):
     dataset, partition = tiny.images()
-    kept = tiny.process(tiny.IMAGES, data=(on_disk(tmp_path, dataset), partition))
+    kept = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition))
     plan = kept.plan(0, (0, 1, 2, 3))
     packed = pack_rounds([plan], [stack.clients for stack in kept.parts.engine.stacks], kept.family.submodel_of)
     shared = share_stacks(packed, kept.work(plan), 2)
@@ -152,10 +148,36 @@ def test_a_worker_reads_its_own_clients_only(tmp_path):
 
 def test_xla_is_given_equally_many_rows_each_time(tmp_path):
     dataset, partition = tiny.images()
-    kept = tiny.process(tiny.IMAGES, data=(on_disk(tmp_path, dataset), partition), device="gpu")
+    kept = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition), device="gpu")
     sizes = [stack.clients for stack in kept.parts.engine.stacks]
     for cohort in ((0, 1), (1, 3), (3,)):
         packed = pack_rounds([kept.plan(0, cohort)], sizes, kept.family.submodel_of)
         _, given = read_given(kept.parts.examples, packed, range(1))
         # The two largest clients have 9 and 7 examples; a cohort has two.
         assert kept.recipe.round.clients == 2 and len(given["x"]) == len(given["y"]) == 16
+
+
+def test_which_replicas_a_process_computes():
+    def strategy(count, workers, index):
+        resolver = SimpleNamespace(task_id=index, cluster_spec=lambda: SimpleNamespace(num_tasks=lambda job: workers))
+        return SimpleNamespace(num_replicas_in_sync=count, cluster_resolver=resolver if workers else None)
+
+    assert Replicas(1).here == range(1) and Replicas(1, strategy(4, None, None)).here == range(4)
+    assert [list(Replicas(1, strategy(4, 2, index)).here) for index in range(2)] == [[0, 1], [2, 3]]
+
+
+def test_a_file_that_is_cut_off_while_it_is_measured_is_one_sentence(tmp_path):
+    dataset, partition = tiny.images()
+    kept = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
+    state = kept.initialize()
+    with open(tmp_path / "test.npy", "r+b") as file:
+        file.truncate(200)
+    with pytest.raises(tf.errors.UnknownError) as met:
+        kept.evaluate(state)
+    refusal = told_in_graph(met.value)
+    assert isinstance(refusal, Damaged) and refusal.code == 2
+    assert str(refusal) == f"{tmp_path / 'test.npy'}: became shorter since it was opened; restore it and start again"
+    assert told_in_graph(tf.errors.UnknownError(None, None, "nothing of ours")) is None
+    assert told_in_graph(ValueError("BadInput: x")) is None
+    with pytest.raises(Damaged, match="became shorter"), lead.noticing():
+        kept.evaluate(state)

@@ -23,7 +23,7 @@ from hetero_tf.workers.cluster import Cluster, read_cluster
 
 ADDRESSES = ("one:2000", "[::1]:2001", "10.0.0.3:65535")
 # One of each kind of merge and memory; `python tests/shared_rounds.py NAME ...` tells about any other method.
-QUICK = ("images", "text", "scaffold")
+QUICK = ("images", "on_disk", "text", "scaffold")
 LONG = ("depthfl", "fedepth_peers", "fjord", "lg", "splitmix")
 # Double precision, so that only the order of summation differs; as many threads in all as one process has.
 EXACT = ("--set=precision=float64", "--threads=2")

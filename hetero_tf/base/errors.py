@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import re
 from collections.abc import Iterable
 
 
@@ -59,6 +60,24 @@ class WorkerLost(Refusal):
     """A process that shares the run stopped, hangs or cannot be reached."""
 
     code = 8
+
+
+def told_in_graph(error: Exception) -> Refusal | None:
+    """Returns the refusal that a graph met when it called Python, of which TensorFlow's error has only the text.
+
+    Args:
+        error: Any error; None is returned for one that tells of no refusal.
+    """
+    kinds = {kind.__name__: kind for kind in _kinds(Refusal) if kind is not Unfinished}
+    # TensorFlow's own class is known by name: it may not be imported yet.
+    if type(error).__name__ != "UnknownError":
+        return None
+    found = re.search(rf"(?:^|\}}\}} )({'|'.join(kinds)}): (.+)$", str(error), re.MULTILINE)
+    return kinds[found[1]](found[2]) if found else None
+
+
+def _kinds(kind):
+    return [kind, *(below for each in kind.__subclasses__() for below in _kinds(each))]
 
 
 def require(what: str, modules: Iterable[str], extra: str) -> None:

@@ -9,7 +9,7 @@ import traceback
 from hetero_tf import __version__
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console, prepare_streams, printable
-from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished, WorkerLost
+from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished, WorkerLost, told_in_graph
 from hetero_tf.base.live import Live
 from hetero_tf.cli import commands, interrupts
 from hetero_tf.cli.flags import again, parse, program
@@ -63,6 +63,9 @@ def _guarded(argv, debug):
     except BrokenPipeError:
         return 0
     except Exception as error:
+        if (refusal := told_in_graph(error)) is not None:
+            _complain(str(refusal), debug)
+            return refusal.code
         return _unexpected(error, debug, *_diagnosis(error))
 
 

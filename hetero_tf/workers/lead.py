@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput, Refusal, WorkerLost
+from hetero_tf.base.errors import BadInput, Refusal, WorkerLost, told_in_graph
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import LearningProcess
@@ -40,6 +40,8 @@ def noticing() -> Iterator[None]:
     try:
         yield
     except GONE as error:
+        if (refusal := told_in_graph(error)) is not None:
+            raise refusal from error
         raise WorkerLost(
             "another worker of this run stopped, hangs or cannot be reached; start the same command again on all "
             "workers: finished rounds are kept, and it goes on from there"
