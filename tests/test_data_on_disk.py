@@ -83,7 +83,7 @@ def test_an_open_file_stays_what_it_was_and_a_cut_one_is_told(tmp_path):
         kept[:]
 
 
-def test_a_data_set_has_the_same_digest_folders.on_disk(tmp_path):
+def test_a_data_set_has_the_same_digest_on_disk(tmp_path):
     dataset, _ = tiny.images()
     kept = folders.on_disk(tmp_path, dataset)
     assert kept.sha256 == dataset.sha256 and kept.kind == "images"

@@ -63,9 +63,10 @@ def _guarded(argv, debug):
     except BrokenPipeError:
         return 0
     except Exception as error:
-        if (refusal := told_in_graph(error)) is not None:
-            _complain(str(refusal), debug)
-            return refusal.code
+        told = told_in_graph(error)
+        if told is not None:
+            _complain(str(told), debug)
+            return told.code
         return _unexpected(error, debug, *_diagnosis(error))
 
 
