@@ -1,5 +1,6 @@
 """Images that stay on disk: the numbers are those of images in memory, bit by bit, and only what is needed is read."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -150,11 +151,11 @@ def test_xla_is_given_equally_many_rows_each_time(tmp_path):
     dataset, partition = tiny.images()
     kept = tiny.process(tiny.IMAGES, data=(folders.on_disk(tmp_path, dataset), partition), device="gpu")
     sizes = [stack.clients for stack in kept.parts.engine.stacks]
-    for cohort in ((0, 1), (1, 3), (3,)):
+    for cohort in ((0, 1, 2), (1, 3), (3,)):
         packed = pack_rounds([kept.plan(0, cohort)], sizes, kept.family.submodel_of)
         _, given = read_given(kept.parts.examples, packed, range(1))
-        # The two largest clients have 9 and 7 examples; a cohort has two.
-        assert kept.recipe.round.clients == 2 and len(given["x"]) == len(given["y"]) == 16
+        # The largest clients have 9, 7 and 5 examples; a cohort has three.
+        assert kept.recipe.round.clients == 3 and len(given["x"]) == len(given["y"]) == 21
 
 
 def test_which_replicas_a_process_computes():
@@ -181,3 +182,14 @@ def test_a_file_that_is_cut_off_while_it_is_measured_is_one_sentence(tmp_path):
     assert told_in_graph(ValueError("BadInput: x")) is None
     with pytest.raises(Damaged, match="became shorter"), lead.noticing():
         kept.evaluate(state)
+
+
+def test_a_round_in_which_nobody_takes_a_step_changes_nothing(tmp_path):
+    dataset, partition = tiny.images()
+    kept = tiny.process(tiny.DENSE, data=(folders.on_disk(tmp_path, dataset), partition))
+    plan = kept.plan(0)
+    none = {name: getattr(plan, name)[:, :0] for name in ("rows", "starts", "stages")}
+    idle = dataclasses.replace(plan, steps=0 * plan.steps, **none)
+    before = kept.initialize()
+    after, _ = kept.run(before, [idle])
+    assert tiny.same(tiny.arrays(before), tiny.arrays(after))

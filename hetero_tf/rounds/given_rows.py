@@ -34,8 +34,8 @@ def read_given(examples: Examples, packed: PackedRounds, replicas: range) -> tup
         compiles, so many rows are behind them that their number is the same each time.
     """
     here = packed.rows[np.isin(packed.replicas, replicas)]
-    # Ascending: a disk reads neighbours by one movement. One row is there even where nobody takes a step.
-    chosen = np.unique(np.maximum(here, 0)) if here.size else np.zeros(1, np.int32)
+    # Ascending, so that neighbours are read together. One row is there even where nobody takes a step.
+    chosen = np.unique(here[here >= 0]) if (here >= 0).any() else np.zeros(1, np.int32)
     positions = np.minimum(np.searchsorted(chosen, packed.rows), len(chosen) - 1)
     rows = np.where(packed.rows < 0, -1, positions).astype(np.int32)
     if len(chosen) < examples.rows_given:
