@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.data import npy, npz
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.disk_array import DiskArray
@@ -58,6 +58,13 @@ def test_what_does_not_fit_is_refused(tmp_path, changed, told):
     with pytest.raises(BadInput, match=told) as refusal:
         load(tmp_path, **changed)
     assert str(tmp_path / "own") in str(refusal.value)
+
+
+def test_labels_must_fit_into_memory_and_may_be_of_any_byte_order(tmp_path, monkeypatch):
+    assert load(tmp_path, y_train=GOOD["y_train"].astype(">i8")).train.y.tolist() == [0, 1, 2, 0, 1, 2]
+    monkeypatch.setattr("hetero_tf.base.hardware.memory", lambda: 20)
+    with pytest.raises(MemoryProblem, match=r"y_train.npy: needs 0.0 GiB, but half of this machine's memory is"):
+        load(tmp_path)
 
 
 def test_a_truncated_and_a_missing_file_are_named(tmp_path):

@@ -29,7 +29,7 @@ def stored(folder, array, name="x"):
     return DiskArray.open(folder / f"{name}.npy")
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, ">i4", "U3"])
 def test_rows_are_those_of_the_array(tmp_path, dtype):
     array = np.random.default_rng(0).integers(0, 256, (50, 3, 2)).astype(dtype)
     kept = stored(tmp_path, array)

@@ -1,7 +1,7 @@
 """Where examples come from: each module with a `load` is a loader, and its name is the name in a recipe.
 
 `load(data_dir, *, options...) -> Dataset` of each; `load` here chooses the module and, if need be, the stand-in.
-`from_arrays` and `from_tf_data` make a `Dataset` of data that are in memory already.
+`from_arrays` and `from_tf_data` make a `Dataset` of data that are in memory already, or of a `DiskArray` of images.
 """
 
 import dataclasses
@@ -13,8 +13,9 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.data.arrays import from_arrays, from_tf_data
 from hetero_tf.data.dataset import Dataset, NotAvailable
+from hetero_tf.data.disk_array import DiskArray
 
-__all__ = ["Dataset", "NotAvailable", "data_folder", "from_arrays", "from_tf_data", "load"]
+__all__ = ["Dataset", "DiskArray", "NotAvailable", "data_folder", "from_arrays", "from_tf_data", "load"]
 
 # Embedded sets that may stand in, and the options that the stand-in takes over from the recipe.
 STAND_INS = {"digits": ("size", "channels"), "pydoc": ("rows", "test_rows")}

@@ -102,7 +102,7 @@ class DiskArray:
         found = np.empty((*wanted.shape, *self.row), self.dtype)
         flat = wanted.ravel() if self.ids is None else self.ids[wanted.ravel()]
         if found.size:
-            self._fill(found.data.cast("B"), flat)
+            self._fill(found.reshape(-1).view(np.uint8).data, flat)
         return found
 
     def of(self, chosen: np.ndarray) -> "DiskArray":

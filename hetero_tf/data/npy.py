@@ -7,6 +7,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
+from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.arrays import from_arrays
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.disk_array import DiskArray
@@ -31,11 +32,11 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     Raises:
         NotAvailable: There is no such folder.
         BadInput: A file is missing, damaged, or has a wrong dtype, shape or value.
+        MemoryProblem: Labels do not fit into memory.
     """
     folder = find_folder(data_dir, path, "path")
-    # Labels and owners are read whole.
-    arrays = [_images(folder, name) if name.startswith("x") else _file(folder, name)[:] for name in NAMES]
-    owners = {name: _file(folder, name)[:] for name in OWNERS if (folder / f"{name}.npy").exists()}
+    arrays = [_images(folder, name) if name.startswith("x") else _whole(folder, name) for name in NAMES]
+    owners = {name: _whole(folder, name) for name in OWNERS if (folder / f"{name}.npy").exists()}
     return from_arrays(*arrays, **owners, classes=classes, source=f"images that stay on disk ({folder})")
 
 
@@ -43,6 +44,13 @@ def _file(folder, name):
     if not (folder / f"{name}.npy").exists():
         raise BadInput(f"{folder}: expected the files {', '.join(f'{each}.npy' for each in NAMES)}. Missing: {name}")
     return DiskArray.open(folder / f"{name}.npy")
+
+
+def _whole(folder, name):
+    """Labels or owners, which are held in memory."""
+    array = _file(folder, name)
+    check_memory(array.path, array.nbytes)
+    return array[:]
 
 
 def _images(folder, name):
