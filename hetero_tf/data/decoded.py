@@ -42,7 +42,7 @@ def cached(
     """
     try:
         path = FOLDER.expanduser() / (re.sub(r"[^\w.-]", "-", name) + ".npz")
-        key = _key(options, source)
+        key = key_of(options, source)
     # There is no home folder, or the files are not local.
     except (RuntimeError, OSError):
         return read()
@@ -54,7 +54,7 @@ def cached(
     return arrays
 
 
-def _key(options, source):
+def key_of(options, source):
     """Text that is equal where the arrays are."""
     files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
     versions = [__version__, *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets"))]

@@ -53,7 +53,7 @@ def cached_on_disk(
     with disk(folder, "make"):
         folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name}-{'x'.join(map(str, shape[1:]))}"
-    path = folder / f"{stem}-{hashlib.sha256(decoded._key(options, source).encode()).hexdigest()[:16]}.npy"
+    path = folder / f"{stem}-{hashlib.sha256(decoded.key_of(options, source).encode()).hexdigest()[:16]}.npy"
     with _locked(folder / f"{stem}.lock"):
         kept = _opened(path, shape)
         if kept is None:

@@ -12,7 +12,7 @@ import numpy as np
 from campaign.inputs import SECONDS, change, sentence
 from campaign.world import Failed
 from hetero_tf.base.errors import Refusal
-from hetero_tf.data import csv, femnist, npz, parquet, text, tfds, tiny_imagenet
+from hetero_tf.data import csv, femnist, npy, npz, parquet, text, tfds, tiny_imagenet
 from hetero_tf.data import folder as own_folder
 
 
@@ -38,6 +38,7 @@ FOLDERS = {
         {"path": "pictures", "size": 8},
     ),
     "classes": (lambda folder: folders.write_pictures(folder / "own"), own_folder, {"path": "own", "size": 8}),
+    "arrays": (lambda folder: folders.write_arrays(folder / "arrays"), npy, {"path": "arrays"}),
     "table": (tables, csv, {"path": "own.csv", "label": "kind", "owner": "farm"}),
     "columns": (tables, parquet, {"path": "own.parquet", "label": "kind", "owner": "farm"}),
 }
@@ -94,7 +95,7 @@ def arrays(rng):
 
 
 def data_folder(world, rng):
-    """A damaged folder of TensorFlow Datasets, of LEAF's writers, of pictures by class, or of tables."""
+    """A damaged folder of TensorFlow Datasets, of LEAF's writers, of pictures by class, of arrays, or of tables."""
     name = rng.choice(list(FOLDERS))
     write, loader, options = FOLDERS[name]
     whole, folder = world.folder / f"whole {name}", world.fresh()

@@ -42,11 +42,8 @@ def folder(tmp_path):
     folders.write_pictures(tmp_path / "own_pictures")
     folders.write_tables(tmp_path)
     x, y = np.random.default_rng(0).integers(0, 256, (8, 6, 6), np.uint8), np.arange(8) % 4
-    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
-    np.savez(tmp_path / "own.npz", **arrays)
-    (tmp_path / "own_arrays").mkdir()
-    for name, array in arrays.items():
-        np.save(tmp_path / "own_arrays" / f"{name}.npy", array)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    folders.write_arrays(tmp_path / "own_arrays")
     return tmp_path
 
 
