@@ -54,7 +54,7 @@ def cached(
     return arrays
 
 
-def key_of(options, source):
+def key_of(options: list, source: Path) -> str:
     """Text that is equal where the arrays are."""
     files = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(source))
     versions = [__version__, *(metadata.version(package) for package in ("tensorflow", "tensorflow-datasets"))]
