@@ -1,6 +1,7 @@
 """Deployment: a round of devices is the simulator's, and answers that are not what they must be are refused."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import device, export
-from hetero_tf.flower.deployed import bytes_of_round, deployed
+from hetero_tf.flower.deployed import deployed
 from hetero_tf.flower.litert_client import LiteRTClient
-from hetero_tf.flower.messages import HEADER, Member, Message, Refused, checked, member_of, packed
+from hetero_tf.flower.messages import HEADER, Member, Message, Refused, checked, member_of, packed, shapes_of
+from hetero_tf.flower.placement import Placement
 from hetero_tf.flower.share import Share, own_examples, share_of
 from hetero_tf.flower.support import check_deployable
 from hetero_tf.flower.tensorflow_client import TensorFlowClient
@@ -141,6 +143,16 @@ def test_a_device_with_data_of_its_own_says_its_level(digits):
     partition = deal(alone, simulated.dataset)
     assert share_of(alone, partition, 7, "b") == Share(0, "b")
     assert "--level is missing" in refusal(share_of, alone, partition, 7, None)
+
+
+def bytes_of_round(process, client, level, labels):
+    """Bytes of the values that a device receives, and returns, in the first round."""
+    travels = Placement(process).travels(client, level, labels, 0)
+    sizes = {path: np.asarray(value).itemsize for path, value in process.blank().weights.items()}
+    return tuple(
+        sum(math.prod(shape) * sizes[path] for path, shape in shapes_of(way).items())
+        for way in (travels.down, travels.up)
+    )
 
 
 def test_bytes_are_those_that_describe_says(digits):

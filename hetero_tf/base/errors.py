@@ -10,10 +10,15 @@ class Refusal(Exception):
     """A problem that the program explains in one sentence instead of a traceback.
 
     `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 runs of a
-    sweep that did not finish, 8 a worker of the run is gone.
+    sweep that did not finish, 8 a worker of the run is gone. A problem of another process keeps the code it had there.
     """
 
     code = 1
+
+    def __init__(self, sentence: str, code: int | None = None):
+        super().__init__(sentence)
+        if code is not None:
+            self.code = code
 
 
 class BadInput(Refusal):

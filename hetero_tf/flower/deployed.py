@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.flower.fleet import Fleet
-from hetero_tf.flower.messages import Message, Refused, bytes_of, checked, number, put, shapes_of, taken, weighted_mean
+from hetero_tf.flower.messages import Message, Refused, checked, number, put, shapes_of, taken, weighted_mean
 from hetero_tf.flower.placement import Placement
 from hetero_tf.flower.support import check_deployable
 from hetero_tf.planning.plan import Plan, draw_cohort, plan_clients
@@ -229,10 +229,3 @@ def deployed(process: LearningProcess, fleet: Fleet) -> DeployedProcess:
     check_deployable(process)
     fields = {each.name: getattr(process, each.name) for each in dataclasses.fields(LearningProcess)}
     return DeployedProcess(**fields, fleet=fleet)
-
-
-def bytes_of_round(process: DeployedProcess, client: int, level: str, labels: np.ndarray) -> tuple[int, int]:
-    """Returns the bytes of values that a device of a level receives and returns in the first round."""
-    travels = Placement(process).travels(client, level, labels, 0)
-    blank = {path: np.asarray(value) for path, value in process.blank().weights.items()}
-    return bytes_of(taken(blank, travels.down)), bytes_of(taken(blank, travels.up))

@@ -227,7 +227,5 @@ def _follow(work, server, say):
         time.sleep(EVERY)
     outcome = json.loads(work.outcome.read_bytes())
     if "refusal" in outcome:
-        problem = Refusal(outcome["refusal"])
-        problem.code = outcome["code"]
-        raise problem
+        raise Refusal(outcome["refusal"], outcome["code"])
     return outcome["summary"]

@@ -123,11 +123,6 @@ def put(arrays: Mapping[str, np.ndarray], indices: Mapping[str, tuple], into: Ma
         into[path][index] = arrays[path]
 
 
-def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """Returns the bytes of values, without headers."""
-    return sum(array.nbytes for array in arrays.values())
-
-
 def packed(array: np.ndarray) -> bytes:
     """Returns the .npy file of an array, as Flower sends it."""
     file = io.BytesIO()

@@ -87,10 +87,7 @@ class ModelFamily:
 
     def alone(self, route: Route, classes: int) -> keras.Model:
         """Returns the model of a route as one client trains it, built once."""
-        key = (route, classes)
-        if key not in self._built:
-            self._built[key] = self.together(route, classes)
-        return self._built[key]
+        return self.once(("model", route, classes), lambda: self.together(route, classes))
 
     def together(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
         """Builds a new model of a route that trains `clients` clients at once."""
@@ -184,10 +181,6 @@ class ModelFamily:
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
-
-    @functools.cached_property
-    def _built(self):
-        return {}
 
     @functools.cached_property
     def _shared(self):

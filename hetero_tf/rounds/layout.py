@@ -197,7 +197,9 @@ class _RowLayout:
             return None
         order = {variable.path: number for number, variable in enumerate(self.variables)}
         variables = sorted(values(family.alone(route, self.classes)), key=lambda variable: order[variable.path])
-        shared = family.once((route, self.classes, clients), lambda: self._shared(family, route, clients, variables))
+        shared = family.once(
+            ("step", route, self.classes, clients), lambda: self._shared(family, route, clients, variables)
+        )
         starts = np.cumsum([0, *(math.prod(variable.shape) for variable in self.variables)])
         places = []
         for variable in variables:

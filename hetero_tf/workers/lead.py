@@ -137,9 +137,7 @@ def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None
                 break
             state = _do(process, message, _state_of(message, state))
     if message.words["problem"]:
-        problem = Refusal(f"worker 0 ended: {message.words['problem']}")
-        problem.code = message.words["code"]
-        raise problem
+        raise Refusal(f"worker 0 ended: {message.words['problem']}", message.words["code"])
 
 
 def _state_of(message, held):

@@ -34,9 +34,8 @@ def run_together(words: Sequence[str], processes: int) -> None:
     failed = next((index for index, code in enumerate(codes) if code), None)
     if failed is not None:
         told = [f"worker {index} {_ended(code, said)}" for index, (code, (_, said)) in enumerate(zip(codes, started))]
-        problem = Refusal(f"{'; '.join(told)}; the same command goes on after the last finished round")
-        problem.code = codes[0] if codes[0] > 0 else WorkerLost.code
-        raise problem
+        code = codes[0] if codes[0] > 0 else WorkerLost.code
+        raise Refusal(f"{'; '.join(told)}; the same command goes on after the last finished round", code)
 
 
 def free_ports(count: int) -> list[int]:
