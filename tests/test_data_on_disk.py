@@ -108,7 +108,7 @@ def played(process, rounds=2):
     [
         (tiny.DROPOUT_IMAGES, ("evaluate.levels=all",), "cpu"),
         (tiny.DENSE, ("input.augment=crop_flip", "evaluate.statistics=clients"), "cpu"),
-        (tiny.IMAGES, ("levels.mix=a-c",), "gpu"),
+        pytest.param(tiny.IMAGES, ("levels.mix=a-c",), "gpu", marks=pytest.mark.long),
     ],
     ids=["images", "augmented", "xla"],
 )

@@ -196,6 +196,7 @@ def test_what_a_device_cannot_train_is_said_with_its_key(recipe, key):
     assert refusal(check_trainable, process, "a").endswith(f"Received: {key}")
 
 
+@pytest.mark.long
 def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
     process, state, versions = cnn
     compare, compared = litert_train.compare_training, []

@@ -81,7 +81,10 @@ def built(kind):
     return hetero_tf.learning_process(load(*KINDS[kind]))
 
 
-@pytest.fixture(scope="module", params=KINDS)
+LONG = {"text": pytest.mark.long}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=LONG.get(name, ())) for name in KINDS])
 def asked(request, tmp_path_factory):
     """`(requests, answers)` of an export whose placeholders take any shape, so that the graph itself must refuse."""
     folder, requests = tmp_path_factory.mktemp("export"), REQUESTS[request.param]

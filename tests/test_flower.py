@@ -87,7 +87,10 @@ def test_rounds_of_other_methods_are_the_simulators(overrides):
     check_round(*fleet_of("digits", *overrides))
 
 
-@pytest.mark.parametrize("partition", ["{name: iid, clients: 5}", "{name: labels, clients: 5, per_client: 2}"])
+@pytest.mark.parametrize(
+    "partition",
+    ["{name: iid, clients: 5}", pytest.param("{name: labels, clients: 5, per_client: 2}", marks=pytest.mark.long)],
+)
 def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
     pytest.importorskip("ai_edge_litert")
     overrides = (f"partition={partition}", "round.clients=5", "levels.mix=a-c", "levels.assignment=fixed")

@@ -23,8 +23,8 @@ from hetero_tf.workers.cluster import Cluster, read_cluster
 
 ADDRESSES = ("one:2000", "[::1]:2001", "10.0.0.3:65535")
 # One of each kind of merge and memory; `python tests/shared_rounds.py NAME ...` tells about any other method.
-QUICK = ("images", "on_disk", "text", "scaffold")
-LONG = ("depthfl", "fedepth_peers", "fjord", "lg", "splitmix")
+QUICK = ("images", "scaffold")
+LONG = ("on_disk", "text", "depthfl", "fedepth_peers", "fjord", "lg", "splitmix")
 # Double precision, so that only the order of summation differs; as many threads in all as one process has.
 EXACT = ("--set=precision=float64", "--threads=2")
 
@@ -157,6 +157,7 @@ def rows_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_processes_equal_one_process(tmp_path):
     recipe = programs.recipe_file(tmp_path)
     more = "--set=evaluate.levels=all"

@@ -24,7 +24,10 @@ RECIPES = {
 }
 
 
-@pytest.fixture(scope="module", params=RECIPES)
+LONG = {"text": pytest.mark.long}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=LONG.get(name, ())) for name in RECIPES])
 def exported(request, tmp_path_factory):
     """`(process, folder, what export.json says)` of a narrow level with every format."""
     name, overrides = RECIPES[request.param]
