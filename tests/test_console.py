@@ -184,6 +184,7 @@ def test_without_proc_the_age_counts_from_the_import(monkeypatch, stat):
 
 REPORT = {
     "clients_at_once": {"a": 1, "b": 2, "c": 5, "e": 5},
+    "by_taps": [],
     "reasons": [],
     "compiled": False,
     "parallel": 2,
@@ -205,6 +206,11 @@ REPORT = {
         (
             {"clients_at_once": {"e": 1}, "threads": 4},
             "engine: one by one at level e; 2 in flight, 4 threads each; float32, cpu",
+        ),
+        (
+            {"clients_at_once": {"a": 1, "b": 1}, "by_taps": ["a", "b"]},
+            "engine: one by one at levels a, b; wide kernels tap by tap at levels a, b; 2 in flight, 1 thread each; "
+            "float32, cpu",
         ),
         (
             {"clients_at_once": {"e": 8}, "device": "gpu", "compiled": True, "precision": "float64"},

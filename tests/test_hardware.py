@@ -95,10 +95,11 @@ def test_memory_is_the_machines_or_what_control_groups_leave(tmp_path, files, li
 
 
 def test_the_report_is_plain_and_names_every_level():
-    stacks = (SimpleNamespace(clients=1), SimpleNamespace(clients=5))
+    stacks = (SimpleNamespace(clients=1, stages=()), SimpleNamespace(clients=5, stages=()))
     recipe = SimpleNamespace(levels=SimpleNamespace(names=("a", "e", "f")), precision="float64")
     assert report(Engine(stacks, False, ("level a: why",), Replicas(3)), recipe, (0, 1, 1)) == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},
+        "by_taps": [],
         "reasons": ["level a: why"],
         "compiled": False,
         "parallel": 3,

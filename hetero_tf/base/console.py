@@ -190,6 +190,9 @@ def engine_lines(report: dict) -> str:
         + ", ".join(levels)
         for clients, levels in sorted(together.items(), reverse=True)
     ]
+    if report["by_taps"]:
+        levels = report["by_taps"]
+        ways.append(f"wide kernels tap by tap at level{'s' * (len(levels) > 1)} {', '.join(levels)}")
     threads = report["threads"]
     how = [
         *ways,

@@ -117,7 +117,7 @@ class Predictor:
         return {}
 
     def _build(self):
-        return self.family.predictor(self.level, self.members)
+        return self.family.fast(self.family.predictor(self.level, self.members))
 
 
 def statistics_rng(recipe: Recipe, round: int) -> np.random.Generator:

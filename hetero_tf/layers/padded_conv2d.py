@@ -1,11 +1,19 @@
 """PaddedConv2D: convolution padded equally on both sides, initialised as the authors' framework does."""
 
 import functools
+import itertools
+import math
 
 import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
+
+# `{positions of a map: values of a 3x3 kernel}`: on maps up to that size a kernel from that size on is computed faster
+# tap by tap, since a convolution lays its kernel out anew in every step. Measured, see BUILD.md.
+FASTER_BY_TAPS = {9: 9 * 256 * 512, 16: 9 * 512 * 512}
+# From where, seen from an output, the taps of a 3x3 kernel read: so many positions down and to the right.
+OFFSETS = tuple(itertools.product((-1, 0, 1), repeat=2))
 
 
 @keras.saving.register_keras_serializable("hetero_tf")
@@ -20,6 +28,10 @@ class PaddedConv2D(keras.layers.Layer):
         stride: Step in both directions.
         use_bias: Whether to add a bias per channel.
         clients: Clients computed at once, supplied by the model builder: as many groups.
+
+    Attributes:
+        faster_by_taps: Whether a CPU computes this kernel on this map faster by `conv2d_by_taps`.
+        by_taps: Whether training does so; the model family decides.
 
     Kernel and bias start uniform in +-1/sqrt(fan_in), the bias too (PyTorch's default).
     Input shape: `(batch, height, width, clients * channels)`. Output shape: `(batch, ceil(height / stride),
@@ -45,6 +57,8 @@ class PaddedConv2D(keras.layers.Layer):
         self.stride = stride
         self.use_bias = use_bias
         self.clients = clients
+        self.faster_by_taps = False
+        self.by_taps = False
 
     def build(self, input_shape: tuple) -> None:
         channels, filters = input_shape[-1] // self.clients, self.clients * self.filters
@@ -55,13 +69,23 @@ class PaddedConv2D(keras.layers.Layer):
             initializer=uniform(-bound, bound),
             name="kernel",
         )
+        self.faster_by_taps = self.stride == self.clients == 1 and faster_by_taps(input_shape[1:3], self.kernel.shape)
         if self.use_bias:
             # Not cast under a mixed policy: TensorFlow sums the gradient of a bfloat16 bias in bfloat16.
             self.bias = self.add_weight(
                 shape=(filters,), initializer=uniform(-bound, bound), name="bias", autocast=False
             )
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs: tf.Tensor, training: bool | None = False) -> tf.Tensor:
+        outputs = self._convolved(inputs, tf.convert_to_tensor(self.kernel), training)
+        if not self.use_bias:
+            return outputs
+        bias = tf.convert_to_tensor(self.bias)
+        return tf.nn.bias_add(tf.cast(outputs, bias.dtype), bias)
+
+    def _convolved(self, inputs, kernel, training):
+        if training and self.by_taps:
+            return conv2d_by_taps(inputs, kernel)
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if side == 0:
             # TensorFlow 2.21 writes outside its memory in the gradient of a strided 1x1 convolution (oneDNN, two
@@ -71,11 +95,7 @@ class PaddedConv2D(keras.layers.Layer):
             inputs = tf.pad(inputs, [[0, 0], [side, side], [side, side], [0, 0]])
         # "SAME" pads equally at stride 1 and needs no copy of the inputs.
         padding = "SAME" if stride == 1 else "VALID"
-        outputs = grouped_conv2d(inputs, tf.convert_to_tensor(self.kernel), stride, padding, self.clients)
-        if not self.use_bias:
-            return outputs
-        bias = tf.convert_to_tensor(self.bias)
-        return tf.nn.bias_add(tf.cast(outputs, bias.dtype), bias)
+        return grouped_conv2d(inputs, kernel, stride, padding, self.clients)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         space = tuple(None if size is None else -(-size // self.stride) for size in input_shape[1:3])
@@ -88,6 +108,42 @@ def grouped_conv2d(inputs: tf.Tensor, kernel: tf.Tensor, stride: int, padding: s
         return tf.nn.conv2d(inputs, kernel, stride, padding)
     parts = zip(tf.split(inputs, groups, -1), tf.split(kernel, groups, -1))
     return tf.concat([tf.nn.conv2d(values, kernels, stride, padding) for values, kernels in parts], -1)
+
+
+def faster_by_taps(positions: tuple[int | None, int | None], kernel: tuple[int, ...]) -> bool:
+    """Whether `conv2d_by_taps` is the faster way on a map of (height, width) positions, with a kernel of a shape."""
+    height, width = positions
+    if height is None or width is None or kernel[0] != 3:
+        return False
+    return any(height * width <= most and math.prod(kernel) >= least for most, least in FASTER_BY_TAPS.items())
+
+
+def conv2d_by_taps(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """A 3x3 convolution at stride 1 with a border of zeros, as one matrix product for each of its nine taps.
+
+    Args:
+        inputs: [batch, height, width, channels], of known size but for the batch.
+        kernel: [3, 3, channels, filters].
+
+    Returns:
+        [batch, height, width, filters].
+    """
+    batch, (height, width, channels), filters = tf.shape(inputs)[0], inputs.shape[1:], kernel.shape[3]
+    # The nine products, and in the gradient what they hand back, are added up in float32 also where they are bfloat16.
+    dtype = tf.float32 if inputs.dtype == tf.bfloat16 else inputs.dtype
+    exact, outputs = tf.cast(inputs, dtype), []
+    for tap, (down, right) in zip(tf.unstack(tf.reshape(kernel, [9, channels, filters])), OFFSETS, strict=True):
+        # Where a tap would see the border only, it adds nothing.
+        rows, columns = height - abs(down), width - abs(right)
+        if not rows * columns:
+            continue
+        top, left = max(down, 0), max(right, 0)
+        seen = tf.cast(exact[:, top : top + rows, left : left + columns], inputs.dtype)
+        product = tf.reshape(tf.matmul(tf.reshape(seen, [-1, channels]), tap), [batch, rows, columns, filters])
+        above, before = max(-down, 0), max(-right, 0)
+        border = [[0, 0], [above, height - rows - above], [before, width - columns - before], [0, 0]]
+        outputs.append(tf.pad(tf.cast(product, dtype), border))
+    return tf.cast(tf.add_n(outputs), inputs.dtype)
 
 
 @functools.lru_cache

@@ -11,14 +11,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hetero_tf.base import registry, seeds
+from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
 from hetero_tf.models.build import build_model
 from hetero_tf.models.counting import Forward, forward
 from hetero_tf.models.own_model import ModelFunction, build_own_model, check_nested, layers_of
 from hetero_tf.models.unit_costs import unit_shares
-from hetero_tf.models.variables import check_constants, shrink_to_part
+from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -78,8 +78,8 @@ class ModelFamily:
         return self.alone(self.route(level), classes)
 
     def fresh(self, level: str, classes: int) -> keras.Model:
-        """Builds the same model anew, for what changes it."""
-        return self.together(self.route(level), classes)
+        """Builds the same model anew, for what changes it or takes it elsewhere; convolutions stay convolutions."""
+        return self._training(self.route(level), classes, 1)
 
     def forward(self, route: Route, classes: int, example: tuple[int, ...]) -> Forward:
         """Counts one forward pass of the model of a route for an example, once; see `counting.forward`."""
@@ -91,12 +91,24 @@ class ModelFamily:
 
     def together(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
         """Builds a new model of a route that trains `clients` clients at once."""
+        return self.fast(self._training(route, classes, clients))
+
+    def _training(self, route, classes, clients):
+        """A new model of a route, Scalers active."""
         levels = self.recipe.levels
         # Each network of an ensemble is scaled as a part of a network of width 1.
         top = 1.0 if levels.ensemble else levels.widths[levels.global_level]
         # A level wider than the global model is outside the mix: it is described, never trained.
         scale = 1.0 if self.recipe.model.cuts_ranks_only else min(route.width / top, 1.0)
         return self._build(route, scale, classes, self.recipe.precision, clients)
+
+    def fast(self, model: keras.Model) -> keras.Model:
+        """Returns a model for this machine alone: its layers train in whatever form is the fastest here."""
+        if self.recipe.engine == "auto" and hardware.devices() == "cpu":
+            for layer in all_layers(model):
+                if getattr(layer, "faster_by_taps", False):
+                    layer.by_taps = True
+        return model
 
     def prediction_of(self, level: str) -> tuple:
         """Returns all that tells the prediction of a level from that of others: equal ones are one model."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base import hardware
 from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.layout import build_stack
 from hetero_tf.rounds.probe import check_stack, first_line
@@ -128,12 +129,16 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
         submodel_of: For each level of the mix the position of its sub-model.
 
     Returns:
-        {"clients_at_once": {level: clients}, "reasons": [sentence], "compiled", "parallel" (stacks in flight),
-        "threads" (of each kernel), "precision", "device", "replicas" (how many share a round)}.
+        {"clients_at_once": {level: clients}, "by_taps": [level], "reasons": [sentence], "compiled",
+        "parallel" (stacks in flight), "threads" (of each kernel), "precision", "device", "replicas" (how many share a
+        round)}. At the levels of "by_taps" wide kernels on small maps are computed tap by tap, see `PaddedConv2D`.
     """
     at_once = {level: engine.stacks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
     return {
         "clients_at_once": at_once,
+        "by_taps": [
+            level for level, at in zip(recipe.levels.names, submodel_of) if _computes_by_taps(engine.stacks[at])
+        ],
         "reasons": list(engine.reasons),
         "compiled": engine.compiled,
         "parallel": engine.replicas.parallel,
@@ -142,3 +147,9 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
         "device": hardware.devices(),
         "replicas": engine.replicas.count,
     }
+
+
+def _computes_by_taps(stack):
+    """Whether some layer of a stack's models trains tap by tap."""
+    models = (routed.model for stage in stack.stages for routed in stage.models)
+    return any(getattr(layer, "by_taps", False) for model in models for layer in all_layers(model))

@@ -218,8 +218,9 @@ def _conditions(process, settings):
         "partition": process.partition.sha256,
         **{name: report[name] for name in ("device", "precision", "clients_at_once", "compiled")},
     }
-    if report["replicas"] > 1:
-        extra["replicas"] = report["replicas"]
+    # What is named only where it is used: a run that began before it was there goes on.
+    extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
+    extra |= {"by_taps": report["by_taps"]} if report["by_taps"] else {}
     threads = {"intra_op": report["threads"], "inter_op": settings.threads}
     return environment.environment(threads, extra, registry.plugged())
 

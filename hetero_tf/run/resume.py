@@ -19,7 +19,7 @@ from hetero_tf.store import environment, metrics, sealed
 from hetero_tf.store.run_folder import RunFolder
 
 # How lines begin that tell of what differs with the number of processes or devices that share a round.
-BY_REPLICAS = ("settings.replicas ", "settings.clients_at_once ", "threads.inter_op ")
+BY_REPLICAS = ("settings.replicas ", "settings.clients_at_once ", "settings.by_taps ", "threads.inter_op ")
 
 
 @contextlib.contextmanager
