@@ -3,11 +3,11 @@
 
     benchmarks/torch_loop.py --model mnist --levels a-e [--steps 300] [--repeats 3] [--json]
 
-The networks, widths, batches of 10, loss and SGD are those of the recipes mnist and cifar10: batch norm without running
-averages, Scaler, absent labels as logit 0, clipping to norm 1, momentum, weight decay. Denormal numbers are flushed to
-zero, as TensorFlow does; without that PyTorch can be several times slower. Examples are random pixels of the right
-shape, since only time is measured; cutting sub-models, merging and augmentation are not part of it. Times are medians
-of whole rounds on a quiet machine.
+The networks, widths, batches, loss and SGD are those of the recipes mnist, cifar10 and wikitext2: batch norm without
+running averages, Scaler, absent labels as logit 0, clipping to norm 1, momentum, weight decay. Denormal numbers are
+flushed to zero, as TensorFlow does; without that PyTorch can be several times slower. Examples are random pixels, or
+words of which a client has as many as in WikiText-2, since only time is measured; cutting sub-models, merging and
+augmentation are not part of it. Times are medians of whole rounds on a quiet machine.
 
 PyTorch is no requirement of hetero_tf. Give it an environment of its own.
 """
@@ -37,9 +37,12 @@ except ImportError:
     sys.exit(2)
 
 CLASSES, BATCH = 10, 10
+# Of WikiText-2: words, how many of them a client has on average, and those of a step.
+WORDS, OWN_WORDS, SEGMENT, MASKED = 33_278, 3_774, 64, 0.15
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 # Shape of an image, examples of a client, and learning rate, by model.
 SETTINGS = {"mnist": ((1, 28, 28), 600, 0.01), "cifar10": ((3, 32, 32), 500, 0.1)}
+TEXT, TEXT_RATE = "wikitext2", 0.1
 
 
 class Scaler(nn.Module):
@@ -98,18 +101,76 @@ def build(model, width):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
 
 
-def train(network, pixels, labels, present, learning_rate, steps):
-    """Local training of one client, epoch after epoch in a new order; gives the sum of losses."""
-    network.train()
-    optimizer = torch.optim.SGD(network.parameters(), learning_rate, momentum=0.9, weight_decay=5e-4)
-    total, order = 0.0, []
+class TransformerBlock(nn.Module):
+    """Self-attention and a two-layer network, each added to its input and normalised; see `hetero_tf/layers`."""
+
+    def __init__(self, width, heads, head_width, hidden, scale, dropout=0.2):
+        super().__init__()
+        self.heads, self.shape = heads, (heads, head_width)
+        self.query, self.key, self.value = (scaled(width, heads * head_width, scale) for _ in range(3))
+        self.out = scaled(heads * head_width, width, scale)
+        self.expand = nn.Sequential(scaled(width, hidden, scale), nn.GELU(), nn.Dropout(dropout))
+        self.contract = nn.Sequential(scaled(hidden, width, scale), nn.Dropout(dropout))
+        self.drop, self.norm1, self.norm2 = nn.Dropout(dropout), nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, inputs):
+        """[rows, positions, width], the same."""
+        query, key, value = (
+            part(inputs).unflatten(-1, self.shape).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        weights = (query @ key.transpose(-1, -2) / self.shape[1] ** 0.5).softmax(-1)
+        attended = self.out((weights @ value).transpose(1, 2).flatten(2))
+        inputs = self.norm1(inputs + self.drop(attended))
+        return self.norm2(inputs + self.contract(self.expand(inputs)))
+
+
+def scaled(before, after, scale):
+    """A dense layer and its Scaler."""
+    return nn.Sequential(nn.Linear(before, after), Scaler(scale))
+
+
+class MaskedWords(nn.Module):
+    """The Transformer of the recipe wikitext2 at a width: ids of words, some of them masked, to logits of all words."""
+
+    def __init__(self, width, blocks=4, heads=8):
+        super().__init__()
+        size, head_width, hidden = (math.ceil(full * width) for full in (256, 32, 512))
+        self.words, self.places = nn.Embedding(WORDS + 1, size), nn.Embedding(SEGMENT, size)
+        self.start = nn.Sequential(Scaler(width), nn.LayerNorm(size), nn.Dropout(0.2))
+        self.blocks = nn.Sequential(*(TransformerBlock(size, heads, head_width, hidden, width) for _ in range(blocks)))
+        self.head = nn.Sequential(scaled(size, size, width), nn.GELU(), nn.LayerNorm(size), nn.Linear(size, WORDS))
+
+    def forward(self, words):
+        """[rows, positions] to [rows, positions, WORDS]."""
+        places = torch.arange(words.shape[1])
+        return self.head(self.blocks(self.start(self.words(words) + self.places(places))))
+
+
+def batches(model, examples, steps):
+    """Inputs and targets of each step of a client: epoch after epoch in a new order, or words one behind the other."""
+    if model == TEXT:
+        for step in range(steps):
+            words = examples[step % len(examples)][None]
+            yield torch.where(torch.rand(words.shape) < MASKED, WORDS, words), words
+        return
+    pixels, labels = examples
+    order = []
     for _ in range(steps):
         order = order if len(order) else torch.randperm(len(pixels)).split(BATCH)
         rows, order = order[0], order[1:]
-        inputs = (pixels[rows].float() / 255 - 0.1307) / 0.3081
+        yield (pixels[rows].float() / 255 - 0.1307) / 0.3081, labels[rows]
+
+
+def train(args, network, examples, present):
+    """Local training of one client; gives the sum of losses."""
+    network.train()
+    rate = TEXT_RATE if args.model == TEXT else SETTINGS[args.model][2]
+    optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9, weight_decay=5e-4)
+    total = 0.0
+    for inputs, targets in batches(args.model, examples, args.steps):
         optimizer.zero_grad()
         logits = network(inputs).masked_fill(~present, 0)
-        loss = nn.functional.cross_entropy(logits, labels[rows])
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
@@ -117,14 +178,23 @@ def train(network, pixels, labels, present, learning_rate, steps):
     return total
 
 
-def play_round(args, levels, pixels, labels):
+def play_round(args, levels, examples, present):
     """One round: every client trains a network of its level; gives the sum of losses."""
-    present = torch.ones(CLASSES, dtype=torch.bool)
-    rate = SETTINGS[args.model][2]
-    return sum(
-        train(build(args.model, WIDTHS[levels[client % len(levels)]]), pixels, labels, present, rate, args.steps)
-        for client in range(args.clients)
-    )
+    widths = [WIDTHS[levels[client % len(levels)]] for client in range(args.clients)]
+    networks = (MaskedWords(width) if args.model == TEXT else build(args.model, width) for width in widths)
+    return sum(train(args, network, examples, present) for network in networks)
+
+
+def drawn(model):
+    """Random examples of a client, and which classes it has."""
+    if model == TEXT:
+        own = torch.randperm(WORDS)[:OWN_WORDS]
+        present = torch.zeros(WORDS, dtype=torch.bool)
+        present[own] = True
+        return own[torch.randint(0, OWN_WORDS, (327, SEGMENT))], present
+    shape, examples, _ = SETTINGS[model]
+    pixels = torch.randint(0, 256, (examples, *shape), dtype=torch.uint8)
+    return (pixels, torch.randint(0, CLASSES, (examples,))), torch.ones(CLASSES, dtype=torch.bool)
 
 
 def timed(work):
@@ -145,12 +215,10 @@ def measure(args):
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
-    shape, examples, _ = SETTINGS[args.model]
-    pixels = torch.randint(0, 256, (examples, *shape), dtype=torch.uint8)
-    labels = torch.randint(0, CLASSES, (examples,))
+    examples, present = drawn(args.model)
     levels = args.levels.split("-")
-    first = timed(lambda: play_round(args, levels, pixels, labels))
-    seconds = statistics.median(timed(lambda: play_round(args, levels, pixels, labels)) for _ in range(args.repeats))
+    first = timed(lambda: play_round(args, levels, examples, present))
+    seconds = statistics.median(timed(lambda: play_round(args, levels, examples, present)) for _ in range(args.repeats))
     steps = args.clients * args.steps
     return {
         "model": args.model,
@@ -162,7 +230,7 @@ def measure(args):
         "first_round_s": first,
         "round_s": seconds,
         "ms_per_step": 1000 * seconds / steps,
-        "examples_per_s": steps * BATCH / seconds,
+        "examples_per_s": steps * (SEGMENT if args.model == TEXT else BATCH) / seconds,
         "peak_gflops": peak_flops() / 1e9,
     }
 
@@ -170,7 +238,7 @@ def measure(args):
 def parse():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=sorted(SETTINGS), default="mnist")
+    parser.add_argument("--model", choices=[*SETTINGS, TEXT], default="mnist")
     parser.add_argument("--levels", default="a", help="a, e, a-e, a-b-c-d-e...: levels in turn")
     parser.add_argument("--clients", type=int, default=10, help="clients of a round")
     parser.add_argument("--steps", type=int, default=300, help="steps of each client")
