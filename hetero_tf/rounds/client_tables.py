@@ -26,7 +26,7 @@ def rows_to_keep(
 def _rows(table, update, plan):
     """For each client of a stack its row of a table, `{position: value}`."""
     clients = tf.unstack(plan.rows_of_tables, num=len(update.coordinates))
-    return [{position: rows[client] for position, rows in table.items()} for client in clients]
+    return [{position: tf.gather(rows, client) for position, rows in table.items()} for client in clients]
 
 
 def _stacked(rows):

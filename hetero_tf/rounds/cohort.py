@@ -145,9 +145,10 @@ def _contribution(parts, submodel, state, round, seed, plan, learning_rate, larg
         records[f"mask{place}"] = tf.stack([mask[axis] for mask in masks])
     records["tables"] = rows_to_keep(parts, submodel, state["tables"], update, plan)
     # A smaller stack fills up to the size of the largest one.
-    records = tf.nest.map_structure(
-        lambda value: tf.pad(value, [[0, largest - clients], *[[0, 0]] * (value.shape.rank - 1)]), records
-    )
+    if clients < largest:
+        records = tf.nest.map_structure(
+            lambda value: tf.pad(value, [[0, largest - clients], *[[0, 0]] * (value.shape.rank - 1)]), records
+        )
     rows = {"values": values}
     if update.counted is not None:
         rows["coverage"] = tf.cast(counted, dtype) * weight[:, None]
@@ -169,12 +170,10 @@ def _summed(parts, submodel, values, update, plan):
         ]
         if max(first_stages) > 1:
             done = reached_stages(plan.rows, plan.stages)[client]
-            placed = [
-                value * tf.cast(done >= first, value.dtype) if first > 1 else value
-                for value, first in zip(placed, first_stages)
-            ]
+            counts = {first: tf.cast(done >= first, values.dtype) for first in set(first_stages)}
+            placed = [value * counts[first] if first > 1 else value for value, first in zip(placed, first_stages)]
         total = placed if total is None else [summed + value for summed, value in zip(total, placed)]
-    return [tf.broadcast_to(value, shape) for value, shape in zip(total, cut.shapes)]
+    return [tf.broadcast_to(value, shape) if value.shape != shape else value for value, shape in zip(total, cut.shapes)]
 
 
 def reached_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:

@@ -30,13 +30,22 @@ def coverage(
 
     Reference for `zeros`: the padding that HetLoRA (Cho et al. 2024, arXiv 2401.06432) and others start from.
     """
-    letters, covered = "abcdefgh", []
-    for every_axis, weights in zip(cut.axes, client_weights):
-        # What is broadcast is covered by every client that counts; labels and networks are never padded.
-        axes = [axis if axis and (axis.label or axis.member or not zeros) else None for axis in every_axis]
-        names = [letter for letter, axis in zip(letters, axes) if axis is not None]
+
+    def covered(axes, weights):
+        names = [letter for letter, axis in zip("abcdefgh", axes) if axis is not None]
         operands = [masks[axis] for axis in axes if axis is not None]
         equation = ",".join(["z", *("z" + name for name in names)]) + "->" + "".join(names)
         summed = tf.einsum(equation, weights, *operands)
-        covered.append(tf.reshape(summed, [1 if axis is None else axis.size + axis.extra for axis in axes]))
-    return covered
+        return tf.reshape(summed, [1 if axis is None else axis.size + axis.extra for axis in axes])
+
+    # Variables that are cut alike share what they are covered by: the graph of a deep network is much smaller.
+    shared: dict[tuple, tf.Tensor] = {}
+    found = []
+    for every_axis, weights in zip(cut.axes, client_weights):
+        # What is broadcast is covered by every client that counts; labels and networks are never padded.
+        axes = tuple(axis if axis and (axis.label or axis.member or not zeros) else None for axis in every_axis)
+        key = axes, id(weights)
+        if key not in shared:
+            shared[key] = covered(axes, weights)
+        found.append(shared[key])
+    return found

@@ -7,6 +7,7 @@ variable and no architecture is ever named here.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -165,6 +166,8 @@ def take(cut: Cut, submodel: int, weights: list[tf.Tensor], where: dict[Axis, tf
 
 
 def _take(value, axes, where):
+    if not any(axes):
+        return value
     # Prefixes are sliced in one operation, all other axes gathered one by one.
     sizes = [where[axis].shape[0] if axis and _is_prefix(where[axis]) else -1 for axis in axes]
     value = tf.slice(value, [0] * len(sizes), sizes)
@@ -217,7 +220,8 @@ def _put(value, shape, axes, where, positions):
             # the sub-model lacks read the zeros of one more row.
             one_more = [[0, int(other == dimension)] for other in range(len(axes))]
             value = tf.gather(tf.pad(value, one_more), positions[axis], axis=dimension)
-    return tf.pad(value, [[0, full - size] for full, size in zip(shape, value.shape)])
+    behind = [[0, full - size] for full, size in zip(shape, value.shape)]
+    return tf.pad(value, behind) if np.any(behind) else value
 
 
 def inverse(index: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:

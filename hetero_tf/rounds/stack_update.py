@@ -108,7 +108,7 @@ def train_stack(
     start = rows_of(functools.partial(_networks, state, stack))
     slots = tuple(rows_of(lambda _, slot=state["slots"][index]: [slot]) for index in parts.algorithm.read_slots)
     if parts.algorithm.remember is not None:
-        memory = rows_of(lambda client: [[table[client] for table in tables["memory"].values()]])
+        memory = rows_of(lambda client: [[tf.gather(table, client) for table in tables["memory"].values()]])
     # What is inside may be compiled by XLA; the cut before it is not.
     train = functools.partial(_train_rows, parts, submodel, label_axis)
     if parts.engine.compiled:
@@ -124,7 +124,8 @@ def _networks(state, stack, client):
     """The values of a client's networks before a round: of the one that it returns, and of its peers."""
     tables, peers = state["tables"], range(stack.networks - 1)
     returned = own_values(state["weights"], tables["personal"], client)
-    return [returned, *([table[client, peer] for table in tables["peers"].values()] for peer in peers)]
+    own = [tf.gather(table, client) for table in tables["peers"].values()]
+    return [returned, *([networks[peer] for networks in own] for peer in peers)]
 
 
 def _train_rows(parts, submodel, label_axis, start, memory, slots, present, round, key, learning_rate, *steps):
@@ -180,4 +181,6 @@ def _after_training(parts, submodel, local, start, memory, slots, mask_state, le
 
 def own_values(weights: list[tf.Tensor], table: dict[int, tf.Tensor], client: tf.Tensor) -> list[tf.Tensor]:
     """The global values, but a client's own where it keeps some: `table` is `{position: [clients, ...]}`."""
-    return [table[position][client] if position in table else value for position, value in enumerate(weights)]
+    return [
+        tf.gather(table[position], client) if position in table else value for position, value in enumerate(weights)
+    ]
