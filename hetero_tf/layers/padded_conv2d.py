@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, OddSize, Size
 
-# `{positions of a map: values of a 3x3 kernel}`: on maps up to that size a kernel from that size on is computed faster
-# tap by tap, since a convolution lays its kernel out anew in every step. Measured, see BUILD.md.
-FASTER_BY_TAPS = {9: 9 * 256 * 512, 16: 9 * 512 * 512}
+# On maps of at most so many positions, a 3x3 kernel of at least so many values is computed faster tap by tap, since a
+# convolution lays its kernel out anew in every step. Measured, see benchmarks/RESULTS.md.
+SMALL_MAP, WIDE_KERNEL = 16, 9 * 128 * 256
 # From where, seen from an output, the taps of a 3x3 kernel read: so many positions down and to the right.
 OFFSETS = tuple(itertools.product((-1, 0, 1), repeat=2))
 
@@ -115,7 +115,7 @@ def faster_by_taps(positions: tuple[int | None, int | None], kernel: tuple[int, 
     height, width = positions
     if height is None or width is None or kernel[0] != 3:
         return False
-    return any(height * width <= most and math.prod(kernel) >= least for most, least in FASTER_BY_TAPS.items())
+    return height * width <= SMALL_MAP and math.prod(kernel) >= WIDE_KERNEL
 
 
 def conv2d_by_taps(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -138,7 +138,7 @@ def conv2d_by_taps(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         if not rows * columns:
             continue
         top, left = max(down, 0), max(right, 0)
-        seen = tf.cast(exact[:, top : top + rows, left : left + columns], inputs.dtype)
+        seen = tf.cast(tf.slice(exact, [0, top, left, 0], [-1, rows, columns, -1]), inputs.dtype)
         product = tf.reshape(tf.matmul(tf.reshape(seen, [-1, channels]), tap), [batch, rows, columns, filters])
         above, before = max(-down, 0), max(-right, 0)
         border = [[0, 0], [above, height - rows - above], [before, width - columns - before], [0, 0]]
