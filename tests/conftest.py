@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from hetero_tf.base import hardware
+
 SETTINGS = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -32,6 +34,12 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 def pytest_addoption(parser):
     """`--all`: the long tests too."""
     parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """As many processes as cores; with --all one more, since long tests also wait for clocks and other programs."""
+    return hardware.cores() + config.getoption("--all")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -94,3 +102,6 @@ def forgotten(request):
         sys.modules["runs"]._built.clear()
     if "keras" in sys.modules:
         gc.collect()
+        # What is left after the first file belongs to the libraries, and is not looked through again after each.
+        if not gc.get_freeze_count():
+            gc.freeze()
