@@ -178,6 +178,7 @@ RUNS = {
     "heterofl_table7": 2 * 31,
     "heterofl_table8": 2 * 31,
     "heterofl_table9": 31,
+    "heterofl_narrow": 7 + 4 + 3 * 3 + 3,
     "heterofl_interpolation_mnist": 2 * 90,
     "heterofl_interpolation_cifar10": 2 * 90,
     "heterofl_interpolation_wikitext2": 90,
