@@ -306,11 +306,11 @@ def test_a_killed_and_resumed_sweep_equals_runs_alone(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["runs"]
     assert any(run["went_on_after"] or run["state"] == "skipped" for run in found)
-    # One of those that the kill met in the middle; else one that had ended before.
-    of_seed = max(found, key=lambda run: run["went_on_after"] or 0)["name"]
-    alone = ["--recipe", recipe, "--set", of_seed.removeprefix("small-"), "--threads", "1", "--run_dir", "alone"]
-    assert programs.command(*alone, cwd=tmp_path).returncode == 0
-    assert programs.contents(tmp_path / "s" / of_seed) == programs.contents(tmp_path / "alone")
+    for seed in (0, 1):
+        alone = ["--recipe", recipe, "--set", f"seed={seed}", "--threads", "1", "--run_dir", f"alone{seed}"]
+        assert programs.command(*alone, cwd=tmp_path).returncode == 0
+        together = programs.contents(tmp_path / "s" / f"small-seed={seed}")
+        assert together == programs.contents(tmp_path / f"alone{seed}")
 
 
 def test_what_a_sweep_takes_is_told_by_short_runs(monkeypatch):

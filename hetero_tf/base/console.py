@@ -186,13 +186,11 @@ def engine_lines(report: dict) -> str:
     for level, clients in report["clients_at_once"].items():
         together.setdefault(clients, []).append(level)
     ways = [
-        f"{f'{clients} clients at once' if clients > 1 else 'one by one'} at level{'s' * (len(levels) > 1)} "
-        + ", ".join(levels)
+        f"{f'{clients} clients at once' if clients > 1 else 'one by one'} {_at(levels)}"
         for clients, levels in sorted(together.items(), reverse=True)
     ]
     if report["by_taps"]:
-        levels = report["by_taps"]
-        ways.append(f"wide kernels tap by tap at level{'s' * (len(levels) > 1)} {', '.join(levels)}")
+        ways.append(f"wide kernels tap by tap {_at(report['by_taps'])}")
     threads = report["threads"]
     how = [
         *ways,
@@ -202,3 +200,8 @@ def engine_lines(report: dict) -> str:
     if report["replicas"] > 1:
         how.append(f"{report['replicas']} replicas share each round")
     return "\n".join(["engine: " + "; ".join(how), *report["reasons"]])
+
+
+def _at(levels):
+    """Levels by their names, behind what they have in common."""
+    return f"at level{'s' * (len(levels) > 1)} {', '.join(levels)}"

@@ -7,7 +7,6 @@ variable and no architecture is ever named here.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -220,8 +219,9 @@ def _put(value, shape, axes, where, positions):
             # the sub-model lacks read the zeros of one more row.
             one_more = [[0, int(other == dimension)] for other in range(len(axes))]
             value = tf.gather(tf.pad(value, one_more), positions[axis], axis=dimension)
-    behind = [[0, full - size] for full, size in zip(shape, value.shape)]
-    return tf.pad(value, behind) if np.any(behind) else value
+    if value.shape == shape:
+        return value
+    return tf.pad(value, [[0, full - size] for full, size in zip(shape, value.shape)])
 
 
 def inverse(index: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
