@@ -10,27 +10,32 @@ from hetero_tf.rounds.layout import _RowLayout
 from hetero_tf.rounds.shared_step import SharedStep, StepOnPart
 from hetero_tf.rounds.state import named
 
+CASES = {name: methods.METHODS[name][:2] for name in ("fjord", "slimmable")} | {
+    "statistics of each width": (methods.deep("wbn"), ("client.stages=slimmable", *methods.PLAIN))
+}
+
 
 def trained(name, engine, dtype):
-    """(process, values after two rounds, rows) of a tiny method."""
-    # Not the one that tests share.
-    process = methods._built.__wrapped__(name, engine, dtype)
+    """(process, values after two rounds, rows) of a tiny recipe."""
+    base, settings = CASES[name]
+    process = tiny.process(base, f"engine={engine}", f"precision={dtype}", *settings)
     state, rows = process.run(process.initialize(), tiny.plans(process, 2))
     return process, named(state), rows
 
 
 def shared_of(process):
-    return [stage.shared for stack in process.parts.engine.stacks for stage in stack.stages]
+    return [step.shared for stack in process.parts.engine.stacks for stage in stack.stages for step in stage.shared]
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_rounds_are_those_of_steps_that_are_traced_for_each_level(engine, monkeypatch):
-    process, values, rows = trained("fjord", engine, "float64")
-    steps = [each.shared for each in shared_of(process) if each is not None]
+@pytest.mark.parametrize("name", CASES)
+def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, engine, monkeypatch):
+    process, values, rows = trained(name, engine, "float64")
+    steps = shared_of(process)
     assert len(steps) > len(set(map(id, steps))) or engine == "stacked"
-    monkeypatch.setattr(_RowLayout, "step_on_part", lambda *_: None)
-    apart, wanted, wanted_rows = trained("fjord", engine, "float64")
-    assert set(shared_of(apart)) == {None} and values.keys() == wanted.keys()
+    monkeypatch.setattr(_RowLayout, "shared_steps", lambda *_: ())
+    apart, wanted, wanted_rows = trained(name, engine, "float64")
+    assert shared_of(apart) == [] and values.keys() == wanted.keys()
     for path, value in wanted.items():
         np.testing.assert_allclose(values[path], value, rtol=0, atol=1e-13 * max(1, np.abs(value).max()), err_msg=path)
     assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in wanted_rows], rel=1e-13)
@@ -42,9 +47,9 @@ def nodes_of(process):
     return sum(len(function.node_def) for function in library.function)
 
 
-@pytest.mark.parametrize("name", ["fedprox", "fjord_taught", "slimmable", "depthfl", "fedepth_link", "splitmix"])
-def test_steps_of_one_level_or_of_several_models_are_not_shared(name):
-    assert set(shared_of(methods.built(name))) == {None}
+@pytest.mark.parametrize("name", ["fedprox", "fjord_taught", "depthfl", "fedepth_link", "fedepth_peers", "splitmix"])
+def test_steps_of_one_level_or_of_outputs_that_are_compared_are_not_shared(name):
+    assert shared_of(methods.built(name)) == []
 
 
 def doubling(count):
@@ -77,7 +82,7 @@ def test_gradients_and_running_statistics_come_to_their_places():
 def test_one_function_is_traced_for_each_shape_and_not_for_each_caller():
     process = methods.built("fjord", "sequential")
     process.compile()
-    steps = {id(each.shared): each.shared for each in shared_of(process) if each is not None}
+    steps = {id(step): step for step in shared_of(process)}
     for step in steps.values():
         assert isinstance(step, SharedStep) and len(step._functions) == 1
         (function,) = step._functions.values()

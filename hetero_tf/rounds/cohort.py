@@ -89,7 +89,8 @@ def train_cohort(
         parallel_iterations=parts.engine.replicas.parallel,
     )
     # [S, K, ...] -> [S * K, ...]
-    records = tf.nest.map_structure(lambda array: _flat(array.stack(), largest), records)
+    places = count * largest
+    records = tf.nest.map_structure(lambda array: _flat(array.stack(), places), records)
     masks = {axis: records.pop(f"mask{place}") for place, axis in enumerate(cut.distinct)}
     if "coverage" not in sums:
         weights = _weights_in_merge(parts, records["weight"], tf.repeat(submodels, largest), rows, stages)
@@ -117,8 +118,8 @@ def _empty_records(parts, tables, count):
     return records
 
 
-def _flat(values, largest):
-    return tf.reshape(values, [tf.shape(values)[0] * largest, *values.shape[2:]])
+def _flat(values, places):
+    return tf.reshape(values, [places, *values.shape[2:]])
 
 
 def _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest):

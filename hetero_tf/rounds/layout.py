@@ -86,7 +86,7 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
             tuple(rows.routed_model(family, route, clients) for route in stage.routes),
             rows.trained_values(family, stage),
             None if stage.before is None else rows.routed_model(family, stage.before, clients),
-            rows.step_on_part(family, stage, clients),
+            rows.shared_steps(family, stage, clients),
         )
 
     stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
@@ -189,12 +189,20 @@ class _RowLayout:
         positions = tuple(self._in_row(position_of[path], route.network) for path in paths)
         return RoutedModel(model, clients, tuple(shape_of[path] for path in paths), positions)
 
-    def step_on_part(self, family: ModelFamily, stage: Stage, clients: int) -> StepOnPart | None:
-        """The step of a stage that other levels take too; None where none does, or where it is more than one model."""
-        route, *more = stage.routes
-        levels = sum(any(each.routes == stage.routes for each in family.stages[level]) for level in family.submodels)
-        if more or self.networks > 1 or stage.before is not None or levels < 2:
-            return None
+    def shared_steps(self, family: ModelFamily, stage: Stage, clients: int) -> tuple[StepOnPart, ...]:
+        """The steps of a stage's routes, where other levels take some of them too; else empty."""
+        if self.networks > 1 or not _steps_apart(family, stage):
+            return ()
+        taken = [
+            {route for each in family.stages[level] if _steps_apart(family, each) for route in each.routes}
+            for level in family.submodels
+        ]
+        if all(sum(route in routes for routes in taken) < 2 for route in stage.routes):
+            return ()
+        return tuple(self._step_on_part(family, route, clients) for route in stage.routes)
+
+    def _step_on_part(self, family, route, clients):
+        """The step of a route on the part of a client's row that its model holds."""
         order = {variable.path: number for number, variable in enumerate(self.variables)}
         variables = sorted(values(family.alone(route, self.classes)), key=lambda variable: order[variable.path])
         shared = family.once(
@@ -235,6 +243,11 @@ class _RowLayout:
             ]
         )
         return None if trained.all() else trained
+
+
+def _steps_apart(family, stage):
+    """Whether each of a stage's routes can take a step of its own, with the same sum of gradients in the end."""
+    return stage.before is None and (len(stage.routes) == 1 or family.recipe.client.coupling.name == "sum")
 
 
 def _variables_in_order(family, level, classes):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from hetero_tf.rounds.batches import Batches
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.parts import LocalOptimizer
+from hetero_tf.rounds.shared_step import summed
 from hetero_tf.rounds.stack import Stack
 
 
@@ -122,9 +123,8 @@ def _gradients(stack, objective, batches, stages, tick, key, weights, mask):
 
     def branch(stage, shape):
         inputs, targets = batches.read(tick, key, shape)
-        shared = stack.stages[stage].shared
-        if shared is not None and mask is None:
-            return shared(objective, weights, key, inputs, targets)
+        if stack.stages[stage].shared and mask is None:
+            return summed(stack.stages[stage].shared, objective, weights, key, inputs, targets)
         with tf.GradientTape() as tape:
             tape.watch(weights)
             outputs, running = stack.call(_masked(stack, weights, mask), key, inputs, stage)

@@ -1,7 +1,7 @@
 """Training steps that several levels take, as one function of the graph: each is traced once, however many call it.
 
-With nested widths a level takes steps at its own width and at every narrower one, which are whole levels elsewhere. Its
-values at a width are gathered into a row of their own, like the row of the level of that width.
+With nested and with slimmable widths a level takes steps at its own width and at every narrower one, which are whole
+levels elsewhere. Its values at a width are gathered into a row of their own, like the row of the level of that width.
 """
 
 import functools
@@ -107,3 +107,26 @@ class StepOnPart:
         source = np.arange(size)
         source[places] = size + np.arange(len(places))
         return tf.gather(tf.concat([before, values], 1), source, axis=1)
+
+
+def summed(
+    steps: tuple[StepOnPart, ...],
+    objective: Objective,
+    rows: tf.Tensor,
+    key: tf.Tensor,
+    inputs: tf.Tensor,
+    targets: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Returns what one step on the sum of the steps' losses returns; each goes on from the statistics of those before.
+
+    Args:
+        steps: On parts of the same rows.
+        objective, rows, key, inputs, targets: As in `StepOnPart`.
+    """
+    trainable, losses, gradients = rows[:, : steps[0].parameters], [], []
+    for step in steps:
+        loss, gradient, *running = step(objective, rows, key, inputs, targets)
+        rows = tf.concat([trainable, *running], 1)
+        losses.append(loss)
+        gradients.append(gradient)
+    return tf.add_n(losses), tf.add_n(gradients), *running

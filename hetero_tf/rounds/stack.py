@@ -22,13 +22,13 @@ class StageModels:
         models: `RoutedModel` of each route.
         trained: bool [parameters], the values that the steps train; None: all of them.
         before: The frozen units, where the steps begin behind them and read what they give from a buffer.
-        shared: The step as other levels take it too; None: no other does.
+        shared: The step of each route as other levels take it too; empty: no other does.
     """
 
     models: tuple[RoutedModel, ...]
     trained: np.ndarray | None
     before: RoutedModel | None
-    shared: StepOnPart | None = None
+    shared: tuple[StepOnPart, ...] = ()
 
 
 @dataclass(frozen=True)
