@@ -188,7 +188,7 @@ TAKES = {
     ),
     "list": ("run", "plugin"),
     "compare": ("run", "metric", "target", "at", "published", "as", "out"),
-    "plot": ("run", "x", "y", "band", "out"),
+    "plot": ("run", "x", "y", "band", "published", "out"),
     "report": ("run", "published", "out"),
     "tensorboard": ("run", "out"),
     "explain": ("word",),

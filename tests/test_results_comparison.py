@@ -237,8 +237,8 @@ def test_published_values_stand_beside_the_runs_of_their_recipe(write_run, capsy
     assert others[1].startswith("| heterofl-mnist/e \\[2\\] | - | - | - | 98.66 | - |")
     assert others[3:] == [
         "\\[1\\] A paper: digits  ",
-        "\\[2\\] HeteroFL (Diao et al. 2021, arXiv 2010.01264), Table 7: MNIST, IID, CNN, 100 clients, 10 a round, 200 "
-        "rounds, dynamic levels  ",
+        "\\[2\\] HeteroFL (Diao et al. 2021, arXiv 2010.01264), Tables 1 and 7: MNIST, IID, CNN, 100 clients, 10 a round, "
+        "200 rounds, dynamic levels  ",
     ]
     for wrong, said in (
         ("x: 1", "must be a list of tables, as hetero_tf/results/published.yaml is"),

@@ -7,7 +7,7 @@ from refusals import refusal
 
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.cli import interrupts, main
-from hetero_tf.results import curves, figures, style
+from hetero_tf.results import curves, figures, published, style
 from hetero_tf.results.runs import gather, grouped
 
 pytest.importorskip("matplotlib")
@@ -75,6 +75,41 @@ def test_sizes_are_joined_between_two_levels_and_told_apart_by_what_differs(writ
 
 def sized_one(write_run):
     return write_run("alone", [5.0], sizes={"a": 4000})
+
+
+def reported(mix, *values, metric="global_accuracy"):
+    """What papers report for a mix."""
+    return [published.Value("paper/row", metric, value, "A paper", "digits", {"levels.mix": mix}) for value in values]
+
+
+def test_published_values_are_drawn_beside_the_runs_of_their_recipe(in_style, write_run):
+    found = groups(
+        write_run("a", [10.0], "name=wide", "levels.mix=a"), write_run("c", [20.0], "name=narrow", "levels.mix=c")
+    )
+    values = [*reported("a", 91.0, 93.0, 91.0), *reported("c", 5.0, metric="local_accuracy")]
+    narrow, wide = drawn = curves.learning_curves(found, "global_accuracy", "round", "range", values)
+    assert (narrow.published, wide.published) == ((), (91.0, 93.0))
+    figure = figures.draw_curves(drawn, "global_accuracy", "round", "range")
+    dotted = [line for line in figure.axes[0].get_lines() if line.get_linestyle() == ":"]
+    assert [line.get_ydata()[0] for line in dotted] == [91.0, 93.0]
+    assert {line.get_color() for line in dotted} == {style.line(wide.place)["color"]}
+    assert figure.legends[0].get_title().get_text() == "dotted: published"
+    assert refusal(curves.learning_curves, found, "loss", "round", "range", values) == (
+        "no run that is drawn has the keys of a published value of loss; leave --published out, or name another table. "
+        "Received: --published, which is paper/row"
+    )
+
+
+def test_published_values_are_hollow_beside_points_of_sizes(in_style, write_run):
+    found, values = groups(sized_one(write_run)), reported("a-b-c", 91.0)
+    series = curves.size_series(found, "global_accuracy", "parameters", "range", values)
+    figure = figures.draw_sizes(series, "global_accuracy", "parameters", "range")
+    (hollow,) = (line for line in figure.axes[0].get_lines() if line.get_markerfacecolor() == "none")
+    assert (list(hollow.get_xdata()), list(hollow.get_ydata())) == ([4.0], [91.0])
+    assert curves.explained(series[0].points, "range", "hollow") == "hollow: published"
+    assert "which is paper/row" in refusal(
+        curves.size_series, found, "global_accuracy", "parameters", "range", reported("b", 1.0)
+    )
 
 
 def test_what_cannot_be_drawn_is_refused(write_run):
@@ -181,6 +216,13 @@ def test_the_command_draws_and_says_what(write_run, capsys, tmp_path, monkeypatc
         f"not finished: {folders[1]}, 2 of 3 rounds\n",
     )
     assert out.read_bytes().startswith(b"\x89PNG")
+    own = tmp_path / "own.yaml"
+    own.write_text("- {name: mine, source: A paper, setting: digits, recipe: {}, rows: {any: {global_accuracy: 91}}}\n")
+    plain = out.read_bytes()
+    for names in (own, f"{own},mine/any"):
+        assert command(capsys, *folders, "--out", str(out), "--published", str(names))[0] == 0
+        assert out.read_bytes() != plain
+    assert command(capsys, *folders, "--out", str(out), "--published", "heterofl-cifar10")[0] == 2
     assert command(capsys, *folders) == (
         2,
         "",

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
+from hetero_tf.recipe import keys_of
 from hetero_tf.recipe.files import shipped, sweeps
+from hetero_tf.results.published import matching, read_published
+from hetero_tf.results.runs import MIX, mix_text
 from hetero_tf.sweeps import definition
 from hetero_tf.sweeps.expansion import expand
 
@@ -207,3 +210,14 @@ def test_the_network_of_cifar10_is_that_of_the_tables():
     found = expand(definition.read("heterofl_table8"), "x")
     assert {len(run.recipe.model.layers) for run in found} == {len(found[0].recipe.model.layers)}
     assert all("model.settings.blocks=[1, 1, 1, 2]" in run.overrides for run in found)
+
+
+def test_every_run_of_the_narrow_sweep_has_a_published_value():
+    tables = [value for value in read_published() if value.name.startswith("heterofl-")]
+    found = set()
+    for run in expand(definition.read(str(sweeps()["heterofl_narrow"])), "heterofl_narrow"):
+        keys = keys_of(run.recipe.source, run.name) | {MIX: mix_text(dict(run.recipe.levels.mix))}
+        beside = matching(tables, keys, ("global_accuracy", "global_perplexity"))
+        assert len(beside) == 1, run.name
+        found.add(beside[0].name)
+    assert len(found) == 16

@@ -71,9 +71,7 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_list("metric", [], "metrics, such as global_accuracy,local_std; default the usual ones", values)
     flags.DEFINE_float("target", None, "value of the first metric that is to be reached", flag_values=values)
     flags.DEFINE_list("at", [], "rounds at which to show the first metric, such as 10,20", values)
-    flags.DEFINE_list(
-        "published", [], "papers' results to show in rows of their own: TABLE, TABLE/ROW or a .yaml file", values
-    )
+    flags.DEFINE_list("published", [], "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables", values)
     flags.DEFINE_enum("as", "markdown", ["markdown", "csv", "latex", "json"], "how the table is written", values)
     flags.DEFINE_enum(
         "x", "round", ["round", "bytes", "seconds", "parameters", "paper_flops"], "what the curves run along", values

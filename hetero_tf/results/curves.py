@@ -1,5 +1,6 @@
 """The numbers of figures: learning curves with a band over seeds, and accuracy against the size of clients' models."""
 
+import dataclasses
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.results.numbers import is_number
+from hetero_tf.results.published import Value, matching
 from hetero_tf.results.runs import MIX, Run, differences, told_apart
 from hetero_tf.results.summaries import direction, known_metrics, measured
 
@@ -25,6 +27,7 @@ class Curve:
         x: Ascending: rounds, bytes or seconds; means over the seeds.
         mean, low, high: Of the metric over the seeds; low and high are the ends of the band.
         seeds: How many there are.
+        published: What others report for the recipe.
     """
 
     label: str
@@ -34,6 +37,7 @@ class Curve:
     low: list[float]
     high: list[float]
     seeds: int
+    published: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Point:
         x: Parameters, or operations of a forward pass, of a client; mean of the mix.
         mean, low, high: Of the metric over the seeds.
         seeds: How many there are.
+        published: What others report for the recipe.
     """
 
     label: str
@@ -55,6 +60,7 @@ class Point:
     low: float
     high: float
     seeds: int
+    published: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,9 @@ class Series:
     lines: list[list[int]]
 
 
-def learning_curves(groups: dict[str, list[Run]], metric: str, x: str, band: str) -> list[Curve]:
+def learning_curves(
+    groups: dict[str, list[Run]], metric: str, x: str, band: str, published: Sequence[Value] = ()
+) -> list[Curve]:
     """One curve for each group that has the metric and the axis, the best last value first.
 
     Args:
@@ -80,14 +88,21 @@ def learning_curves(groups: dict[str, list[Run]], metric: str, x: str, band: str
         metric: Of the rows.
         x: "round", "bytes" or "seconds".
         band: "range", from the lowest to the highest seed; "std", a standard deviation on either side.
+        published: Values to show where a recipe has their keys.
 
     Raises:
-        BadInput: There is none.
+        BadInput: There is none, or no value belongs to one.
     """
-    curves = [_curve(name, place, runs, metric, _AXES[x], band) for place, (name, runs) in enumerate(groups.items())]
+    curves = [
+        dataclasses.replace(
+            _curve(name, place, runs, metric, _AXES[x], band), published=_beside(published, runs, metric)
+        )
+        for place, (name, runs) in enumerate(groups.items())
+    ]
     drawn = [curve for curve in curves if curve.x]
     if not drawn:
         _refuse(groups, metric, x)
+    _check_beside(published, drawn, metric)
     return sorted(drawn, key=lambda curve: -direction(metric) * curve.mean[-1])
 
 
@@ -129,27 +144,31 @@ def _seconds(run):
 _AXES: dict[str, Callable[[Run], dict[int, float]]] = {"round": _rounds, "bytes": _bytes, "seconds": _seconds}
 
 
-def size_series(groups: dict[str, list[Run]], metric: str, x: str, band: str) -> list[Series]:
+def size_series(
+    groups: dict[str, list[Run]], metric: str, x: str, band: str, published: Sequence[Value] = ()
+) -> list[Series]:
     """Accuracy, or another metric, against size: as HeteroFL's figures have it.
 
     Args:
-        groups, metric, band: As for `learning_curves`.
+        groups, metric, band, published: As for `learning_curves`.
         x: One of `SIZES`.
 
     Raises:
-        BadInput: No run has measured the metric and kept what its clients cost.
+        BadInput: No run has measured the metric and kept what its clients cost, or no value belongs to one.
     """
     families: dict[str, list[Point]] = {}
     first: list[Run] = []
     for runs in groups.values():
         point = _point(runs, metric, x, band)
         if point is not None:
+            point = dataclasses.replace(point, published=_beside(published, runs, metric))
             without = {key: value for key, value in runs[0].keys.items() if key not in _OF_A_FAMILY}
             if (family := repr(sorted(without.items()))) not in families:
                 first.append(runs[0])
             families.setdefault(family, []).append(point)
     if not families:
         _refuse(groups, metric, x)
+    _check_beside(published, list(itertools.chain(*families.values())), metric)
     # What differs says more than names, as mixes have names too; without it they are all that there is.
     labels = [""] if len(first) == 1 else differences(first, _OF_A_FAMILY)
     labels = labels if all(labels) or len(first) == 1 else told_apart(first, _OF_A_FAMILY)
@@ -173,6 +192,21 @@ def _lines(points: Sequence[Point]) -> list[list[int]]:
     return [line for line in lines if len(line) > 1]
 
 
+def _beside(published, runs, metric):
+    """The published values of a recipe, each once."""
+    return tuple(dict.fromkeys(value.value for value in matching(published, runs[0].keys, [metric])))
+
+
+def _check_beside(published: Sequence[Value], drawn: Sequence[Curve | Point], metric: str) -> None:
+    """Refuses values of which none is drawn."""
+    if published and not any(one.published for one in drawn):
+        names = ", ".join(dict.fromkeys(value.name for value in published))
+        raise BadInput(
+            f"no run that is drawn has the keys of a published value of {metric}; leave --published out, or name "
+            f"another table. Received: --published, which is {names}"
+        )
+
+
 def _refuse(groups: dict[str, list[Run]], metric: str, x: str) -> None:
     """Says why there is nothing to draw."""
     runs = [run for group in groups.values() for run in group]
@@ -190,3 +224,9 @@ def bands(curves: Iterable[Curve | Point], band: str) -> str:
         return ""
     many = str(min(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     return f"mean and {'range' if band == 'range' else 'standard deviation'} of {many} seeds"
+
+
+def explained(curves: Sequence[Curve | Point], band: str, sign: str) -> str:
+    """What bands and published values are, for a person; `sign` is how the latter are drawn, such as "dotted"."""
+    told = [bands(curves, band), f"{sign}: published" if any(curve.published for curve in curves) else ""]
+    return "; ".join(text for text in told if text)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base.metrics import find
 from hetero_tf.results import style
-from hetero_tf.results.curves import SIZES, Curve, Series, bands
+from hetero_tf.results.curves import SIZES, Curve, Series, explained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
     """Lines of the means over seeds with their bands; `x`, `band`: as in `curves.learning_curves`."""
     from matplotlib.ticker import MaxNLocator
 
-    labels, title = [curve.label for curve in curves], bands(curves, band)
+    labels, title = [curve.label for curve in curves], explained(curves, band, "dotted")
     figure = style.figure(3.1, labels, title)
     panel, (name, unit) = figure.subplots(), AXES[x]
     lines = []
@@ -47,6 +47,8 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
         lines += panel.plot(xs, curve.mean, **look, markevery=max(1, len(xs) // MARKED))
         if curve.seeds > 1:
             panel.fill_between(xs, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0)
+        for value in curve.published:
+            panel.axhline(value, color=look["color"], linestyle=":", linewidth=1)
     panel.set(xlabel=name, ylabel=metric_label(metric))
     if x == "round":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -60,7 +62,7 @@ def draw_sizes(series: Sequence[Series], metric: str, x: str, band: str) -> "Fig
 
     assert x in SIZES
     points = [point for one in series for point in one.points]
-    labels, title = [one.label for one in series if one.label], bands(points, band)
+    labels, title = [one.label for one in series if one.label], explained(points, band, "hollow")
     figure = style.figure(3.1, labels, title)
     panel, (name, unit) = figure.subplots(), AXES[x]
     handles = []
@@ -74,6 +76,9 @@ def draw_sizes(series: Sequence[Series], metric: str, x: str, band: str) -> "Fig
             xs, ys, ends, color=look["color"], ls="none", marker=look["marker"], markersize=5.5, capsize=2, elinewidth=1
         )
         handles.append(bars)
+        hollow = [(x, value) for x, point in zip(xs, one.points) for value in point.published]
+        for at, value in hollow:
+            panel.plot(at, value, color=look["color"], marker=look["marker"], markersize=8, markerfacecolor="none")
     panel.set(xlabel=name, ylabel=metric_label(metric))
     panel.margins(0.12)
     if max(point.x for point in points) > WIDE * min(point.x for point in points):

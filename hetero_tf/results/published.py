@@ -80,16 +80,30 @@ def choose(names: Sequence[str]) -> tuple[list[Value], list[Value]]:
     Raises:
         BadInput: A file is wrong, or no table or row has such a name.
     """
-    own = [name for name in names if name.endswith((".yaml", ".yml"))]
-    values = [value for path in (SHIPPED, *map(Path, own)) for value in read_published(path)]
+    values = [*read_published(), *_own_values(names)]
     asked = []
-    for name in (name for name in names if name not in own):
+    for name in (name for name in names if not _is_file(name)):
         found = [value for value in values if value.name == name or value.name.startswith(f"{name}/")]
         if not found:
             known = {part for value in values for part in (value.name, value.name.partition("/")[0])}
             raise BadInput(f"no published table or row has that name{did_you_mean(name, known)} Received: {name}")
         asked += found
     return values, asked
+
+
+def named(names: Sequence[str]) -> list[Value]:
+    """The values of tables, rows and files; `names` and what is raised are those of `choose`."""
+    # A table of a file may be named beside it.
+    asked = choose(names)[1]
+    return [*asked, *(value for value in _own_values(names) if value not in asked)]
+
+
+def _is_file(name):
+    return name.endswith((".yaml", ".yml"))
+
+
+def _own_values(names):
+    return [value for name in names if _is_file(name) for value in read_published(Path(name))]
 
 
 def matching(values: Iterable[Value], keys: dict[str, object], metrics: Sequence[str]) -> list[Value]:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from absl.flags import FlagValues
 
 USAGE, SUMMARY = "plot RUN... --out FILE", "curves of runs with bands over seeds"
-FLAGS, WORDS, SOURCE = ("run", "x", "y", "band", "out"), "run", None
+FLAGS, WORDS, SOURCE = ("run", "x", "y", "band", "published", "out"), "run", None
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Draws the figure that --x and --y ask for into --out."""
-    from hetero_tf.results import curves, figures, style, summaries
+    from hetero_tf.results import curves, figures, published, style, summaries
     from hetero_tf.results.runs import gather, grouped
 
     if not flags.out:
@@ -26,12 +26,12 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     style.check_file(path)
     runs, sentences = gather(folders(flags, "plot"))
     metric = flags.y or next(iter(summaries.usual_metrics(runs)), "loss")
-    groups = grouped(runs)
+    groups, values = grouped(runs), published.named(flags.published)
     with style.in_use("plot"):
         if x in curves.SIZES:
-            drawn = figures.draw_sizes(curves.size_series(groups, metric, x, band), metric, x, band)
+            drawn = figures.draw_sizes(curves.size_series(groups, metric, x, band, values), metric, x, band)
         else:
-            drawn = figures.draw_curves(curves.learning_curves(groups, metric, x, band), metric, x, band)
+            drawn = figures.draw_curves(curves.learning_curves(groups, metric, x, band, values), metric, x, band)
         style.save(drawn, path)
     console.say(f"drew {metric} against {x} into {path}")
     about = Console(sys.stderr, quiet=flags.quiet)
