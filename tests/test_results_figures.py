@@ -90,10 +90,10 @@ def test_published_values_are_drawn_beside_the_runs_of_their_recipe(in_style, wr
     narrow, wide = drawn = curves.learning_curves(found, "global_accuracy", "round", "range", values)
     assert (narrow.published, wide.published) == ((), (91.0, 93.0))
     figure = figures.draw_curves(drawn, "global_accuracy", "round", "range")
-    dotted = [line for line in figure.axes[0].get_lines() if line.get_linestyle() == ":"]
-    assert [line.get_ydata()[0] for line in dotted] == [91.0, 93.0]
-    assert {line.get_color() for line in dotted} == {style.line(wide.place)["color"]}
-    assert figure.legends[0].get_title().get_text() == "dotted: published"
+    thin = [line for line in figure.axes[0].get_lines() if line.get_linewidth() == figures.THIN]
+    assert [line.get_ydata()[0] for line in thin] == [91.0, 93.0]
+    assert {line.get_color() for line in thin} == {style.line(wide.place)["color"]}
+    assert figure.legends[0].get_title().get_text() == "thin lines: published"
     assert refusal(curves.learning_curves, found, "loss", "round", "range", values) == (
         "no run that is drawn has the keys of a published value of loss; leave --published out, or name another table. "
         "Received: --published, which is paper/row"

@@ -227,6 +227,6 @@ def bands(curves: Iterable[Curve | Point], band: str) -> str:
 
 
 def explained(curves: Sequence[Curve | Point], band: str, sign: str) -> str:
-    """What bands and published values are, for a person; `sign` is how the latter are drawn, such as "dotted"."""
+    """What bands and published values are, for a person; `sign` is how the latter are drawn, such as "thin lines"."""
     told = [bands(curves, band), f"{sign}: published" if any(curve.published for curve in curves) else ""]
     return "; ".join(text for text in told if text)

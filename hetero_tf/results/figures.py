@@ -21,6 +21,8 @@ AXES = {
 }
 # Markers on a line, at most about so many.
 MARKED = 10
+# Of lines at published values.
+THIN = 0.7
 # Sizes further apart than this factor stand on a logarithmic axis.
 WIDE = 20
 
@@ -38,7 +40,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
     """Lines of the means over seeds with their bands; `x`, `band`: as in `curves.learning_curves`."""
     from matplotlib.ticker import MaxNLocator
 
-    labels, title = [curve.label for curve in curves], explained(curves, band, "dotted")
+    labels, title = [curve.label for curve in curves], explained(curves, band, "thin lines")
     figure = style.figure(3.1, labels, title)
     panel, (name, unit) = figure.subplots(), AXES[x]
     lines = []
@@ -48,7 +50,7 @@ def draw_curves(curves: Sequence[Curve], metric: str, x: str, band: str) -> "Fig
         if curve.seeds > 1:
             panel.fill_between(xs, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0)
         for value in curve.published:
-            panel.axhline(value, color=look["color"], linestyle=":", linewidth=1)
+            panel.axhline(value, color=look["color"], linewidth=THIN)
     panel.set(xlabel=name, ylabel=metric_label(metric))
     if x == "round":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
