@@ -51,7 +51,8 @@ WRONG = [
     ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: address, allow_other_machine..."),
     ([], NO_RECIPE),
     (["train"], NO_RECIPE),
-    (["describe"], NO_RECIPE),
+    (["describe"], "--recipe is missing; try hetero_tf describe --recipe digits"),
+    (["flower"], "--recipe is missing; try hetero_tf flower --recipe digits"),
     (["--recipe="], NO_RECIPE),
     (["--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
     (["describe", "--recipe=missing.yaml"], "missing.yaml: no such recipe; known: cifar10..."),
@@ -222,8 +223,8 @@ def test_every_command_takes_the_flags_that_have_an_effect_on_it(command, flag):
     if flag in (*TAKES[command], *BY_ALL):
         assert flags.parse(["hetero_tf", command, word])[0] == command
         return
-    others = " and ".join(name for name, taken in TAKES.items() if flag in taken)
-    told = f"--{flag} has no effect on {command}; it is a flag of {others}"
+    others = ", ".join(name for name, taken in TAKES.items() if flag in taken)
+    told = f"--{flag} has no effect on {command}; it is a flag of {' and '.join(others.rsplit(', ', 1))}"
     assert refusal(flags.parse, ["hetero_tf", command, word]) == told
     # Also where it says what holds anyway, and whichever side of the command it stands on.
     assert refusal(flags.parse, ["hetero_tf", word, command]) == told

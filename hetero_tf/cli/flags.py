@@ -150,7 +150,8 @@ def _check(command, values):
     """Refuses flags that have no effect on the command, and values that no computer could use."""
     for name in values:
         if values[name].present and name != SHORT and command not in commands.with_flag(name):
-            others = " and ".join(commands.with_flag(name))
+            *first, last = commands.with_flag(name)
+            others = f"{', '.join(first)} and {last}" if first else last
             raise BadInput(f"--{name} has no effect on {command}; it is a flag of {others}")
     most = max(MOST_THREADS, MOST_THREADS_OF_A_CORE * hardware.cores())
     if not 1 <= values.threads <= most:

@@ -162,7 +162,8 @@ def _recipe(source, command, flags):
     overrides = flags["set"].value + ([f"engine={flags.engine}"] if flags.engine else [])
     if source == "recipe":
         if not flags.recipe:
-            raise BadInput(f"--recipe is missing; try {program()} --recipe digits")
+            words = [program(), *([command] if command not in (None, "train") else []), "--recipe digits"]
+            raise BadInput(f"--recipe is missing; try {' '.join(words)}")
         return load(flags.recipe, overrides)
     if not flags.run_dir:
         raise BadInput("--run_dir is missing; name the folder that a run left, such as runs/digits")

@@ -56,6 +56,11 @@ def named(found: dict[str, tf.Tensor], names: tuple[str, ...] | None) -> dict[st
     return {**found, "class_name": tf.gather(tf.constant([*names, ""]), found["class"] % (len(names) + 1))}
 
 
+def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
+    """How many rows a request may hold, for `export.json`."""
+    return {"rows": most_examples(model)}
+
+
 def model_inputs(process: LearningProcess, x: tf.Tensor) -> tf.Tensor:
     """Examples, as a client sends them or as they are stored, in what the model takes, exactly as in training."""
     count, axis = tf.shape(x)[0], all_labels(process.dataset.classes)

@@ -22,7 +22,7 @@ PORTABLE = "serve_numbers"
 COMPARED = 32
 # Features that notes name one by one.
 NAMED = 50
-most_at_once, model_inputs = labelled.most_at_once, labelled.model_inputs
+most_at_once, model_inputs, limits = labelled.most_at_once, labelled.model_inputs, labelled.limits
 
 
 def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tuple[dict, tuple]:
@@ -61,11 +61,6 @@ def request(process: LearningProcess, x: np.ndarray) -> dict[str, np.ndarray]:
 def measure(process: LearningProcess, ask: Callable) -> dict[str, float]:
     """Measures answers on the whole test set, see `labelled.measure`."""
     return labelled.measure(process, ask, functools.partial(request, process))
-
-
-def limits(process: LearningProcess, model: keras.Model) -> dict[str, int]:
-    """What a request may hold, for `export.json`."""
-    return {"rows": most_examples(model)}
 
 
 def input_spec(process: LearningProcess) -> dict:

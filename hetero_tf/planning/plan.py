@@ -43,7 +43,11 @@ class Plan:
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Returns the arrays in the order of the attributes."""
-        return tuple(getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "outcome")
+        return tuple(getattr(self, name) for name in ARRAYS)
+
+
+# The names of a plan's arrays.
+ARRAYS = tuple(each.name for each in dataclasses.fields(Plan) if each.name != "outcome")
 
 
 @dataclass(frozen=True)

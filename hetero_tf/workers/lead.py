@@ -11,13 +11,12 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput, Refusal, WorkerLost, told_in_graph
 from hetero_tf.evaluation.fairness import ClientResults
-from hetero_tf.planning.plan import Plan
+from hetero_tf.planning.plan import ARRAYS, Plan
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.state import State, from_named, named
 from hetero_tf.workers.cluster import Cluster
 from hetero_tf.workers.messages import Channel, Message
 
-PLAN = ["clients", "levels", "steps", "rows", "starts", "stages", "members"]
 # Errors by which a collective says that somebody is gone; what a model does wrong has other ones.
 GONE = (
     tf.errors.UnavailableError,
@@ -68,7 +67,7 @@ class LeadProcess(LearningProcess):
         if len(planned) > 1:
             return super().run(state, planned)
         (plan,) = planned
-        arrays = {name: getattr(plan, name) for name in PLAN}
+        arrays = dict(zip(ARRAYS, plan.arrays()))
         with self._together("run", state, arrays):
             after, rows = super().run(state, planned)
         self.held[:] = [after]
@@ -167,8 +166,7 @@ def _do(process: LearningProcess, message: Message, state: State) -> State:
 
 
 def _plan_of(arrays):
-    clients, levels, steps, rows, starts, stages, members = (arrays[name] for name in PLAN)
-    return Plan(clients, levels, steps, rows, starts, stages, members)
+    return Plan(**{name: arrays[name] for name in ARRAYS})
 
 
 def _agreed(process, cluster):

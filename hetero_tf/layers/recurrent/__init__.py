@@ -59,14 +59,14 @@ class Recurrent(keras.layers.Layer):
     def step(
         self, recurrent: Sequence[tf.Tensor], projected: tf.Tensor, states: Sequence[tf.Tensor]
     ) -> Sequence[tf.Tensor]:
-        """The states behind a position.
+        """The states behind a position; each kind of layer has its own.
 
         Args:
             recurrent: The weights that `states` meet, each as `flat` gives it.
             projected: `(..., batch, gates * units)`, the input there times the kernel, with its bias.
             states: Those before it, `(..., batch, units)` each; the first of them is the output.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} takes no step")
 
     def call(self, inputs: tf.Tensor, mask: tf.Tensor | None = None, training: bool | None = False) -> tf.Tensor:
         shape, axis = tf.shape(inputs), len(self.lead) + 1
