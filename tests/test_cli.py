@@ -141,7 +141,7 @@ WRONG = [
     ),
     (
         ["--recipe=wikitext2", "--data_dir=~nobody_of_that_name", "--set=data.fallback=null"],
-        "recipes/wikitext2.yaml:9:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2 and could not be fetched: there is no folder ~nobody...",
+        "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in ~nobody_of_that_name/wikitext-2 and could not be fetched: there is no folder ~nobody...",
     ),
     (
         [R, "--set=partition={name: labels, clients: 10, per_client: 11}"],
@@ -156,7 +156,7 @@ WRONG = [
     ([R, "--data_dir=afile", "--run_dir=deep/er/run"], "--data_dir and HETERO_TF_DATA must name a folder..."),
     (
         ["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
-        "recipes/wikitext2.yaml:9:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be fetched: there is no folder nowhere; put train.txt...",
+        "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be fetched: there is no folder nowhere; put train.txt...",
     ),
     ([R, "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
     ([R, "--set=rounds=0"], f"--set rounds=0: rounds: too small; {COUNT}. Received: 0"),
