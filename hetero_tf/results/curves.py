@@ -1,6 +1,5 @@
 """The numbers of figures: learning curves with a band over seeds, and accuracy against the size of clients' models."""
 
-import dataclasses
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -94,9 +93,7 @@ def learning_curves(
         BadInput: There is none, or no value belongs to one.
     """
     curves = [
-        dataclasses.replace(
-            _curve(name, place, runs, metric, _AXES[x], band), published=_beside(published, runs, metric)
-        )
+        _curve(name, place, runs, metric, _AXES[x], band, published)
         for place, (name, runs) in enumerate(groups.items())
     ]
     drawn = [curve for curve in curves if curve.x]
@@ -106,7 +103,7 @@ def learning_curves(
     return sorted(drawn, key=lambda curve: -direction(metric) * curve.mean[-1])
 
 
-def _curve(name, place, runs, metric, axis, band):
+def _curve(name, place, runs, metric, axis, band, published):
     """The means over the seeds, at the rounds that all of them have measured."""
     found = [(dict(measured(run, metric)), axis(run)) for run in runs]
     found = [(values, places) for values, places in found if values.keys() & places.keys()]
@@ -115,7 +112,7 @@ def _curve(name, place, runs, metric, axis, band):
     spans = [_span([values[round] for values, _ in found], band) for round in rounds]
     mean, low, high = (list(values) for values in zip(*spans)) if spans else ([], [], [])
     xs = [statistics.fmean(places[round] for _, places in found) for round in rounds]
-    return Curve(name, place, xs, mean, low, high, len(found))
+    return Curve(name, place, xs, mean, low, high, len(found), _beside(published, runs, metric))
 
 
 def _span(values: Sequence[float], band: str) -> tuple[float, float, float]:
@@ -159,9 +156,8 @@ def size_series(
     families: dict[str, list[Point]] = {}
     first: list[Run] = []
     for runs in groups.values():
-        point = _point(runs, metric, x, band)
+        point = _point(runs, metric, x, band, published)
         if point is not None:
-            point = dataclasses.replace(point, published=_beside(published, runs, metric))
             without = {key: value for key, value in runs[0].keys.items() if key not in _OF_A_FAMILY}
             if (family := repr(sorted(without.items()))) not in families:
                 first.append(runs[0])
@@ -176,13 +172,14 @@ def size_series(
     return [Series(label, points, _lines(points)) for label, points in zip(labels, ordered)]
 
 
-def _point(runs, metric, x, band):
+def _point(runs, metric, x, band, published):
     values = [found[-1][1] for run in runs if (found := measured(run, metric))]
     sizes = [run.costs.mix[x] for run in runs if run.costs]
     if not values or not sizes:
         return None
     levels = frozenset(runs[0].mix)
-    return Point(str(runs[0].keys[MIX]), levels, statistics.fmean(sizes), *_span(values, band), len(values))
+    beside, size = _beside(published, runs, metric), statistics.fmean(sizes)
+    return Point(str(runs[0].keys[MIX]), levels, size, *_span(values, band), len(values), beside)
 
 
 def _lines(points: Sequence[Point]) -> list[list[int]]:

@@ -78,9 +78,9 @@ def draw_sizes(series: Sequence[Series], metric: str, x: str, band: str) -> "Fig
             xs, ys, ends, color=look["color"], ls="none", marker=look["marker"], markersize=5.5, capsize=2, elinewidth=1
         )
         handles.append(bars)
-        hollow = [(x, value) for x, point in zip(xs, one.points) for value in point.published]
-        for at, value in hollow:
-            panel.plot(at, value, color=look["color"], marker=look["marker"], markersize=8, markerfacecolor="none")
+        for at, point in zip(xs, one.points):
+            for value in point.published:
+                panel.plot(at, value, color=look["color"], marker=look["marker"], markersize=8, markerfacecolor="none")
     panel.set(xlabel=name, ylabel=metric_label(metric))
     panel.margins(0.12)
     if max(point.x for point in points) > WIDE * min(point.x for point in points):
