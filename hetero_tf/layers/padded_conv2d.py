@@ -87,7 +87,7 @@ class PaddedConv2D(keras.layers.Layer):
         if training and self.by_taps:
             return conv2d_by_taps(inputs, kernel)
         stride, side = self.stride, (self.kernel_size - 1) // 2
-        if side == 0:
+        if side == 0 and stride > 1:
             # TensorFlow 2.21 writes outside its memory in the gradient of a strided 1x1 convolution (oneDNN, two
             # threads in one kernel); dropping the unread positions first is the same convolution.
             inputs, stride = inputs[:, ::stride, ::stride], 1

@@ -40,7 +40,7 @@ class PaddedDepthwiseConv2D(keras.layers.Layer):
         stride, side = self.stride, (self.kernel_size - 1) // 2
         if stride > 1:
             inputs = tf.pad(inputs, [[0, 0], [side, side], [side, side], [0, 0]])
-        kernel = tf.convert_to_tensor(self.kernel)[..., None]
+        kernel = tf.expand_dims(tf.convert_to_tensor(self.kernel), -1)
         return tf.nn.depthwise_conv2d(inputs, kernel, [1, stride, stride, 1], "SAME" if stride == 1 else "VALID")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

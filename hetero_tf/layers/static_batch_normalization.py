@@ -19,33 +19,36 @@ def normalize(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: flo
         epsilon: Added to the variance.
 
     Returns:
-        outputs, mean, biased variance, and the number of values behind each mean. Gradients flow through the
-        outputs only.
+        outputs, mean and unbiased variance. Gradients flow through the outputs only.
     """
-    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
-    return *_normalized(inputs, gamma, beta, count=count, epsilon=epsilon), count
+    # A graph that knows the batch needs no operations for its size, in each of dozens of norms.
+    known = inputs.shape[:-1].num_elements()
+    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]) if known is None else known, inputs.dtype)
+    outputs, mean, biased = _normalized(inputs, gamma, beta, count=count, epsilon=epsilon)
+    return outputs, mean, biased * (count / tf.maximum(count - 1, 1) if known is None else known / max(known - 1, 1))
 
 
 @written_gradient
 def _normalized(inputs, gamma, beta, *, count, epsilon):
-    mean = _sum(inputs) / count
+    axis = tf.constant(-2)
+    mean = _sum(inputs, axis) / count
     centred = inputs - mean
-    variance = _sum(tf.square(centred)) / count
+    variance = _sum(tf.square(centred), axis) / count
     inverse = 1 / tf.sqrt(variance + epsilon)
 
     def gradient(upstream, *_):
-        for_beta = _sum(upstream)
-        for_gamma = _sum(upstream * centred) * inverse
+        for_beta = _sum(upstream, axis)
+        for_gamma = _sum(upstream * centred, axis) * inverse
         for_inputs = (upstream - for_beta / count - centred * (for_gamma * inverse / count)) * (gamma * inverse)
         return for_inputs, for_gamma, for_beta
 
     return (centred * (gamma * inverse) + beta, mean, variance), gradient
 
 
-def _sum(values):
-    """The sum per channel, one axis after the other: short sums lose far fewer digits than one long sum."""
+def _sum(values, axis):
+    """The sum per channel, one `axis` after the other: short sums lose far fewer digits than one long sum."""
     while values.shape.rank > 1:
-        values = tf.reduce_sum(values, -2)
+        values = tf.reduce_sum(values, axis)
     return values
 
 
@@ -90,16 +93,13 @@ class StaticBatchNormalization(keras.layers.Layer):
         if not training:
             factor = gamma * tf.math.rsqrt(tf.convert_to_tensor(self.variance) + self.epsilon)
             return inputs * factor + (beta - self.mean * factor)
-        normalize = self._normalize if self.group_size is None else self._normalize_groups
-        outputs, mean, variance = normalize(inputs, gamma, beta)
+        if self.group_size is None:
+            outputs, mean, variance = normalize(inputs, gamma, beta, self.epsilon)
+        else:
+            outputs, mean, variance = self._normalize_groups(inputs, gamma, beta)
         self.mean.assign(mean)
         self.variance.assign(variance)
         return outputs
-
-    def _normalize(self, inputs, gamma, beta):
-        """The batch as one group: outputs, mean and unbiased variance."""
-        outputs, mean, variance, count = normalize(inputs, gamma, beta, self.epsilon)
-        return outputs, mean, variance * (count / tf.maximum(count - 1, 1))
 
     def _normalize_groups(self, inputs, gamma, beta):
         """Consecutive groups of examples apart: outputs, and the groups' average mean and unbiased variance."""

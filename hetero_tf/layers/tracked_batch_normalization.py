@@ -68,9 +68,9 @@ class TrackedBatchNormalization(keras.layers.Layer):
         if not training:
             factor = gamma * tf.math.rsqrt(tf.convert_to_tensor(self.moving_variance) + self.epsilon)
             return inputs * factor + (beta - self.moving_mean * factor)
-        outputs, mean, variance, count = normalize(inputs, gamma, beta, self.epsilon)
+        outputs, mean, variance = normalize(inputs, gamma, beta, self.epsilon)
         self._move(self.moving_mean, mean)
-        self._move(self.moving_variance, variance * (count / tf.maximum(count - 1, 1)))
+        self._move(self.moving_variance, variance)
         return outputs
 
     def _move(self, variable, newest):

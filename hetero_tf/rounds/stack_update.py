@@ -109,10 +109,14 @@ def train_stack(
     slots = tuple(rows_of(lambda _, slot=state["slots"][index]: [slot]) for index in parts.algorithm.read_slots)
     if parts.algorithm.remember is not None:
         memory = rows_of(lambda client: [[tf.gather(table, client) for table in tables["memory"].values()]])
-    # What is inside may be compiled by XLA; the cut before it is not.
-    train = functools.partial(_train_rows, parts, submodel, label_axis)
-    if parts.engine.compiled:
-        train = tf.function(train, jit_compile=True, autograph=False)
+    # What is inside may be compiled by XLA; the cut before it is not. Without XLA it stays a function of its own too:
+    # the optimizer of TensorFlow's graphs takes longer for one large graph than for its parts.
+    train = tf.function(
+        functools.partial(_train_rows, parts, submodel, label_axis),
+        jit_compile=parts.engine.compiled or None,
+        autograph=False,
+        experimental_attributes=None if parts.engine.compiled else {"_noinline": True},
+    )
     steps = (plan.ticks, plan.rows, plan.starts, plan.stages)
     local, after = train(start, memory, slots, present, round, key, learning_rate, *steps)
     merged_labels = tf.ones_like(present) if parts.placement.merge_absent_labels else present
