@@ -1,10 +1,14 @@
 """The benchmark scripts run and print what BUILD.md says they print; nothing here is timed."""
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from types import SimpleNamespace
 
 import programs
 import pytest
@@ -30,6 +34,35 @@ def test_round_benchmark_prints_one_json_line():
     assert all(found[name] > 0 for name in ("set_up_s", "trace_s", "plan_ms", "statistics_s", "evaluate_first_s"))
     assert abs(found["live_share"]) < 100
     assert 0 < found["cut_and_merge_ms"] < 1000 * found["first_round_s"]
+
+
+def test_first_round_benchmark_tells_what_a_recipe_and_its_graph_cost():
+    command = [sys.executable, "benchmarks/first_round.py", "tiny/digits", "--set=levels.mix=a", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    found = json.loads(done.stdout)["recipes"]["tiny/digits"]
+    assert found["all_s"] == pytest.approx(found["build_s"] + found["trace_s"] + found["first_call_s"])
+    assert min(found.values()) > 0 and 1000 < found["nodes"] < 10_000 and 100 < found["peak_mb"] < 2500
+
+
+def test_a_first_round_whose_process_is_killed_is_a_row(monkeypatch, capsys):
+    benchmark = programs.script("benchmarks/first_round.py")
+
+    def submit(measure, args, name):
+        result = Future()
+        if name == "killed_one":
+            result.set_exception(BrokenProcessPool())
+        else:
+            result.set_result(dict.fromkeys(benchmark.COLUMNS, 1234.56) | {"nodes": 1234})
+        return result
+
+    pool = contextlib.nullcontext(SimpleNamespace(submit=submit))
+    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", lambda *_: pool)
+    monkeypatch.setattr(sys, "argv", ["first_round.py", "one", "killed_one", "two"])
+    benchmark.main()
+    head, one, killed, two = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["recipe", *benchmark.COLUMNS]
+    assert one[1:] == two[1:] == ["1,234.6", "1,234.6", "1,234.6", "1,234.6", "1,234", "1,234.6"]
+    assert killed == ["killed_one", "killed"]
 
 
 @pytest.mark.long
