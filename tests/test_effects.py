@@ -207,7 +207,7 @@ def updates(module, folder, options):
 
 def masks(module, folder, options):
     start, maskable = rows(2, 9), tf.constant([True] * 8 + [False])
-    state = module.prepare(start, tf.constant([[1, 2, 3], [1, 2, 4]]), maskable, 0.5, **options)
+    state = module.prepare(start, tf.constant([[1, 2, 3], [1, 2, 4]]), maskable, 4, **options)
     return state, with_gradients(lambda weights: module.mask(weights, state, **options) * weights, start)
 
 

@@ -1,5 +1,7 @@
 """Steps that several levels take are one function of the graph, and change nothing of what is trained."""
 
+import math
+
 import methods
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.rounds.layout import _RowLayout
-from hetero_tf.rounds.shared_step import SharedStep, StepOnPart
+from hetero_tf.rounds.shared_step import SharedStep, StepOnPart, summed
 from hetero_tf.rounds.state import named
 
 CASES = {name: methods.METHODS[name][:2] for name in ("fjord", "slimmable")} | {
@@ -52,31 +54,58 @@ def test_steps_of_one_level_or_of_outputs_that_are_compared_are_not_shared(name)
     assert shared_of(methods.built(name)) == []
 
 
-def doubling(count):
-    """A step whose gradients are twice the first `count` values, and whose carried values three times the others."""
+def doubling(shapes, learned):
+    """A step whose gradients are twice its trainable values, and whose carried values are tripled."""
 
-    def step(objective, rows, *_):
-        running = rows[:, count:]
-        return tf.zeros([rows.shape[0]]), 2 * rows[:, :count], 3 * running if running.shape[1] else None
+    def call(objective, parts, *_):
+        assert [part.shape[1] for part in parts] == [math.prod(shape) for shape in shapes]
+        return tf.zeros([parts[0].shape[0]]), [2 * part for part in parts[:learned]], [3 * p for p in parts[learned:]]
 
-    return step
+    return type("Doubling", (), {"shapes": shapes, "learned": learned, "__call__": staticmethod(call)})()
 
 
 def test_gradients_and_running_statistics_come_to_their_places():
     rng = np.random.default_rng(0)
     for _ in range(20):
-        parameters, carried, clients = (int(rng.integers(low, 9)) for low in (2, 1, 1))
-        trainable = np.sort(rng.choice(parameters, rng.integers(1, parameters), replace=False))
-        behind = np.sort(rng.choice(carried, rng.integers(0, carried), replace=False))
-        rows = rng.normal(size=(clients, parameters + carried))
+        wide = [tuple(rng.integers(1, 5, rng.integers(1, 4)).tolist()) for _ in range(6)]
+        learned, clients = int(rng.integers(1, 6)), int(rng.integers(1, 3))
+        steps, wanted = [], [np.zeros((clients, *shape)) for shape in wide]
+        values = [rng.normal(size=(clients, *shape)) for shape in wide]
+        left = [value.copy() for value in values[learned:]]
+        for _ in range(int(rng.integers(1, 4))):
+            held = [0, *np.flatnonzero(rng.random(6) < 0.7)[1:].tolist()]
+            # Trainable values may be cut; of the carried ones only whole ones move.
+            cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in held]
+            many = sum(position < learned for position in held)
+            steps.append(StepOnPart(doubling(cut, many), tuple(held), tuple(wide), learned))
+            for position, shape in zip(held, cut):
+                part = (slice(None), *map(slice, shape))
+                if position < learned:
+                    wanted[position][part] += 2 * values[position][part]
+                elif shape == wide[position]:
+                    left[position - learned] *= 3
 
-        part = StepOnPart(doubling(len(trainable)), np.concatenate([trainable, parameters + behind]), parameters)
-        loss, gradients, running = part(None, tf.constant(rows), None, None, None)
-        wanted, left = np.zeros((clients, parameters)), rows[:, parameters:].copy()
-        wanted[:, trainable] = 2 * rows[:, trainable]
-        left[:, behind] *= 3
-        np.testing.assert_array_equal(gradients, wanted)
-        np.testing.assert_array_equal(running, left)
+        def rows(parts):
+            return np.concatenate([part.reshape(clients, -1) for part in parts], 1)
+
+        loss, gradients, *running = summed(tuple(steps), None, tf.constant(rows(values)), None, None, None)
+        assert loss.shape == (clients,)
+        np.testing.assert_allclose(gradients, rows(wanted[:learned]), rtol=1e-15)
+        assert len(running) == (learned < 6)
+        if running:
+            np.testing.assert_array_equal(running[0], rows(left))
+
+
+@pytest.mark.parametrize("name", ["fjord", "slimmable", "fedepth_link", "fiarse", "splitmix", "scaffold"])
+def test_no_constant_of_the_graph_is_as_long_as_a_row(name):
+    base, settings, _ = methods.METHODS[name]
+    for narrow, wide in ((4, 32), (6, 32), (8, 4096)):
+        base = base.replace(f"!w {narrow}", f"!w {wide}")
+    process = tiny.process(base, *settings)
+    parameters = max(stack.parameters for stack in process.parts.engine.stacks)
+    library = process._round.get_concrete_function().graph.as_graph_def().library
+    sizes = [node.attr["value"].ByteSize() for function in library.function for node in function.node_def]
+    assert parameters > 5000 and max(sizes) < parameters / 4
 
 
 def test_one_function_is_traced_for_each_shape_and_not_for_each_caller():

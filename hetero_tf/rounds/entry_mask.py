@@ -1,6 +1,7 @@
 """Masks of single entries: a plug-in of `methods.masks` bound to one level's share and variables."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds.rows import spread
 
 # Names that Keras gives to the scales and offsets of its norms; ours have them too.
 OF_NORMS = ("gamma", "beta")
@@ -40,18 +42,20 @@ def build_entry_mask(recipe: Recipe, level: str, variables: list, networks: int 
     if plugin is None:
         return None
     module, options = registry.find("masks", plugin.name), plugin.options
-    parts = [np.full(int(np.prod(v.shape)), v.path.rpartition("/")[2] not in OF_NORMS) for v in variables]
-    maskable, share = np.tile(np.concatenate(parts), networks), recipe.levels.entries.get(level, 1.0)
-    return EntryMask(
-        functools.partial(module.prepare, maskable=maskable, share=share, **options),
-        functools.partial(module.mask, **options),
-        functools.partial(module.counts, **options),
-    )
+    maskable = [variable.path.rpartition("/")[2] not in OF_NORMS for variable in variables] * networks
+    sizes = [math.prod(variable.shape) for variable in variables] * networks
+    share = recipe.levels.entries.get(level, 1.0)
+    number = max(1, int(share * sum(size for size, one in zip(sizes, maskable) if one)))
+
+    def prepare(start, key):
+        return module.prepare(start, key, spread(np.array(maskable), sizes), number, **options)
+
+    return EntryMask(prepare, functools.partial(module.mask, **options), functools.partial(module.counts, **options))
 
 
 def masked_values(mask: EntryMask, values: list[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
     """The values of one network as a level predicts with them: those outside the mask of a key int32 [3] are 0."""
     row = tf.concat([tf.reshape(value, [-1]) for value in values], 0)[None]
     row = row * mask.mask(row, mask.prepare(row, key[None]))
-    sizes = [int(np.prod(value.shape)) for value in values]
+    sizes = [math.prod(value.shape) for value in values]
     return [tf.reshape(part, value.shape) for part, value in zip(tf.split(row[0], sizes), values)]

@@ -1,11 +1,9 @@
 """How the values of a model family lie: among the global ones, and in the rows of the clients of a stack."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
@@ -84,7 +82,7 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
     def stage_models(stage):
         return StageModels(
             tuple(rows.routed_model(family, route, clients) for route in stage.routes),
-            rows.trained_values(family, stage),
+            rows.trained_variables(family, stage),
             None if stage.before is None else rows.routed_model(family, stage.before, clients),
             rows.shared_steps(family, stage, clients),
         )
@@ -208,14 +206,8 @@ class _RowLayout:
         shared = family.once(
             ("step", route, self.classes, clients), lambda: self._shared(family, route, clients, variables)
         )
-        starts = np.cumsum([0, *(math.prod(variable.shape) for variable in self.variables)])
-        places = []
-        for variable in variables:
-            number = order[variable.path]
-            whole = np.arange(starts[number], starts[number + 1]).reshape(self.variables[number].shape)
-            places.append(whole[tuple(map(slice, variable.shape))].ravel())
-        joined = np.concatenate(places)
-        return StepOnPart(shared, None if len(joined) == starts[-1] else joined, int(starts[self.trainable]))
+        positions = tuple(order[variable.path] for variable in variables)
+        return StepOnPart(shared, positions, tuple(tuple(each.shape) for each in self.variables), self.trainable)
 
     def _shared(self, family, route, clients, variables):
         """The step of a route on a row of the values of its own model."""
@@ -232,17 +224,15 @@ class _RowLayout:
         carried = len(self.variables) - self.trainable
         return self.networks * self.trainable + network * carried + position - self.trainable
 
-    def trained_values(self, family: ModelFamily, stage: Stage) -> np.ndarray | None:
-        """bool [trainable values of all networks], what a stage trains; None: everything."""
+    def trained_variables(self, family: ModelFamily, stage: Stage) -> tuple[bool, ...] | None:
+        """Which of the trainable variables of all networks a stage trains; None: all of them."""
         unit_of = family.recipe.model.unit_of
-        trained = np.concatenate(
-            [
-                np.full(math.prod(variable.shape), unit_of(variable.path) in units)
-                for units in stage.trained_by_network
-                for variable in self.variables[: self.trainable]
-            ]
+        trained = tuple(
+            unit_of(variable.path) in units
+            for units in stage.trained_by_network
+            for variable in self.variables[: self.trainable]
         )
-        return None if trained.all() else trained
+        return None if all(trained) else trained
 
 
 def _steps_apart(family, stage):

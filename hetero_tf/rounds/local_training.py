@@ -11,6 +11,7 @@ import tensorflow as tf
 from hetero_tf.rounds.batches import Batches
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.parts import LocalOptimizer
+from hetero_tf.rounds.rows import spread
 from hetero_tf.rounds.shared_step import summed
 from hetero_tf.rounds.stack import Stack
 
@@ -164,10 +165,9 @@ def _stage_masks(stack, dtype):
     """[stages, parameters], 1 for the values that a stage trains; None where every stage trains all of them."""
     if all(stage.trained is None for stage in stack.stages):
         return None
-    everything = np.ones(stack.parameters)
-    return tf.constant(
-        np.stack([everything if stage.trained is None else stage.trained for stage in stack.stages]), dtype
-    )
+    everything = (True,) * stack.learned
+    trained = np.array([everything if stage.trained is None else stage.trained for stage in stack.stages])
+    return spread(trained.astype(dtype.as_numpy_dtype), stack.sizes[: stack.learned])
 
 
 def clipped(gradients: tf.Tensor, norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:

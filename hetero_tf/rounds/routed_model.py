@@ -9,6 +9,7 @@ import tensorflow as tf
 from hetero_tf.base.graph_random import hashed
 from hetero_tf.layers.stacked.forms import is_leading, to_leading
 from hetero_tf.models.variables import carried, is_seed, tracked
+from hetero_tf.rounds.rows import narrowed
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class RoutedModel:
         # The model's values, each [K, values], cut to its width.
         state, trainable = self.fresh_state(key), len(self.model.trainable_variables)
         sub_weights = [
-            _narrowed(parts[position], wide[position], shape) for position, shape in zip(self.positions, self.shapes)
+            narrowed(parts[position], wide[position], shape) for position, shape in zip(self.positions, self.shapes)
         ]
         # All clients' values in the variables' shapes; carried ones join the non-trainable state.
         weights = [
@@ -108,14 +109,6 @@ class RoutedModel:
         for site, seed in zip(sites, tf.unstack(bits, axis=1)):
             state[site] = tf.reshape(tf.cast(seed, variables[site].dtype), variables[site].shape)
         return state
-
-
-def _narrowed(part, wide, narrow):
-    """The first coordinates of a variable: [K, values] of shape `wide` to [K, values] of shape `narrow`."""
-    if math.prod(wide) == math.prod(narrow):
-        return part
-    whole = tf.reshape(part, [-1, *wide])
-    return tf.reshape(tf.slice(whole, [0] * whole.shape.rank, [-1, *narrow]), [part.shape[0], math.prod(narrow)])
 
 
 def _side_by_side(part, shape, stacked):

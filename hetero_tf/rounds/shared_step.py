@@ -1,7 +1,7 @@
 """Training steps that several levels take, as one function of the graph: each is traced once, however many call it.
 
 With nested and with slimmable widths a level takes steps at its own width and at every narrower one, which are whole
-levels elsewhere. Its values at a width are gathered into a row of their own, like the row of the level of that width.
+levels elsewhere. Its values at a width are cut out of its own ones, as the model of the level of that width has them.
 """
 
 import functools
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.rows import narrowed, widened
 
 
 @dataclass(frozen=True, eq=False)
 class SharedStep:
-    """One step of a model, on rows that hold its values and no others.
+    """One step of a model, on its own values and no others.
 
     Attributes:
         model: The model; its positions are those of `shapes`.
@@ -32,19 +32,14 @@ class SharedStep:
     learned: int
     _functions: dict[Any, Callable] = field(default_factory=dict)
 
-    @property
-    def parameters(self) -> int:
-        """Number of trainable values."""
-        return sum(map(math.prod, self.shapes[: self.learned]))
-
     def __call__(
-        self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """Returns losses [K], their gradients [K, parameters], and the carried values after the step, if there are any.
+        self, objective: Objective, parts: list[tf.Tensor], key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        """Returns losses [K], gradients of the trainable values, and the carried values after the step.
 
         Args:
             objective: What it makes smaller.
-            rows: [K, values].
+            parts: The values of K clients, each [K, values], like what is returned.
             key: int32 [K, words] for dropout.
             inputs, targets: [K, batch, ...].
         """
@@ -56,57 +51,59 @@ class SharedStep:
                 # Else each place that calls it would be given a copy before the first round.
                 experimental_attributes={"_noinline": True},
             )
-        return self._functions[kind](rows, key, inputs, targets, objective.present, objective.round)
+        return self._functions[kind](parts, key, inputs, targets, objective.present, objective.round)
 
-    def _computed(self, algorithm, outside, rows, key, inputs, targets, present, round):
-        objective = Objective(algorithm, outside, present, round)
+    def _computed(self, algorithm, outside, parts, key, inputs, targets, present, round):
+        objective, parts = Objective(algorithm, outside, present, round), list(parts)
+        trainable = parts[: self.learned]
         with tf.GradientTape() as tape:
-            tape.watch(rows)
-            parts = tf.split(rows, list(map(math.prod, self.shapes)), axis=1)
+            tape.watch(trainable)
             outputs, statistics = self.model.call(parts, self.shapes, key, inputs)
             loss = objective(outputs, targets)
-        gradients = tape.gradient(loss, rows, unconnected_gradients="zero")[:, : self.parameters]
+        gradients = tape.gradient(loss, trainable, unconnected_gradients="zero")
         for position, value in statistics:
             parts[position] = value
-        return loss, gradients, tf.concat(parts[self.learned :], 1) if len(parts) > self.learned else None
+        return loss, gradients, parts[self.learned :]
 
 
 @dataclass(frozen=True, eq=False)
 class StepOnPart:
-    """A `SharedStep` on some of the values of a level's row.
+    """A `SharedStep` on some of the values of a level.
 
     Attributes:
         shared: The step.
-        places: int [values of the step], where each lies in the row of the level; None: it is the whole row.
-        parameters: Number of trainable values of the level.
+        positions: For each value of the step its position among the level's, which may be wider.
+        shapes: Of the level's values for one client: the trainable ones, then its carried ones.
+        learned: How many of them are trainable.
     """
 
     shared: SharedStep
-    places: np.ndarray | None
-    parameters: int
+    positions: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    learned: int
 
     def __call__(
-        self, objective: Objective, rows: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
-        """Returns losses [K], gradients [K, parameters] and, where there are any, the carried values after the step."""
-        if self.places is None:
-            loss, gradients, running = self.shared(objective, rows, key, inputs, targets)
-        else:
-            loss, gradients, running = self.shared(
-                objective, tf.gather(rows, self.places, axis=1), key, inputs, targets
-            )
-            gradients = self._placed(tf.zeros_like(rows[:, : self.parameters]), gradients, 0)
-            carried = rows[:, self.parameters :]
-            running = carried if running is None else self._placed(carried, running, self.parameters)
-        return (loss, gradients) if rows.shape[1] == self.parameters else (loss, gradients, running)
+        self, objective: Objective, parts: list[tf.Tensor], key: tf.Tensor, inputs: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], list[tf.Tensor]]:
+        """Returns losses [K], gradients by the position of what they belong to, and the level's carried values.
 
-    def _placed(self, before, values, first):
-        """Values of the step in their places of a part of the row that begins at `first`; elsewhere what was before."""
-        size = before.shape[1]
-        places = self.places[(self.places >= first) & (self.places < first + size)] - first
-        source = np.arange(size)
-        source[places] = size + np.arange(len(places))
-        return tf.gather(tf.concat([before, values], 1), source, axis=1)
+        Args:
+            objective, key, inputs, targets: As in `SharedStep`.
+            parts: The level's values, each [K, values], like what is returned.
+        """
+        held = list(zip(self.positions, self.shared.shapes))
+        cut = [narrowed(parts[position], self.shapes[position], shape) for position, shape in held]
+        loss, gradients, carried = self.shared(objective, cut, key, inputs, targets)
+        placed = {
+            position: widened(gradient, shape, self.shapes[position])
+            for (position, shape), gradient in zip(held, gradients)
+        }
+        after = list(parts)
+        for (position, shape), value in zip(held[self.shared.learned :], carried, strict=True):
+            # What is held in part is a constant: a width's running statistics are its own.
+            if shape == self.shapes[position]:
+                after[position] = value
+        return loss, placed, after[self.learned :]
 
 
 def summed(
@@ -117,16 +114,31 @@ def summed(
     inputs: tf.Tensor,
     targets: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """Returns what one step on the sum of the steps' losses returns; each goes on from the statistics of those before.
+    """Takes a step on the sum of the steps' losses; each goes on from the running statistics of those before it.
 
     Args:
-        steps: On parts of the same rows.
-        objective, rows, key, inputs, targets: As in `StepOnPart`.
+        steps: On values of the same level.
+        objective, key, inputs, targets: As in `SharedStep`.
+        rows: [K, values], the level's values.
+
+    Returns:
+        Losses [K], gradients [K, parameters] and, where there are any, the carried values after the step.
     """
-    trainable, losses, gradients = rows[:, : steps[0].parameters], [], []
+    shapes, learned = steps[0].shapes, steps[0].learned
+    parts = tf.split(rows, list(map(math.prod, shapes)), axis=1)
+    losses: list[tf.Tensor] = []
+    found: list[list[tf.Tensor]] = [[] for _ in range(learned)]
     for step in steps:
-        loss, gradient, *running = step(objective, rows, key, inputs, targets)
-        rows = tf.concat([trainable, *running], 1)
+        loss, gradients, carried = step(objective, parts, key, inputs, targets)
+        parts[learned:] = carried
         losses.append(loss)
-        gradients.append(gradient)
-    return tf.add_n(losses), tf.add_n(gradients), *running
+        for position, gradient in gradients.items():
+            found[position].append(gradient)
+    whole = tf.concat([_sum(one) if one else tf.zeros_like(part) for one, part in zip(found, parts)], 1)
+    running = [tf.concat(parts[learned:], 1)] if len(parts) > learned else []
+    return _sum(losses), whole, *running
+
+
+def _sum(values):
+    """The sum of tensors; without an operation where there is one alone."""
+    return values[0] if len(values) == 1 else tf.add_n(values)

@@ -7,7 +7,6 @@ narrow model; several clients side by side share what is left.
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import tensorflow as tf
 
 from hetero_tf.rounds.routed_model import RoutedModel
@@ -20,13 +19,13 @@ class StageModels:
 
     Attributes:
         models: `RoutedModel` of each route.
-        trained: bool [parameters], the values that the steps train; None: all of them.
+        trained: For each trainable variable whether the steps train it; None: they train all.
         before: The frozen units, where the steps begin behind them and read what they give from a buffer.
         shared: The step of each route as other levels take it too; empty: no other does.
     """
 
     models: tuple[RoutedModel, ...]
-    trained: np.ndarray | None
+    trained: tuple[bool, ...] | None
     before: RoutedModel | None
     shared: tuple[StepOnPart, ...] = ()
 

@@ -22,8 +22,8 @@ def drawn(dtype="float64", seed=0):
 
 def masked(name, start, share, weights=None, clients=slice(None), **options):
     """The mask of some weights after it was prepared at the start, and its state."""
-    module = registry.find("masks", name)
-    state = tf.stop_gradient(module.prepare(start, KEYS[clients], MASKABLE, share, **options))
+    module, number = registry.find("masks", name), int(share * MASKABLE.sum())
+    state = tf.stop_gradient(module.prepare(start, KEYS[clients], tf.constant(MASKABLE), number, **options))
     return module.mask(start if weights is None else weights, state, **options), state
 
 
@@ -63,7 +63,7 @@ def test_masked_entries_get_no_gradient_and_others_one_without_numbers_that_are_
 def test_fiarse_has_one_threshold_for_the_round_and_follows_the_weights():
     start = tf.constant([[0.0, 4.0, -3.0, 2.0, -1.0]], tf.float64)
     module = registry.find("masks", "fiarse")
-    state = module.prepare(start, KEYS[:1], np.asarray([False, True, True, True, True]), 0.5)
+    state = module.prepare(start, KEYS[:1], tf.constant([False, True, True, True, True]), 2)
     assert state.numpy().tolist() == [[0, 3, 3, 3, 3]]
     later = tf.constant([[0.0, 2.9, -3.0, 3.5, -1.0]], tf.float64)
     assert module.mask(later, state).numpy().tolist() == [[1, 0, 1, 1, 0]]

@@ -12,7 +12,7 @@ FUNCTIONS = {
     "partitions": {"split": "train_labels test_labels classes rng"},
     "inputs": {"build": "dtype"},
     "submodels": {"keep": "size kept round client seed"},
-    "masks": {"prepare": "start key maskable share", "mask": "weights state", "counts": "weights start state"},
+    "masks": {"prepare": "start key maskable number", "mask": "weights state", "counts": "weights start state"},
     "stages": {"divide": "outline level shares"},
     "losses": {"loss": "logits targets present outside"},
     "couplings": {"couple": "losses logits targets round"},

@@ -1,17 +1,13 @@
 """FIARSE: a client trains the entries of largest magnitude, and the mask follows them while they change."""
 
-import numpy as np
 import tensorflow as tf
 
 
-def prepare(
-    start: tf.Tensor, key: tf.Tensor, maskable: np.ndarray, share: float, *, surrogate: bool = True
-) -> tf.Tensor:
-    """The threshold of every entry, [K, P]: of maskable ones the `int(share * number)`-th largest magnitude."""
-    positions = np.flatnonzero(maskable)
-    magnitudes, number = tf.abs(tf.gather(start, positions, axis=1)), max(1, int(len(positions) * share))
+def prepare(start: tf.Tensor, key: tf.Tensor, maskable: tf.Tensor, number: int, *, surrogate: bool = True) -> tf.Tensor:
+    """The threshold of every entry, [K, P]: of maskable ones the `number`-th largest magnitude."""
+    # No magnitude is below 0, so what is not maskable comes last among them, and is inside whatever its value.
+    magnitudes = tf.where(maskable, tf.abs(start), -tf.ones([], start.dtype))
     threshold = tf.math.top_k(magnitudes, number).values[:, -1:]
-    # No magnitude is below 0, so what is not maskable is always inside.
     return tf.where(maskable, threshold, tf.zeros([], start.dtype))
 
 
