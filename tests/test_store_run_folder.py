@@ -108,6 +108,18 @@ def test_a_file_is_refused(tmp_path):
     assert (tmp_path / "run").read_text() == "text"
 
 
+def test_a_folder_that_another_run_makes_meanwhile_is_no_file(tmp_path, monkeypatch):
+    path, looked = tmp_path / "run", os.path.lexists
+
+    def meanwhile(name):
+        path.mkdir(exist_ok=True)
+        return looked(name)
+
+    monkeypatch.setattr(os.path, "lexists", meanwhile)
+    with RunFolder(path).lock() as folder:
+        assert folder.holder == os.getpid()
+
+
 def test_a_path_through_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("text")
     with pytest.raises(DiskProblem, match="file/run: could not create: Not a directory"):

@@ -125,8 +125,10 @@ class RunFolder:
 
     def _refuse_foreign(self):
         with files.disk(self.path, "look at"):
-            names = os.listdir(self.path) if self.path.is_dir() else []
-            if not self.path.is_dir() and os.path.lexists(self.path):
+            # In this order, since another run may make the folder in between.
+            there, folder = os.path.lexists(self.path), self.path.is_dir()
+            names = os.listdir(self.path) if folder else []
+            if there and not folder:
                 what = "a file" if self.path.exists() else "a link that leads nowhere"
                 raise BadInput(f"{self.path}: is {what}, not a folder; choose another run folder")
         if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
