@@ -4,6 +4,7 @@ What depends on the place of a value is computed from a few numbers of each vari
 be copied into every version of the graph.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -38,6 +39,9 @@ def spread(of_variables: np.ndarray, sizes: Sequence[int]) -> tf.Tensor:
         of_variables: The numbers.
         sizes: How many values each variable has.
     """
-    ends = np.cumsum(sizes)
-    variable_of = tf.cumsum(tf.scatter_nd(ends[:-1, None], tf.ones([len(sizes) - 1], tf.int32), [ends[-1]]))
-    return tf.gather(of_variables, variable_of, axis=-1)
+    # Neighbours with the same numbers are one broadcast. XLA would spend minutes on a gather by computed positions.
+    blocks = [
+        (np.array(numbers, of_variables.dtype), sum(sizes[position] for position in positions))
+        for numbers, positions in itertools.groupby(range(len(sizes)), lambda one: of_variables[..., one].tolist())
+    ]
+    return tf.concat([tf.broadcast_to(numbers[..., None], [*numbers.shape, many]) for numbers, many in blocks], -1)
