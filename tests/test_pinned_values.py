@@ -17,5 +17,6 @@ def test_the_initial_values_stay(name, seed):
     found = pinned.initial_values(name, seed, entry["shape"], entry["classes"])
     assert found.keys() == entry[seed].keys()
     for path, expected in entry[seed].items():
-        # Many draws cancel in their sum, whose last digits may differ between processors.
-        np.testing.assert_allclose(found[path], expected, rtol=1e-6, atol=1e-6, err_msg=path)
+        # Orthogonal values come from a float32 factorisation, whose rounding differs between processors: 4e-6 in the
+        # sum of an LSTM's 262,144 entries was seen. Another draw moves a sum by about the norm of the array.
+        np.testing.assert_allclose(found[path], expected, rtol=1e-6, atol=2e-5, err_msg=path)
