@@ -11,7 +11,8 @@ from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.coverage import axis_masks, coverage
 from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
-from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.global_row import in_rows
+from hetero_tf.rounds.merge import merge_variables
 from hetero_tf.rounds.stack_update import StackPlan, train_stack
 from hetero_tf.rounds.state import in_order, state_of
 
@@ -87,7 +88,9 @@ class Simulated:
         rate = tf.constant(self.learning_rate, tf.float32)
 
         def trained():
-            local = train_stack(parts, self.submodel, in_order(self.state), self.round, self.seed, work, rate).local
+            local = train_stack(
+                parts, self.submodel, in_rows(in_order(self.state)), self.round, self.seed, work, rate
+            ).local
             return local.losses, local.weights
 
         losses, rows = tf.function(trained, autograph=False)()
@@ -133,6 +136,4 @@ def round_by_devices(process, state, plan, devices):
     masks = {axis: tf.stack([mask[axis] for mask in where_merged]) for axis in cut.distinct}
     counts = [tf.ones([len(plan.clients)])] * len(cut.shapes)
     covered = coverage(cut, masks, counts, parts.placement.zeros_count)
-    weights, slots = merge_updates(parts, in_order(state), totals, covered)
-    values = {"weights": weights, "slots": slots, "tables": {}}
-    return state_of(state.round + 1, process.paths, (), values)
+    return state_of(state.round + 1, process.paths, (), merge_variables(parts, in_order(state), totals, covered))

@@ -10,6 +10,7 @@ import tiny
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.stacked import keras_layer
 from hetero_tf.rounds import layout
+from hetero_tf.rounds.global_row import joined
 from hetero_tf.rounds.probe import check_stack, first_line
 
 KEY = ((5, 0, 1, 2), (5, 0, 3, 2), (5, 0, 7, 1))
@@ -44,7 +45,7 @@ def test_a_row_holds_a_clients_values_in_model_order(both):
     assert stack.sizes == [int(np.prod(shape)) for shape in stack.shapes]
     rng = np.random.default_rng(0)
     clients = [[tf.constant(rng.normal(size=shape)) for shape in stack.shapes] for _ in range(3)]
-    matrix = stack.to_rows(clients)
+    matrix = stack.to_rows([[joined(values)] for values in clients])
     assert matrix.shape == (3, sum(stack.sizes))
     for row, values in zip(matrix, clients):
         for found, value in zip(stack.from_row(row), values, strict=True):

@@ -15,7 +15,7 @@ from hetero_tf.flower.placement import Placement
 from hetero_tf.flower.support import check_deployable
 from hetero_tf.planning.plan import Plan, draw_cohort, plan_clients
 from hetero_tf.process import LearningProcess
-from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.merge import merge_variables
 from hetero_tf.rounds.state import State, in_order, state_of
 
 
@@ -121,7 +121,6 @@ class DeployedProcess(LearningProcess):
 
     def _merged(self, state, travels, counted):
         """The state after the merge; summed in the order of the plan, whoever answered first."""
-        values = in_order(state)
         if not counted:
             return dataclasses.replace(state, round=state.round + 1)
         total = {path: np.zeros(value.shape, self.parts.placement.dtype) for path, value in state.weights.items()}
@@ -132,8 +131,8 @@ class DeployedProcess(LearningProcess):
             put({path: have[path] + weights[client] * value for path, value in result.values.items()}, up, total)
         covered = self._placement.coverage([(travels[client], weights[client]) for client in counted])
         summed = [tf.constant(value) for value in total.values()]
-        values["weights"], values["slots"] = merge_updates(self.parts, values, summed, covered)
-        return state_of(state.round + 1, self.paths, self._slots, values)
+        merged = merge_variables(self.parts, in_order(state), summed, covered)
+        return state_of(state.round + 1, self.paths, self._slots, merged)
 
     def _weight(self, client):
         uniform = self.recipe.round.weighting == "uniform"

@@ -14,7 +14,7 @@ from hetero_tf.flower.messages import Member, Message, checked, introduction, pu
 from hetero_tf.flower.placement import Placement
 from hetero_tf.planning.plan import Plan, plan_clients
 from hetero_tf.process import LearningProcess
-from hetero_tf.rounds import cut
+from hetero_tf.rounds.global_row import joined, parted, put_rows
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.stack_update import StackPlan, train_stack
 from hetero_tf.rounds.state import State
@@ -82,15 +82,14 @@ class TensorFlowClient:
         """`(weights, round, work, rate) -> (values in global shapes, losses, gradient norms)`, compiled."""
         parts = _as_client(self.process.parts, self.share, self.client)
         seed = tf.constant(seeds.seed32(self.process.recipe.seed, "round"))
-        stack = parts.engine.stacks[submodel]
 
         @tf.function(autograph=False)
         def steps(weights, round, work, rate):
-            state = {"weights": weights, "slots": [], "tables": {"personal": {}, "memory": {}, "peers": {}}}
+            state = {"weights": joined(weights), "slots": [], "tables": {"personal": {}, "memory": {}, "peers": {}}}
             update = train_stack(parts, submodel, state, round, seed, StackPlan(*work), rate)
-            values = cut.put(parts.placement.cut, submodel, stack.from_row(update.values[0]), update.coordinates[0])
-            placed = [tf.zeros([]) if value is None else value for value in values]
-            return placed, update.local.losses[:, 0], update.local.gradient_norms[:, 0]
+            cut = parts.placement.cut
+            row = put_rows(cut, submodel, update.values, update.coordinates, [1] * len(cut.shapes))
+            return parted(row, cut.shapes), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
         return lambda weights, round, work, rate: steps(weights, round, dataclasses.astuple(work), rate)
 

@@ -37,6 +37,8 @@ def _normalized(inputs, gamma, beta, *, count, epsilon):
     inverse = 1 / tf.sqrt(variance + epsilon)
 
     def gradient(upstream, *_):
+        # In a function of its own, as the gradient of a block is, the constant of the forward pass is no constant.
+        axis = tf.constant(-2)
         for_beta = _sum(upstream, axis)
         for_gamma = _sum(upstream * centred, axis) * inverse
         for_inputs = (upstream - for_beta / count - centred * (for_gamma * inverse / count)) * (gamma * inverse)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from hetero_tf.rounds.client_tables import rows_to_keep
 from hetero_tf.rounds.coverage import axis_masks, coverage
-from hetero_tf.rounds.cut import put
+from hetero_tf.rounds.global_row import coverage_row, put_rows
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.stack_update import StackPlan, train_stack
 
@@ -18,7 +18,7 @@ def record_types(dtype: str) -> dict:
 
 def train_together(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
-) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor] | None, dict]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, dict]:
     """What `train_cohort` gives for the whole cohort, of which every replica trains the stacks that are dealt to it."""
     replicas = parts.engine.replicas
     if replicas.count == 1:
@@ -45,20 +45,20 @@ def train_together(
 
 def train_cohort(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
-) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor] | None, dict]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, dict]:
     """Trains all clients of a round from the same global values.
 
     Args:
-        state: See `round.new_state`.
+        state: See `round.new_state`, with the global values in rows, see `global_row.in_rows`.
         packed: The arrays of one round of a `packing.PackedRounds`; S = stacks, K = the largest stack.
         learning_rate: Scalar.
         round, seed: Scalar int32.
 
     Returns:
-        total: For each global value the sum of weight * value over the clients that cover an entry.
-        coverage: For each global value the sum of their weights, broadcastable to its shape.
-        memory_change: For each global value the sum of what these clients' memories have changed by; None where the
-            server does not take it.
+        total: For each entry of the global row the sum of weight * value over the clients that cover it, [values].
+        coverage: The sum of their weights, [values].
+        memory_change: The sum of what these clients' memories have changed by, [values]; None where the server does not
+            take it.
         records: About each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for clients that do not
             count; and under "tables" what it keeps, like the state's tables.
     """
@@ -77,11 +77,11 @@ def train_cohort(
         branches = [functools.partial(train, submodel, index) for submodel in range(len(stacks))]
         contribution, recorded = tf.switch_case(submodels[index], branches)
         # The sum is chained in the order of the stacks: the result does not depend on how many are in flight.
-        sums = {name: [have + value for have, value in zip(sums[name], contribution[name])] for name in sums}
+        sums = {name: sums[name] + contribution[name] for name in sums}
         records = tf.nest.map_structure(lambda array, value: array.write(index, value), records, recorded)
         return index + 1, sums, records
 
-    zeros = {name: [tf.zeros(shape, dtype) for shape in cut.shapes] for name in _sum_names(parts)}
+    zeros = {name: tf.zeros_like(state["weights"]) for name in _sum_names(parts)}
     _, sums, records = tf.while_loop(
         lambda index, *_: index < count,
         body,
@@ -94,7 +94,8 @@ def train_cohort(
     masks = {axis: records.pop(f"mask{place}") for place, axis in enumerate(cut.distinct)}
     if "coverage" not in sums:
         weights = _weights_in_merge(parts, records["weight"], tf.repeat(submodels, largest), rows, stages)
-        sums["coverage"] = coverage(cut, masks, weights, parts.placement.zeros_count)
+        covered = coverage(cut, masks, weights, parts.placement.zeros_count)
+        sums["coverage"] = coverage_row(covered, cut.shapes)
     return sums["values"], sums["coverage"], sums.get("memory_change"), records
 
 
@@ -159,22 +160,15 @@ def _contribution(parts, submodel, state, round, seed, plan, learning_rate, larg
 
 
 def _summed(parts, submodel, values, update, plan):
-    """The sum over a stack's clients of weighted values [K, values], in global shapes; zeros where nothing counts."""
-    cut, stack = parts.placement.cut, parts.engine.stacks[submodel]
-    first_stages = [first[submodel] for first in parts.placement.merged_from]
-    total = None
-    for client, where in enumerate(update.merged):
-        placed = put(cut, submodel, stack.from_row(values[client]), where)
-        placed = [
-            tf.zeros([], values.dtype) if value is None or not first else value
-            for value, first in zip(placed, first_stages)
-        ]
-        if max(first_stages) > 1:
-            done = reached_stages(plan.rows, plan.stages)[client]
-            counts = {first: tf.cast(done >= first, values.dtype) for first in set(first_stages)}
-            placed = [value * counts[first] if first > 1 else value for value, first in zip(placed, first_stages)]
-        total = placed if total is None else [summed + value for summed, value in zip(total, placed)]
-    return [tf.broadcast_to(value, shape) if value.shape != shape else value for value, shape in zip(total, cut.shapes)]
+    """The sum over a stack's clients of weighted values [K, values] as a global row; zeros where nothing counts."""
+    stack, counts_from = parts.engine.stacks[submodel], [first[submodel] for first in parts.placement.merged_from]
+    done = reached_stages(plan.rows, plan.stages) if max(counts_from) > 1 else None
+    rows = (
+        values
+        if stack.networks == 1
+        else tf.stack([stack.network_row(row) for row in tf.unstack(values, num=stack.clients)])
+    )
+    return put_rows(parts.placement.cut, submodel, rows, update.merged, counts_from, done)
 
 
 def reached_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:

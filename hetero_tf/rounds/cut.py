@@ -4,6 +4,7 @@ A variable of a sub-model is the global variable with some axes shortened; compa
 variable and no architecture is ever named here.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,6 +48,13 @@ class Cut:
     def distinct(self) -> tuple[Axis, ...]:
         """Every `Axis` once."""
         return tuple(dict.fromkeys(axis for axes in self.axes for axis in axes if axis is not None))
+
+    def shape_in(self, submodel: int, position: int) -> tuple[int, ...]:
+        """Shape of a value in a sub-model that contains it."""
+        return tuple(
+            size if axis is None else axis.sizes[submodel] + axis.extra
+            for size, axis in zip(self.shapes[position], self.axes[position])
+        )
 
 
 def cut_of_shapes(shapes: dict, submodels: list[dict], label_axes: dict, classes: int, members: bool = False) -> Cut:
@@ -158,17 +166,18 @@ def take(cut: Cut, submodel: int, weights: list[tf.Tensor], where: dict[Axis, tf
         The values that the sub-model contains, each in its own shape.
     """
     return [
-        _take(value, axes, where)
+        take_value(value, axes, where)
         for value, axes, contained in zip(weights, cut.axes, cut.contained)
         if contained[submodel]
     ]
 
 
-def _take(value, axes, where):
+def take_value(value: tf.Tensor, axes: tuple[Axis | None, ...], where: dict[Axis, tf.Tensor]) -> tf.Tensor:
+    """Takes a sub-model's part of one global value; `axes`: the `Axis` of each dimension, or None; see `take`."""
     if not any(axes):
         return value
     # Prefixes are sliced in one operation, all other axes gathered one by one.
-    sizes = [where[axis].shape[0] if axis and _is_prefix(where[axis]) else -1 for axis in axes]
+    sizes = [where[axis].shape[0] if axis and is_prefix(where[axis]) else -1 for axis in axes]
     value = tf.slice(value, [0] * len(sizes), sizes)
     for dimension, axis in enumerate(axes):
         if axis is not None and sizes[dimension] == -1:
@@ -176,7 +185,7 @@ def _take(value, axes, where):
     return value
 
 
-def _is_prefix(index):
+def is_prefix(index: tf.Tensor) -> bool:
     """Whether coordinates are known, while tracing, to be 0, 1, 2...: a slice is then enough."""
     static = tf.get_static_value(index)
     return static is not None and all(static == range(len(static)))
@@ -204,24 +213,43 @@ def put(cut: Cut, submodel: int, values: list[tf.Tensor], where: dict[Axis, tf.T
 
     Rows at -1 are dropped. Args as for `take`, with `merged_coordinates` where only what is merged is wanted.
     """
-    positions = {axis: inverse(index, axis.size + axis.extra) for axis, index in where.items()}
-    remaining = iter(values)
+    positions, remaining = inverses(where), iter(values)
     return [
-        _put(next(remaining), shape, axes, where, positions) if contained[submodel] else None
+        put_value(next(remaining), shape, axes, where, positions) if contained[submodel] else None
         for shape, axes, contained in zip(cut.shapes, cut.axes, cut.contained)
     ]
 
 
-def _put(value, shape, axes, where, positions):
+def put_value(
+    value: tf.Tensor,
+    shape: tuple[int, ...],
+    axes: tuple[Axis | None, ...],
+    where: dict[Axis, tf.Tensor],
+    positions: Callable[[Axis], tf.Tensor],
+) -> tf.Tensor:
+    """Puts a sub-model's part of one value into zeros of its global shape; see `put`.
+
+    Args:
+        value: In the shape of the sub-model.
+        shape: The global one.
+        axes: The `Axis` of each dimension, or None where nothing is cut.
+        where: As for `put`.
+        positions: The `inverses` of it.
+    """
     for dimension, axis in enumerate(axes):
-        if axis is not None and not _is_prefix(where[axis]):
+        if axis is not None and not is_prefix(where[axis]):
             # Gathering by the inverse index is several times faster than scattering, on any axis. Coordinates that
             # the sub-model lacks read the zeros of one more row.
             one_more = [[0, int(other == dimension)] for other in range(len(axes))]
-            value = tf.gather(tf.pad(value, one_more), positions[axis], axis=dimension)
+            value = tf.gather(tf.pad(value, one_more), positions(axis), axis=dimension)
     if value.shape == shape:
         return value
     return tf.pad(value, [[0, full - size] for full, size in zip(shape, value.shape)])
+
+
+def inverses(where: dict[Axis, tf.Tensor]) -> Callable[[Axis], tf.Tensor]:
+    """Returns a function that gives the `inverse` of an axis, made once for all values and only where one asks."""
+    return functools.cache(lambda axis: inverse(where[axis], axis.size + axis.extra))
 
 
 def inverse(index: tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:

@@ -1,51 +1,62 @@
 """The merge of a round: masked means of what clients returned, and the server's step on them."""
 
+import math
+from collections.abc import Sequence
+
 import tensorflow as tf
 
+from hetero_tf.rounds.global_row import coverage_row, in_rows, in_variables, joined
 from hetero_tf.rounds.parts import RoundParts
 
 
 def merge_updates(
-    parts: RoundParts,
-    state: dict,
-    total: list[tf.Tensor],
-    coverage: list[tf.Tensor],
-    memory_change: list[tf.Tensor] | None = None,
-) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
-    """Makes the new global values of the sums over a cohort.
+    parts: RoundParts, state: dict, total: tf.Tensor, coverage: tf.Tensor, memory_change: tf.Tensor | None = None
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Makes the new global values of the sums over a cohort; every tensor is a global row [values].
 
     Args:
-        state: The old values, see `round.new_state`.
-        total: Sum of the clients' contributions, in global shapes.
-        coverage: Sum of their weights, broadcastable to the global shapes.
+        state: The old values, see `global_row.in_rows`.
+        total: Sum of the clients' contributions.
+        coverage: Sum of the weights of those that cover an entry.
         memory_change: Sum of what their memories have changed by, where the server takes it.
 
     Returns:
-        (weights, slots) as in `round.new_state`.
+        (weights, slots) as in `state`.
     """
-    weights: list[tf.Tensor] = []
-    slots: list[list[tf.Tensor]] = [[] for _ in state["slots"]]
-    for old, summed, covered, *kept in zip(state["weights"], total, coverage, *state["slots"]):
-        new = masked_mean(old, summed, covered)
-        # Running statistics behind the trainable values are measured, not learned: the server takes their mean.
-        if len(weights) < parts.placement.trainable:
-            change = {} if memory_change is None else {"memory_change": memory_change[len(weights)]}
-            new, kept = parts.algorithm.server(old, new, covered, tuple(kept), **change)
-        weights.append(new)
-        for slot, value in zip(slots, kept):
-            slot.append(value)
-    return weights, slots
+    old, new = state["weights"], masked_mean(state["weights"], total, coverage)
+    # Running statistics behind the trainable values are measured, not learned: the server takes their mean.
+    learned = sum(math.prod(shape) for shape in parts.placement.cut.shapes[: parts.placement.trainable])
+    change = {} if memory_change is None else {"memory_change": memory_change[:learned]}
+    slots = tuple(slot[:learned] for slot in state["slots"])
+    weights, slots = parts.algorithm.server(old[:learned], new[:learned], coverage[:learned], slots, **change)
+    kept = [tf.concat([slot, before[learned:]], 0) for slot, before in zip(slots, state["slots"])]
+    return tf.concat([weights, new[learned:]], 0), kept
+
+
+def merge_variables(parts: RoundParts, state: dict, total: Sequence[tf.Tensor], coverage: Sequence[tf.Tensor]) -> dict:
+    """`merge_updates` of values in their global shapes.
+
+    Args:
+        state: The old values, see `round.new_state`.
+        total: Sum of the clients' contributions to each value.
+        coverage: Sum of their weights, broadcastable to each value.
+
+    Returns:
+        The new state.
+    """
+    shapes, rows = parts.placement.cut.shapes, in_rows(state)
+    weights, slots = merge_updates(parts, rows, joined(total), coverage_row(coverage, shapes))
+    return in_variables({**rows, "weights": weights, "slots": slots}, shapes)
 
 
 def masked_mean(old: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor) -> tf.Tensor:
     """Mean over the clients that cover an entry: `total / coverage` where somebody does, else the old value exactly.
 
     Args:
-        old: Values of one global variable.
+        old: Global values.
         total: Sum of weight * value over the clients that cover an entry, in the shape of `old`.
-        coverage: Sum of their weights, broadcastable to `old`.
+        coverage: Sum of their weights, likewise.
 
     Reference: HeteroFL (arXiv 2010.01264), equations 2 to 6; every client counts 1 as in the authors' code.
     """
-    covered = tf.broadcast_to(coverage > 0, tf.shape(old))
-    return tf.where(covered, tf.math.divide_no_nan(total, coverage), old)
+    return tf.where(coverage > 0, tf.math.divide_no_nan(total, coverage), old)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hetero_tf.rounds.client_tables import update_tables
 from hetero_tf.rounds.cohort import record_types, train_together
 from hetero_tf.rounds.given_rows import given_specs, is_given
+from hetero_tf.rounds.global_row import in_rows, in_variables
 from hetero_tf.rounds.merge import merge_updates
 from hetero_tf.rounds.parts import RoundParts
 
@@ -88,11 +89,12 @@ def play(
     """
     if given:
         parts = dataclasses.replace(parts, examples=dataclasses.replace(parts.examples, **given))
+    shapes, state = parts.placement.cut.shapes, in_rows(state)
     if parts.engine.replicas.count > 1:
         # Replicas wait for each other, which they must not do inside of a loop of the graph.
         arrays = [array[0] for array in packed]
         state, records = play_one(parts, state, arrays, learning_rates[0], first_round, seed)
-        return state, {name: records[name][None] for name in record_types(parts.placement.dtype)}
+        return in_variables(state, shapes), {name: records[name][None] for name in record_types(parts.placement.dtype)}
     rounds = tf.shape(learning_rates)[0]
     metrics = {name: tf.TensorArray(kind, size=rounds) for name, kind in record_types(parts.placement.dtype).items()}
 
@@ -104,13 +106,13 @@ def play(
     _, state, metrics = tf.while_loop(
         lambda index, *_: index < rounds, body, (0, state, metrics), parallel_iterations=1
     )
-    return state, {name: values.stack() for name, values in metrics.items()}
+    return in_variables(state, shapes), {name: values.stack() for name, values in metrics.items()}
 
 
 def play_one(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[dict, dict]:
-    """Plays one round on the arrays of one round of a `packing.PackedRounds`; see `build_round`."""
+    """Plays one round of a state in rows; `packed`: the arrays of one round of a `packing.PackedRounds`."""
     total, coverage, memory_change, records = train_together(parts, state, packed, learning_rate, round, seed)
     weights, slots = merge_updates(parts, state, total, coverage, memory_change)
     tables = update_tables(parts, state["tables"], records, *packed[:2])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from hetero_tf.rounds.global_row import parted
 from hetero_tf.rounds.routed_model import RoutedModel
 from hetero_tf.rounds.shared_step import StepOnPart
 
@@ -62,7 +63,8 @@ class Stack:
     @property
     def own_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the values of a client's first network, the one that it returns."""
-        return self._of_network(self.shapes, 0)
+        trainable, carried = self.learned // self.networks, (len(self.shapes) - self.learned) // self.networks
+        return [*self.shapes[:trainable], *self.shapes[self.learned : self.learned + carried]]
 
     @property
     def loops(self) -> list[list[int]]:
@@ -70,25 +72,29 @@ class Stack:
         numbers = range(len(self.stages))
         return [[number] for number in numbers] if any(stage.before for stage in self.stages) else [list(numbers)]
 
-    def to_rows(self, clients: list[list[list[tf.Tensor]]]) -> tf.Tensor:
-        """Makes a matrix [K, values] of the values of K clients' networks: for each client those of each network."""
-        trainable = self.learned // self.networks
-        rows = [
-            [value for values in networks for value in values[:trainable]]
-            + [value for values in networks for value in values[trainable:]]
-            for networks in clients
-        ]
-        return tf.stack([tf.concat([tf.reshape(value, [-1]) for value in values], 0) for values in rows])
+    def to_rows(self, clients: list[list[tf.Tensor]]) -> tf.Tensor:
+        """Makes a matrix [K, values] of the rows of K clients' networks: for each client one row [values] a network."""
+        if self.networks == 1:
+            return tf.stack([row for (row,) in clients])
+        trainable = self.parameters // self.networks
+        return tf.stack(
+            [
+                tf.concat([*(row[:trainable] for row in networks), *(row[trainable:] for row in networks)], 0)
+                for networks in clients
+            ]
+        )
+
+    def network_row(self, row: tf.Tensor, network: int = 0) -> tf.Tensor:
+        """Takes the values of one network, [values], out of one client's row [values]."""
+        if self.networks == 1:
+            return row
+        trainable, carried = self.parameters // self.networks, (row.shape[0] - self.parameters) // self.networks
+        first, behind = network * trainable, self.parameters + network * carried
+        return tf.concat([row[first : first + trainable], row[behind : behind + carried]], 0)
 
     def from_row(self, row: tf.Tensor, network: int = 0) -> list[tf.Tensor]:
         """Takes the values of one network, in their own shapes, out of one client's row [values]."""
-        parts = self._of_network(tf.split(row, self.sizes), network)
-        return [tf.reshape(part, shape) for part, shape in zip(parts, self.own_shapes)]
-
-    def _of_network(self, values, network):
-        trainable, carried = self.learned // self.networks, (len(values) - self.learned) // self.networks
-        first, behind = network * trainable, self.learned + network * carried
-        return [*values[first : first + trainable], *values[behind : behind + carried]]
+        return parted(self.network_row(row, network), self.own_shapes)
 
     def run_frozen(self, before: RoutedModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         """Runs the frozen units before a stage: inputs [K, batch, ...] to what they hand on, [K, batch, ...]."""

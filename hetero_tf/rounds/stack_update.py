@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.rounds.batches import build_batches
 from hetero_tf.rounds.cut import Axis, coordinates, merged_coordinates, take
+from hetero_tf.rounds.global_row import joined, take_rows
 from hetero_tf.rounds.labels import global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.local_training import LocalResult, train_locally
 from hetero_tf.rounds.objective import Objective
@@ -95,20 +96,25 @@ def train_stack(
     key = tf.stack([tf.stack([seed, round, client]) for client in clients])
     label_axis = label_axis_of(examples, cut, labels)
 
-    def rows_of(networks_of):
-        """The clients' sub-models as rows [K, values]; `networks_of(client)`: of each network, in global shapes."""
-        return stack.to_rows(
-            [
-                [take(cut, submodel, values, place) for values in networks_of(client)]
-                for client, place in zip(clients, where)
-            ]
-        )
+    def sub_row(values, place):
+        """A client's sub-model, [values], of values in global shapes."""
+        return joined(take(cut, submodel, values, place))
 
     tables, memory = state["tables"], None
-    start = rows_of(functools.partial(_networks, state, stack))
-    slots = tuple(rows_of(lambda _, slot=state["slots"][index]: [slot]) for index in parts.algorithm.read_slots)
+    personal = [dict(zip(tables["personal"], _gathered(tables["personal"], client))) for client in clients]
+    start = take_rows(cut, submodel, state["weights"], where, personal)
+    if stack.networks > 1:
+        kept, peers = [_gathered(tables["peers"], client) for client in clients], range(stack.networks - 1)
+        start = stack.to_rows(
+            [
+                [row, *(sub_row([networks[peer] for networks in own], place) for peer in peers)]
+                for row, own, place in zip(tf.unstack(start), kept, where)
+            ]
+        )
+    slots = tuple(take_rows(cut, submodel, state["slots"][index], where) for index in parts.algorithm.read_slots)
     if parts.algorithm.remember is not None:
-        memory = rows_of(lambda client: [[tf.gather(table, client) for table in tables["memory"].values()]])
+        remembered = [_gathered(tables["memory"], client) for client in clients]
+        memory = tf.stack([sub_row(values, place) for values, place in zip(remembered, where)])
     # What is inside may be compiled by XLA; the cut before it is not. Without XLA it stays a function of its own too:
     # the optimizer of TensorFlow's graphs takes longer for one large graph than for its parts.
     train = tf.function(
@@ -124,12 +130,9 @@ def train_stack(
     return StackUpdate(LocalResult(*local), where, merged, **after)
 
 
-def _networks(state, stack, client):
-    """The values of a client's networks before a round: of the one that it returns, and of its peers."""
-    tables, peers = state["tables"], range(stack.networks - 1)
-    returned = own_values(state["weights"], tables["personal"], client)
-    own = [tf.gather(table, client) for table in tables["peers"].values()]
-    return [returned, *([networks[peer] for networks in own] for peer in peers)]
+def _gathered(tables, client):
+    """A client's rows of tables `{position: [registered, ...]}`."""
+    return [tf.gather(table, client) for table in tables.values()]
 
 
 def _train_rows(parts, submodel, label_axis, start, memory, slots, present, round, key, learning_rate, *steps):
@@ -181,10 +184,3 @@ def _after_training(parts, submodel, local, start, memory, slots, mask_state, le
         counted = algorithm.masks[submodel].counts(trained, start, mask_state)
         after["counted"] = tf.pad(counted, behind, constant_values=True)
     return after
-
-
-def own_values(weights: list[tf.Tensor], table: dict[int, tf.Tensor], client: tf.Tensor) -> list[tf.Tensor]:
-    """The global values, but a client's own where it keeps some: `table` is `{position: [clients, ...]}`."""
-    return [
-        tf.gather(table[position], client) if position in table else value for position, value in enumerate(weights)
-    ]

@@ -17,7 +17,8 @@ from hetero_tf.partitions.shares import Shares
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import State, learning_process
 from hetero_tf.rounds.coverage import coverage
-from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.global_row import joined
+from hetero_tf.rounds.merge import merge_variables
 from hetero_tf.rounds.stack_update import StackPlan, train_stack
 from hetero_tf.rounds.state import in_order
 
@@ -231,7 +232,7 @@ class Trainer:
 
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
-            state = {"weights": weights, "slots": [], "tables": tables}
+            state = {"weights": joined(weights), "slots": [], "tables": tables}
             update = train_stack(self.process.parts, submodel, state, number, tf.constant(0), StackPlan(*work), rate)
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory
@@ -331,5 +332,5 @@ def merge(process, state, total, masks, counts):
     what each client holds.
     """
     covered = coverage(process.parts.placement.cut, masks, [counts] * len(total))
-    found, _ = merge_updates(process.parts, in_order(state), total, covered)
-    return dict(zip(process.paths, found, strict=True))
+    found = merge_variables(process.parts, in_order(state), total, covered)
+    return dict(zip(process.paths, found["weights"], strict=True))
