@@ -17,6 +17,7 @@ from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
 from hetero_tf.models.build import build_model
 from hetero_tf.models.counting import Forward, forward
 from hetero_tf.models.own_model import ModelFunction, build_own_model, check_nested, layers_of
+from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
@@ -91,7 +92,8 @@ class ModelFamily:
 
     def together(self, route: Route, classes: int, clients: int = 1) -> keras.Model:
         """Builds a new model of a route that trains `clients` clients at once."""
-        return self.fast(self._training(route, classes, clients))
+        model = self.fast(self._training(route, classes, clients))
+        return call_by_functions(model, self.once("blocks", dict)) if self._may_be_fast else model
 
     def _training(self, route, classes, clients):
         """A new model of a route, Scalers active."""
@@ -104,11 +106,16 @@ class ModelFamily:
 
     def fast(self, model: keras.Model) -> keras.Model:
         """Returns a model for this machine alone: its layers train in whatever form is the fastest here."""
-        if self.recipe.engine == "auto" and hardware.devices() == "cpu":
+        if self._may_be_fast:
             for layer in all_layers(model):
                 if getattr(layer, "faster_by_taps", False):
                     layer.by_taps = True
         return model
+
+    @property
+    def _may_be_fast(self):
+        """Whether layers may train in another form than their own; a GPU compiles the step as a whole."""
+        return self.recipe.engine == "auto" and hardware.devices() == "cpu"
 
     def prediction_of(self, level: str) -> tuple:
         """Returns all that tells the prediction of a level from that of others: equal ones are one model."""

@@ -5,24 +5,48 @@ import functools
 import tensorflow as tf
 
 from hetero_tf.rounds.cut import put
+from hetero_tf.rounds.global_row import joined, put_rows
 from hetero_tf.rounds.parts import RoundParts
 from hetero_tf.rounds.stack_update import StackPlan, StackUpdate
+
+# In place of the positions of single values: all of them one behind the other.
+WHOLE = -1
 
 
 def rows_to_keep(
     parts: RoundParts, submodel: int, tables: dict, update: StackUpdate, plan: StackPlan
 ) -> dict[str, dict[int, tf.Tensor]]:
-    """What the clients of a stack keep after this round: like `tables`, with [K, ...] in place of [registered, ...]."""
+    """What the clients of a stack keep after this round, `{table: {key: [K, ...]}}` with the keys of `keys_of_rows`."""
     trained, clients = update.local.weights, tf.unstack(plan.rows_of_tables, num=len(update.coordinates))
     kept: dict[str, dict[int, tf.Tensor]] = {name: {} for name in tables}
-    for name, matrix in (("personal", trained), ("memory", update.memory)):
-        if tables[name]:
-            read = functools.partial(_new_values, parts, submodel, update, matrix, tables[name])
-            kept[name] = _stacked([read(slot, _row_of(tables[name], client)) for slot, client in enumerate(clients)])
+    if tables["personal"]:
+        read = functools.partial(_new_values, parts, submodel, update, trained, tables["personal"])
+        kept["personal"] = _stacked(
+            [read(slot, _row_of(tables["personal"], client)) for slot, client in enumerate(clients)]
+        )
+    if tables["memory"]:
+        rows = [_new_memory(parts, submodel, update, tables["memory"], *each) for each in enumerate(clients)]
+        kept["memory"] = {WHOLE: tf.stack(rows)}
     if tables["peers"]:
         read = functools.partial(_new_peers, parts, submodel, update, tables["peers"])
         kept["peers"] = _stacked([read(slot, client) for slot, client in enumerate(clients)])
     return kept
+
+
+def keys_of_rows(tables: dict[str, dict[int, tf.Tensor]]) -> dict[str, tuple[int, ...]]:
+    """Returns under which keys clients' new rows are recorded: the positions of a table; memories as a global row."""
+    keys = {name: tuple(table) for name, table in tables.items()}
+    return {**keys, "memory": (WHOLE,) if tables["memory"] else ()}
+
+
+def _new_memory(parts, submodel, update, table, slot, client):
+    """What a client's correction remembers of all global values, [values]; outside its sub-model as before."""
+    cut, where, memory = parts.placement.cut, update.coordinates[slot : slot + 1], update.memory[slot][None]
+    old = joined([tf.gather(values, client) for values in table.values()])
+    new, inside = (
+        put_rows(cut, submodel, rows, where, [1] * len(cut.shapes)) for rows in (memory, tf.ones_like(memory))
+    )
+    return tf.where(inside > 0, new, old)
 
 
 def _row_of(table, client):
@@ -92,4 +116,11 @@ def update_tables(
         rows = tf.gather(rows, members, batch_dims=1) if ensemble else rows
         return tf.raw_ops.TensorScatterUpdate(tensor=table, indices=index, updates=rows, bad_indices_policy="IGNORE")
 
-    return tf.nest.map_structure(written, tables, records["tables"])
+    rows = dict(records["tables"])
+    if tables["memory"]:
+        shapes = [table.shape[1:] for table in tables["memory"].values()]
+        columns = tf.split(rows["memory"][WHOLE], [shape.num_elements() for shape in shapes], axis=1)
+        rows["memory"] = {
+            position: tf.reshape(part, [-1, *shape]) for position, part, shape in zip(tables["memory"], columns, shapes)
+        }
+    return tf.nest.map_structure(written, tables, rows)

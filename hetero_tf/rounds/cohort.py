@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from hetero_tf.rounds.client_tables import rows_to_keep
+from hetero_tf.rounds.client_tables import keys_of_rows, rows_to_keep
 from hetero_tf.rounds.coverage import axis_masks, coverage
 from hetero_tf.rounds.global_row import coverage_row, put_rows
 from hetero_tf.rounds.parts import RoundParts
@@ -60,10 +60,10 @@ def train_cohort(
         memory_change: The sum of what these clients' memories have changed by, [values]; None where the server does not
             take it.
         records: About each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for clients that do not
-            count; and under "tables" what it keeps, like the state's tables.
+            count; and under "tables" what it keeps, see `client_tables.rows_to_keep`.
     """
     clients, members, submodels, ticks, rows, starts, stages = packed
-    cut, dtype, stacks = parts.placement.cut, parts.placement.dtype, parts.engine.stacks
+    cut, stacks = parts.placement.cut, parts.engine.stacks
     count, largest = tf.shape(clients)[0], max(stack.clients for stack in stacks)
 
     def train(submodel, index):
@@ -115,7 +115,7 @@ def _empty_records(parts, tables, count):
     types = {f"mask{place}": dtype for place in range(len(parts.placement.cut.distinct))}
     types |= record_types(dtype) | {"weight": dtype}
     records = {name: array(kind) for name, kind in types.items()}
-    records["tables"] = {name: {position: array(dtype) for position in table} for name, table in tables.items()}
+    records["tables"] = {name: {key: array(dtype) for key in keys} for name, keys in keys_of_rows(tables).items()}
     return records
 
 

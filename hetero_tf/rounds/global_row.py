@@ -95,8 +95,8 @@ def runs(cut: Cut, submodel: int, marks: Sequence[int]) -> list[Run]:
         return contained, alone, marks[position]
 
     found = []
-    for (contained, alone, mark), positions in itertools.groupby(range(len(cut.shapes)), kind):
-        positions = tuple(positions)
+    for (contained, alone, mark), group in itertools.groupby(range(len(cut.shapes)), kind):
+        positions = tuple(group)
         size = sum(math.prod(cut.shapes[position]) for position in positions)
         found.append(Run(positions, size, contained, None if alone is None else cut.axes[alone], mark))
     return found
@@ -169,20 +169,22 @@ def put_rows(
     found = runs(cut, submodel, counts_from)
     sizes = [sum(math.prod(cut.shape_in(submodel, at)) for at in run.positions) for run in found if run.contained]
     of_clients = tf.unstack(rows, num=len(where))
-    alone = [iter(_split(row, sizes)) for row in of_clients]
     # What lies at one place for all clients is summed up before it is put there.
-    together = iter(_split(_chained(of_clients), sizes)) if len(where) > 1 else alone[0]
+    together = iter(_split(_chained(of_clients), sizes))
+    alone = [iter(_split(row, sizes)) for row in of_clients]
     positions, pieces = list(map(inverses, where)), []
     for run in found:
-        parts = [next(part) for part in alone] if run.contained else []
-        summed = (next(together) if len(where) > 1 else parts[0]) if run.contained else None
-        if not run.contained or run.mark == 0:
+        if not run.contained:
+            pieces.append(tf.zeros([run.size], rows.dtype))
+            continue
+        summed, parts = next(together), [next(part) for part in alone]
+        if run.mark == 0:
             pieces.append(tf.zeros([run.size], rows.dtype))
         elif run.mark == 1 and same_for_all(run.axes, where):
             pieces.append(_put(cut, submodel, run, summed, where[0], positions[0]))
         else:
             placed = [_put(cut, submodel, run, *each) for each in zip(parts, where, positions)]
-            if run.mark > 1:
+            if stages_done is not None and run.mark > 1:
                 counts = tf.cast(stages_done >= run.mark, rows.dtype)
                 placed = [value * counts[client] for client, value in enumerate(placed)]
             pieces.append(_chained(placed))

@@ -1,6 +1,7 @@
 """Routed models: Keras models whose values come out of the rows of a matrix, for one client or for several at once."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import keras
@@ -44,7 +45,8 @@ class RoutedModel:
             statistics after the step: pairs of position and [K, values].
         """
         # The model's values, each [K, values], cut to its width.
-        state, trainable = self.fresh_state(key), len(self.model.trainable_variables)
+        carried_at, trainable = self._indices(carried(self.model)), len(self.model.trainable_variables)
+        state = self.fresh_state(key, carried_at)
         sub_weights = [
             narrowed(parts[position], wide[position], shape) for position, shape in zip(self.positions, self.shapes)
         ]
@@ -53,10 +55,8 @@ class RoutedModel:
             _side_by_side(part, shape, variable.shape)
             for part, shape, variable in zip(sub_weights, self.shapes, self.model.trainable_variables)
         ]
-        carried_at = self._indices(carried(self.model))
         for index, part, shape in zip(carried_at, sub_weights[trainable:], self.shapes[trainable:], strict=True):
-            # Nobody wants the gradient of what is not trained, and its products would be a third of a step.
-            state[index] = _side_by_side(tf.stop_gradient(part), shape, state[index].shape)
+            state[index] = _side_by_side(part, shape, self.model.non_trainable_variables[index].shape)
         outputs, state = self.model.stateless_call(weights, state, self._arranged(inputs), training=True)
         # Back to clients first: statistics [K, values], logits [K, batch, ...]. Constants stay as they are.
         running = set(self._indices(tracked(self.model)))
@@ -91,15 +91,19 @@ class RoutedModel:
         moved = tf.transpose(inputs, [*range(1, rank - 1), 0, rank - 1])
         return tf.reshape(moved, [-1, *inputs.shape[2:-1], self.clients * inputs.shape[-1]])
 
-    def fresh_state(self, key: tf.Tensor) -> list[tf.Tensor]:
+    def fresh_state(self, key: tf.Tensor, given: Collection[int] = ()) -> list[tf.Tensor | None]:
         """Non-trainable values for one step: seeds of dropout from `key`, zeros for all others.
 
         Args:
             key: int32 [K, words], one for each client.
+            given: Positions of values that the caller has; None stands there.
         """
-        variables = self.model.non_trainable_variables
+        variables, given = self.model.non_trainable_variables, set(given)
         sites = [index for index, variable in enumerate(variables) if is_seed(variable)]
-        state = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        state = [
+            None if index in given else tf.zeros(variable.shape, variable.dtype)
+            for index, variable in enumerate(variables)
+        ]
         if not sites:
             return state
         # One hash for all of them: a narrow model is bound by the number of its operations.
