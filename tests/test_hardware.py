@@ -100,6 +100,7 @@ def test_the_report_is_plain_and_names_every_level():
     assert report(Engine(stacks, False, ("level a: why",), Replicas(3)), recipe, (0, 1, 1)) == {
         "clients_at_once": {"a": 1, "e": 5, "f": 5},
         "by_taps": [],
+        "by_function": [],
         "reasons": ["level a: why"],
         "compiled": False,
         "parallel": 3,

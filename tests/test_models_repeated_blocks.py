@@ -1,11 +1,14 @@
 """Blocks that a deep model repeats are one function of the graph, and change nothing of what is trained."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.transformer_block import TransformerBlock
 from hetero_tf.models import repeated_blocks
 from hetero_tf.models.repeated_blocks import call_by_functions
@@ -70,7 +73,18 @@ def test_each_kind_of_block_is_traced_once_for_all_levels_and_blocks():
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_an_engine_that_is_asked_for_has_no_functions(engine):
-    assert functions_of(tiny.process(TEXT, f"engine={engine}")) == {}
+    process = tiny.process(TEXT, f"engine={engine}")
+    assert functions_of(process) == {} and process.engine_report()["by_function"] == []
+
+
+@pytest.mark.long
+def test_a_run_remembers_that_its_blocks_are_functions(train, tmp_path):
+    """Their sums may be rounded in another order, so no run goes on otherwise without being told."""
+    train(tmp_path, TEXT, "rounds=1")
+    settings = json.loads((tmp_path / "environment.json").read_text())["settings"]
+    assert settings["by_function"] == ["a", "c"]
+    with pytest.raises(BadInput, match=r"settings.by_function was \['a', 'c'\], is None"):
+        train(tmp_path, TEXT, "rounds=2", "engine=stacked")
 
 
 def blocks(count, **options):

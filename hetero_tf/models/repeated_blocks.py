@@ -34,6 +34,7 @@ def call_by_functions(model: keras.Model, functions: dict[Hashable, Callable]) -
         if counts[kind] >= REPEATED:
             function = functions.setdefault(kind, _function(block, block.call))
             block.call = functools.partial(_call, block, block.call, function)
+            block.by_function = True
     return model
 
 

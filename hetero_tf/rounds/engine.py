@@ -129,16 +129,18 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
         submodel_of: For each level of the mix the position of its sub-model.
 
     Returns:
-        {"clients_at_once": {level: clients}, "by_taps": [level], "reasons": [sentence], "compiled",
-        "parallel" (stacks in flight), "threads" (of each kernel), "precision", "device", "replicas" (how many share a
-        round)}. At the levels of "by_taps" wide kernels on small maps are computed tap by tap, see `PaddedConv2D`.
+        {"clients_at_once": {level: clients}, "by_taps": [level], "by_function": [level], "reasons": [sentence],
+        "compiled", "parallel" (stacks in flight), "threads" (of each kernel), "precision", "device", "replicas" (how
+        many share a round)}. At the levels of "by_taps" wide kernels on small maps are computed tap by tap, see
+        `PaddedConv2D`; at those of "by_function" repeated blocks are one function, see `models.repeated_blocks`.
     """
     at_once = {level: engine.stacks[submodel].clients for level, submodel in zip(recipe.levels.names, submodel_of)}
     return {
         "clients_at_once": at_once,
-        "by_taps": [
-            level for level, at in zip(recipe.levels.names, submodel_of) if _computes_by_taps(engine.stacks[at])
-        ],
+        **{
+            way: [level for level, at in zip(recipe.levels.names, submodel_of) if _any_layer(engine.stacks[at], way)]
+            for way in ("by_taps", "by_function")
+        },
         "reasons": list(engine.reasons),
         "compiled": engine.compiled,
         "parallel": engine.replicas.parallel,
@@ -149,7 +151,7 @@ def report(engine: Engine, recipe: Recipe, submodel_of: tuple[int, ...]) -> dict
     }
 
 
-def _computes_by_taps(stack):
-    """Whether some layer of a stack's models trains tap by tap."""
+def _any_layer(stack, way):
+    """Whether some layer of a stack's models trains in a way of its own, named like its attribute."""
     models = (routed.model for stage in stack.stages for routed in stage.models)
-    return any(getattr(layer, "by_taps", False) for model in models for layer in all_layers(model))
+    return any(getattr(layer, way, False) for model in models for layer in all_layers(model))

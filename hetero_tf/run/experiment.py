@@ -220,7 +220,7 @@ def _conditions(process, settings):
     }
     # What is named only where it is used: a run that began before it was there goes on.
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
-    extra |= {"by_taps": report["by_taps"]} if report["by_taps"] else {}
+    extra |= {name: report[name] for name in ("by_taps", "by_function") if report[name]}
     threads = {"intra_op": report["threads"], "inter_op": settings.threads}
     return environment.environment(threads, extra, registry.plugged())
 
