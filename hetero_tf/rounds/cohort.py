@@ -37,10 +37,12 @@ def train_together(
         return tf.scatter_nd(places, tf.cast(rows, parts.placement.dtype), size)
 
     types = record_types(parts.placement.dtype)
-    sums = replicas.summed((total, coverage, memory_change or [], tf.nest.map_structure(whole, records)))
-    total, coverage, changed, records = sums
+    sums = {"total": total, "coverage": coverage, "records": tf.nest.map_structure(whole, records)}
+    sums |= {} if memory_change is None else {"memory_change": memory_change}
+    sums = replicas.summed(sums)
+    records = sums["records"]
     records |= {name: tf.cast(records[name], kind) for name, kind in types.items()}
-    return total, coverage, changed if memory_change is not None else None, records
+    return sums["total"], sums["coverage"], sums.get("memory_change"), records
 
 
 def train_cohort(

@@ -63,7 +63,7 @@ def train_locally(
     Returns:
         `LocalResult`.
     """
-    stage_masks = _stage_masks(stack, weights.dtype)
+    stage_masks = _stage_masks(stack)
 
     def step(batches, stages, tick, steps, weights, slots, losses, norms):
         # Trainable values come first in a row [K, values]; running statistics, where there are any, behind them.
@@ -73,12 +73,12 @@ def train_locally(
         gradients = gradients if correct is None else gradients + correct(trainable)
         # What a stage freezes or a mask leaves out has no gradient, and no decay or momentum moves it either.
         moves = _moving_values(stage_masks, mask, batches, tick, trainable)
-        gradients = gradients if moves is None else gradients * moves
+        gradients = gradients if moves is None else tf.where(moves, gradients, tf.zeros([], gradients.dtype))
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradients), 1))
         gradients = clipped(gradients, norm, optimizer.clip_norm)
         stepped, next_slots = optimizer.step(trainable, gradients, slots, learning_rate, steps)
         if moves is not None:
-            stepped, *next_slots = _where(moves > 0, (stepped, *next_slots), (trainable, *slots))
+            stepped, *next_slots = _where(moves, (stepped, *next_slots), (trainable, *slots))
         stepped = tf.concat([stepped, *running], 1) if running else stepped
         after = (steps + 1, stepped, tuple(next_slots), loss, norm)
         if batches.active is not None:
@@ -149,11 +149,12 @@ def _masked(stack, weights, mask):
 
 
 def _moving_values(stage_masks, mask, batches, tick, trainable):
-    """What moves in a step: 1 for the values that its stage trains and the mask lets through; None: everything."""
+    """Which values move in a step: those that its stage trains and the mask lets through; None: all of them."""
     of_stage = None if stage_masks is None else stage_masks[batches.stage(tick)]
     if mask is None:
         return of_stage
-    return mask(trainable) if of_stage is None else of_stage * mask(trainable)
+    let_through = tf.not_equal(mask(trainable), 0)
+    return let_through if of_stage is None else of_stage & let_through
 
 
 def _where(which, new, old):
@@ -161,13 +162,13 @@ def _where(which, new, old):
     return tuple(tf.where(which, one, other) for one, other in zip(new, old))
 
 
-def _stage_masks(stack, dtype):
-    """[stages, parameters], 1 for the values that a stage trains; None where every stage trains all of them."""
+def _stage_masks(stack):
+    """bool [stages, parameters], the values that a stage trains; None where every stage trains all of them."""
     if all(stage.trained is None for stage in stack.stages):
         return None
     everything = (True,) * stack.learned
     trained = np.array([everything if stage.trained is None else stage.trained for stage in stack.stages])
-    return spread(trained.astype(dtype.as_numpy_dtype), stack.sizes[: stack.learned])
+    return spread(trained, stack.sizes[: stack.learned])
 
 
 def clipped(gradients: tf.Tensor, norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:

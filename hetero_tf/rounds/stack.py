@@ -117,11 +117,10 @@ class Stack:
             List of logits [K, batch, ...], route by route and exit by exit; and the carried values, which stand
             behind the trainable ones, after the step: [K, values], None where there are none.
         """
-        parts, outputs = tf.split(matrix[:, : self.parameters], self.sizes[: self.learned], axis=1), []
         if len(self.sizes) > self.learned:
             # Nobody wants the gradient of what is not trained, and its products would be a third of a step.
-            behind = tf.stop_gradient(matrix[:, self.parameters :])
-            parts += tf.split(behind, self.sizes[self.learned :], axis=1)
+            matrix = tf.concat([matrix[:, : self.parameters], tf.stop_gradient(matrix[:, self.parameters :])], 1)
+        parts, outputs = tf.split(matrix, self.sizes, axis=1), []
         for model in self.stages[stage].models:
             logits, statistics = model.call(parts, self.shapes, key, inputs)
             outputs += logits

@@ -79,7 +79,7 @@ def train_stack(
 
     Args:
         submodel: Position of the sub-model in the mix.
-        state: See `round.new_state`.
+        state: See `round.new_state`, with the global values in rows, see `global_row.in_rows`.
         round, seed: Scalar int32.
         plan: What the stack's clients do.
         learning_rate: Scalar.
