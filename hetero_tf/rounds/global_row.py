@@ -19,7 +19,7 @@ from hetero_tf.rounds.cut import Axis, Cut, inverses, is_prefix, put_value, take
 def joined(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns tensors of any shapes one behind the other, [values]."""
     flat = tf.constant([-1])
-    return tf.concat([tf.reshape(value, flat) for value in values], 0)
+    return _concatenated([tf.reshape(value, flat) for value in values], 0)
 
 
 def parted(row: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
@@ -124,6 +124,7 @@ def take_rows(
     found = runs(cut, submodel, [position in own[0] for position in range(len(cut.shapes))])
     # Blocks of columns, and whether they are one row for all clients.
     pieces: list[tuple[bool, tf.Tensor]] = []
+    flat = tf.constant([-1])
     for run, part in zip(found, _split(row, [run.size for run in found])):
         if not run.contained:
             continue
@@ -137,7 +138,7 @@ def take_rows(
             pieces.append((True, part))
         else:
             whole, same = tf.reshape(part, cut.shapes[run.positions[0]]), same_for_all(run.axes, where)
-            taken = [tf.reshape(take_value(whole, run.axes, place), [-1]) for place in (where[:1] if same else where)]
+            taken = [tf.reshape(take_value(whole, run.axes, place), flat) for place in (where[:1] if same else where)]
             pieces.append((same, taken[0] if same else tf.stack(taken)))
     blocks = []
     for same, group in itertools.groupby(pieces, lambda piece: piece[0]):
@@ -172,7 +173,7 @@ def put_rows(
     # What lies at one place for all clients is summed up before it is put there.
     together = iter(_split(_chained(of_clients), sizes))
     alone = [iter(_split(row, sizes)) for row in of_clients]
-    positions, pieces = list(map(inverses, where)), []
+    positions, flat, pieces = list(map(inverses, where)), tf.constant([-1]), []
     for run in found:
         if not run.contained:
             pieces.append(tf.zeros([run.size], rows.dtype))
@@ -181,9 +182,9 @@ def put_rows(
         if run.mark == 0:
             pieces.append(tf.zeros([run.size], rows.dtype))
         elif run.mark == 1 and same_for_all(run.axes, where):
-            pieces.append(_put(cut, submodel, run, summed, where[0], positions[0]))
+            pieces.append(_put(cut, submodel, run, flat, summed, where[0], positions[0]))
         else:
-            placed = [_put(cut, submodel, run, *each) for each in zip(parts, where, positions)]
+            placed = [_put(cut, submodel, run, flat, *each) for each in zip(parts, where, positions)]
             if stages_done is not None and run.mark > 1:
                 counts = tf.cast(stages_done >= run.mark, rows.dtype)
                 placed = [value * counts[client] for client, value in enumerate(placed)]
@@ -191,13 +192,13 @@ def put_rows(
     return _concatenated(pieces, 0)
 
 
-def _put(cut, submodel, run, part, where, positions):
-    """The entries of a run in the global row, of what a client has of it."""
+def _put(cut, submodel, run, flat, part, where, positions):
+    """The entries of a run in the global row, of what a client has of it; `flat`: the constant [-1]."""
     if run.axes is None:
         return part
     (at,) = run.positions
     value = tf.reshape(part, cut.shape_in(submodel, at))
-    return tf.reshape(put_value(value, cut.shapes[at], run.axes, where, positions), [-1])
+    return tf.reshape(put_value(value, cut.shapes[at], run.axes, where, positions), flat)
 
 
 def same_for_all(axes: tuple[Axis | None, ...] | None, where: Sequence[dict[Axis, tf.Tensor]]) -> bool:

@@ -98,9 +98,21 @@ class Stack:
 
     def run_frozen(self, before: RoutedModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         """Runs the frozen units before a stage: inputs [K, batch, ...] to what they hand on, [K, batch, ...]."""
-        parts, key = tf.split(matrix, self.sizes, axis=1), tf.zeros([self.clients, 1], tf.int32)
+        parts, key = self._parts(matrix), tf.zeros([self.clients, 1], tf.int32)
         (outputs,), _ = before.call(parts, self.shapes, key, inputs)
         return outputs
+
+    def _parts(self, matrix):
+        """The values of each variable, [K, values], out of a matrix of rows."""
+        if len(self.sizes) == self.learned:
+            return tf.split(matrix, self.sizes, axis=1)
+        trainable, carried = tf.split(matrix, [self.parameters, sum(self.sizes) - self.parameters], axis=1)
+        # Nobody wants the gradient of what is not trained, and its products would be a third of a step.
+        carried = tf.stop_gradient(carried)
+        return [
+            *tf.split(trainable, self.sizes[: self.learned], axis=1),
+            *tf.split(carried, self.sizes[self.learned :], axis=1),
+        ]
 
     def call(
         self, matrix: tf.Tensor, key: tf.Tensor, inputs: tf.Tensor, stage: int = 0
@@ -117,10 +129,7 @@ class Stack:
             List of logits [K, batch, ...], route by route and exit by exit; and the carried values, which stand
             behind the trainable ones, after the step: [K, values], None where there are none.
         """
-        if len(self.sizes) > self.learned:
-            # Nobody wants the gradient of what is not trained, and its products would be a third of a step.
-            matrix = tf.concat([matrix[:, : self.parameters], tf.stop_gradient(matrix[:, self.parameters :])], 1)
-        parts, outputs = tf.split(matrix, self.sizes, axis=1), []
+        parts, outputs = self._parts(matrix), []
         for model in self.stages[stage].models:
             logits, statistics = model.call(parts, self.shapes, key, inputs)
             outputs += logits
