@@ -11,7 +11,9 @@ import tiny
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.transformer_block import TransformerBlock
 from hetero_tf.models import repeated_blocks
+from hetero_tf.models.counting import forward, trace
 from hetero_tf.models.repeated_blocks import call_by_functions
+from hetero_tf.models.variables import kind_of
 from hetero_tf.rounds.state import named
 
 MAPS = "    - PreActivationBlock: {filters: !w 12, stride: 2}\n"
@@ -141,3 +143,56 @@ def test_blocks_of_other_arguments_shapes_or_of_too_few_are_left_alone():
     assert functions == {}
     plain = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(4))])
     assert call_by_functions(plain, functions) is plain and functions == {}
+
+
+class Shifted(keras.layers.Layer):
+    """A layer like one that a user writes."""
+
+    def __init__(self, shift, **kwargs):
+        super().__init__(**kwargs)
+        self.shift = shift
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, inputs):
+        return self.dense(inputs) + self.shift(inputs) if callable(self.shift) else self.dense(inputs) + self.shift
+
+
+class Told(Shifted):
+    """Another one, which tells its argument."""
+
+    def get_config(self):
+        return {**keras.layers.Layer.get_config(self), "shift": self.shift}
+
+
+class Hidden:
+    """An argument that Keras cannot put into a config."""
+
+    def __call__(self, inputs):
+        return inputs[..., :3]
+
+
+def test_layers_are_of_one_kind_only_where_all_their_arguments_are_told():
+    long = np.zeros(5000)
+    for layer, shift in ((Shifted, Hidden()), (Told, Hidden()), (Told, long), (Told, tf.constant(long))):
+        first, second = layer(shift), layer(shift)
+        assert kind_of(first) == kind_of(first) != kind_of(second)
+    assert kind_of(Told([1, 2])) == kind_of(Told([1, 2])) != kind_of(Told([1, 3]))
+    assert kind_of(keras.layers.Dense(3)) == kind_of(keras.layers.Dense(3)) != kind_of(keras.layers.Dense(4))
+
+
+def test_a_model_may_repeat_blocks_that_do_not_tell_their_arguments():
+    inputs, functions = keras.Input((4,)), {}
+    value = inputs
+    for _ in range(4):
+        value = keras.layers.Dense(4)(Shifted(Hidden())(value))
+    call_by_functions(keras.Model(inputs, value), functions)
+    assert functions == {}
+
+
+def test_layers_of_one_kind_count_as_often_as_they_stand():
+    inputs = keras.Input((6,))
+    value = keras.layers.Dense(6)(keras.layers.Dense(6)(keras.layers.Dense(4)(keras.layers.Dense(6)(inputs))))
+    model = keras.Model(inputs, value)
+    assert [outer.products for outer in trace(model, (6,))] == [(36,), (24,), (24,), (36,)]
+    assert [outer.layer for outer in trace(model, (6,))] == model.layers[1:]
+    assert forward(model, (6,)).multiply_adds == 36 + 24 + 24 + 36

@@ -1,5 +1,6 @@
 """Counts the operations of one call of a Keras model, from a trace of it; no layer or model is known by name."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.variables import all_layers, is_seed
+from hetero_tf.models.variables import all_layers, is_seed, kind_of
 
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
 # Their first two inputs count the turns, and say how many there are at most.
@@ -84,7 +85,8 @@ class OuterCall:
 def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     """Traces one call of a model and returns what its layers did, in the order in which they return.
 
-    What a layer hides in a `tf.function` of its own, or in a loop of an unknown number of turns, is not seen.
+    Layers of one kind that take the same shapes are called once. What a layer hides in a `tf.function` of its own, or
+    in a loop of an unknown number of turns, is not seen.
 
     Args:
         model: A model; while it is traced, its layers record their calls.
@@ -93,22 +95,29 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
     Raises:
         BadInput: A product has a shape that is known only when it runs.
     """
-    calls, outer_calls = [], []
+    calls, outer_calls, known = [], [], {}
     directly_in_model = {id(layer) for layer in model.layers}
 
     def recording(layer, call):
         def record(*args, **kwargs):
-            graph = tf.compat.v1.get_default_graph()
-            before = len(graph.get_operations())
             outputs = call(*args, **kwargs)
             calls.append(Call(layer, args[0] if args else None, outputs))
-            if id(layer) in directly_in_model:
-                counts = map(multiply_adds, graph.get_operations()[before:])
-                outer_calls.append(OuterCall(layer, tuple(calls), tuple(filter(None, counts))))
-                calls.clear()
             return outputs
 
-        return record
+        def record_outer(*args, **kwargs):
+            kind = kind_of(layer), str(tf.nest.map_structure(_spec, (args, kwargs)))
+            if kind not in known:
+                graph = tf.compat.v1.get_default_graph()
+                before = len(graph.get_operations())
+                outputs = record(*args, **kwargs)
+                counts = map(multiply_adds, graph.get_operations()[before:])
+                known[kind] = outputs, OuterCall(layer, tuple(calls), tuple(filter(None, counts)))
+                calls.clear()
+            outputs, like = known[kind]
+            outer_calls.append(dataclasses.replace(like, layer=layer))
+            return outputs
+
+        return record_outer if id(layer) in directly_in_model else record
 
     layers = list(all_layers(model))
     own = {id(layer): layer.__dict__["call"] for layer in layers if "call" in layer.__dict__}
@@ -123,6 +132,10 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
             if id(layer) in own:
                 layer.call = own[id(layer)]
     return outer_calls
+
+
+def _spec(argument):
+    return (argument.shape, argument.dtype) if isinstance(argument, tf.Tensor) else argument
 
 
 def forward(model: keras.Model, example: tuple[int, ...]) -> Forward:

@@ -1,18 +1,16 @@
-"""Repeated blocks: what a deep model has several times over is one function of the graph, traced and optimised once."""
+"""Repeated blocks: what a deep model has several times over is one function of the graph, traced once."""
 
 import collections
 import functools
-import json
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from hetero_tf.models.variables import all_layers, is_seed
+from hetero_tf.models.variables import all_layers, is_seed, kind_of
 
-# So many blocks of a kind in one model are worth a function: its call costs little, but what a block hands to its own
-# gradient is held until that is done.
+# From so many blocks of a kind in one model on, a function takes less time to trace than it costs.
 REPEATED = 4
 
 
@@ -27,7 +25,7 @@ def call_by_functions(model: keras.Model, functions: dict[Hashable, Callable]) -
         functions: The functions of kinds that are known; models that share them trace each kind once.
     """
     blocks = [layer for layer in model.layers if layer.variables and next(iter(all_layers(layer)), None) is not None]
-    kinds = {id(block): _kind(block) for block in blocks}
+    kinds = {id(block): kind_of(block) for block in blocks}
     counts = collections.Counter(kinds.values())
     for block in blocks:
         kind = kinds[id(block)]
@@ -36,13 +34,6 @@ def call_by_functions(model: keras.Model, functions: dict[Hashable, Callable]) -
             block.call = functools.partial(_call, block, block.call, function)
             block.by_function = True
     return model
-
-
-def _kind(block):
-    """All that tells what a block computes from what others do."""
-    config = {name: value for name, value in block.get_config().items() if name != "name"}
-    variables = tuple((tuple(variable.shape), variable.dtype, variable.trainable) for variable in block.variables)
-    return type(block), json.dumps(config, sort_keys=True, default=str), variables
 
 
 def _call(block, call, function, *args: Any, **kwargs: Any) -> tf.Tensor:
@@ -74,5 +65,6 @@ def _function(block, call):
         }
         return outputs, changed
 
-    # Else every place that calls it would be given a copy before the first round.
-    return tf.function(computed, autograph=False, experimental_attributes={"_noinline": True})
+    # TensorFlow puts a copy in every place before the first round. Were it kept as a call, all that its gradient mentions
+    # would be held until then, even what it needs only the shape of: three times as much.
+    return tf.function(computed, autograph=False)

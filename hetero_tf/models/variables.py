@@ -6,7 +6,8 @@ else a constant, which lies beside the client's weights and nobody ever changes.
 constants alone.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Hashable, Iterator
 
 import keras
 import tensorflow as tf
@@ -83,6 +84,19 @@ def with_values(model: keras.Model, replacements: list) -> tuple[list, list]:
 def all_layers(model: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """Yields every layer below a model or a layer, those inside composite layers too."""
     return model._flatten_layers(include_self=False)
+
+
+def kind_of(layer: keras.layers.Layer) -> Hashable:
+    """Returns what two layers have in common that compute the same from their variables: type, arguments and shapes.
+
+    A layer whose arguments are not told as plain values by its `get_config` is of a kind of its own.
+    """
+    try:
+        config = json.dumps({**layer.get_config(), "name": ""}, sort_keys=True)
+    except (NotImplementedError, TypeError):
+        return id(layer)
+    variables = tuple((tuple(variable.shape), variable.dtype, variable.trainable) for variable in layer.variables)
+    return type(layer), config, variables
 
 
 def check_constants(model: keras.Model, dtype: str) -> None:

@@ -59,7 +59,8 @@ def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor
     def rows_at(tick, shape):
         """int32 [K, batch] without padding; a client that idles reads the first row."""
         count = tf.reduce_max(_counts(rows, tick)) if shape is None else shape[0]
-        return tf.maximum(rows[:, tick, :count], 0)
+        chosen = tf.maximum(rows[:, tick, :count], 0)
+        return chosen if shape is None else tf.ensure_shape(chosen, [rows.shape[0], count])
 
     def read(tick, key, shape):
         return load(rows_at(tick, shape), starts[tick], key, None if shape is None else shape[1])

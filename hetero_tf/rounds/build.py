@@ -187,8 +187,9 @@ def _examples(
     recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
 ) -> Examples:
     sizes, y = partition.train.sizes, dataset.train.y
-    # Only XLA asks for all shapes beforehand.
-    shapes = batch_shapes(recipe, dataset, partition, source) if engine.compiled else (None,)
+    # XLA asks for all shapes beforehand; one that all batches have spares gradients the question.
+    shapes = batch_shapes(recipe, dataset, partition, source)
+    shapes = shapes if engine.compiled or len(shapes) == 1 else (None,)
     return Examples(
         input=source,
         x=stored(dataset.train.x),
