@@ -65,6 +65,6 @@ def _function(block, call):
         }
         return outputs, changed
 
-    # TensorFlow puts a copy in every place before the first round. Were it kept as a call, all that its gradient mentions
-    # would be held until then, even what it needs only the shape of: three times as much.
+    # TensorFlow puts a copy in every place before the first round. Were it kept as a call, all that its gradient
+    # mentions would be held, even what it needs only the shape of: three times as much.
     return tf.function(computed, autograph=False)
