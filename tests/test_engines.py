@@ -92,6 +92,19 @@ def check(process, case, cohort):
         assert found[path][kept].tobytes() == old[path][kept].tobytes()
 
 
+@pytest.mark.parametrize("sizes", [(6, 3, 9, 6), (6, 3, 9, 5)])
+def test_a_shape_that_all_batches_have_is_told_to_the_graph_and_changes_nothing(sizes):
+    data = tiny.images(sizes, labels=((0, 1, 5),) * 4)
+    found = {}
+    for name in ENGINES + ("auto",):
+        process = tiny.process(tiny.IMAGES, "precision=float64", f"engine={name}", data=data)
+        state, _ = process.run(process.initialize(), tiny.plans(process, 2))
+        found[name] = tiny.arrays(state)
+        told_one = name == "auto" and sizes[3] == 6
+        assert process.parts.examples.batch_shapes == (((3, 1),) if told_one else (None,))
+    assert tiny.gap(found["auto"], found["sequential"]) < 1e-13 > tiny.gap(found["auto"], found["stacked"])
+
+
 @pytest.mark.parametrize(("case", "name"), RUNS)
 def test_compiled_rounds_equal_the_plain_loop_in_one_trace_without_waiting(case, name):
     process = built(case, name)

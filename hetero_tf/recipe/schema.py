@@ -312,7 +312,7 @@ class Recipe:
     checkpoint: Checkpoint = key("when the state is sealed on disk", Checkpoint())
     engine: str = key(
         "how clients are computed: sequential, one by one; stacked, several of a level at once; auto, what "
-        "suits the level and the machine, wide kernels on small maps tap by tap",
+        "suits the level and the machine, in whatever form of the step is the fastest there",
         "auto",
         choices=("auto", "sequential", "stacked"),
     )

@@ -187,9 +187,9 @@ def _examples(
     recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
 ) -> Examples:
     sizes, y = partition.train.sizes, dataset.train.y
-    # XLA asks for all shapes beforehand; one that all batches have spares gradients the question.
     shapes = batch_shapes(recipe, dataset, partition, source)
-    shapes = shapes if engine.compiled or len(shapes) == 1 else (None,)
+    # XLA asks for all shapes beforehand; one that all batches have spares gradients the question.
+    known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
     return Examples(
         input=source,
         x=stored(dataset.train.x),
@@ -199,7 +199,7 @@ def _examples(
         labels=None if labels is None else tf.constant(labels),
         present=tf.constant(partition.label_mask if labels is None else labels >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
-        batch_shapes=shapes,
+        batch_shapes=shapes if known else (None,),
         sizes=tf.constant(sizes, tf.int32),
         longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
     )

@@ -189,7 +189,7 @@ class _RowLayout:
 
     def shared_steps(self, family: ModelFamily, stage: Stage, clients: int) -> tuple[StepOnPart, ...]:
         """The steps of a stage's routes, where other levels take some of them too; else empty."""
-        if self.networks > 1 or not _steps_apart(family, stage):
+        if family.recipe.engine != "auto" or self.networks > 1 or not _steps_apart(family, stage):
             return ()
         taken = [
             {route for each in family.stages[level] if _steps_apart(family, each) for route in each.routes}
