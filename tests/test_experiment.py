@@ -307,3 +307,13 @@ def test_weights_that_are_not_finite_are_not_used(train, tmp_path, bad):
         f"{tmp_path / 'checkpoints'}: round 1 holds NaN or infinite values in {name!r}; restore the folder from a copy, "
         "or train again in another folder"
     )
+
+
+def test_a_run_remembers_that_all_its_batches_have_one_shape(train, tmp_path):
+    """Means over a shape that is known may be rounded otherwise, so no run goes on without being told."""
+    train(tmp_path / "one", RECIPE, "rounds=1", "client.batch_size=10")
+    train(tmp_path / "two", RECIPE, "rounds=1", "client.batch_size=8")
+    settings = [json.loads((tmp_path / name / "environment.json").read_text())["settings"] for name in ("one", "two")]
+    assert settings[0]["batch_shape"] == [10, 1] and "batch_shape" not in settings[1]
+    with pytest.raises(BadInput, match=r"settings.batch_shape was \[10, 1\], is None"):
+        train(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")

@@ -221,6 +221,8 @@ def _conditions(process, settings):
     # What is named only where it is used: a run that began before it was there goes on.
     extra |= {"replicas": report["replicas"]} if report["replicas"] > 1 else {}
     extra |= {name: report[name] for name in ("by_taps", "by_function") if report[name]}
+    shape = process.parts.examples.batch_shapes[0]
+    extra |= {"batch_shape": list(shape)} if shape is not None and not report["compiled"] else {}
     threads = {"intra_op": report["threads"], "inter_op": settings.threads}
     return environment.environment(threads, extra, registry.plugged())
 
