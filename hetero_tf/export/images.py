@@ -11,7 +11,7 @@ import tensorflow as tf
 from hetero_tf.base.pictures import LARGEST_PICTURE, decode
 from hetero_tf.export import labelled
 from hetero_tf.export.labelled import answers, few, named
-from hetero_tf.export.limits import filled, most_examples
+from hetero_tf.export.limits import most_examples
 from hetero_tf.process import LearningProcess
 
 # What a client of `serving_default` gives.
@@ -31,9 +31,9 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     channels): `image_bytes` string [n], PNG, JPEG or BMP of any size up to `LARGEST_PICTURE` pixels -> the same, and
     class_name where the data set names its classes.
 
-    An image with a pixel that is not finite, and a picture that `decode` does not take, are answered by NaN and class
-    -1, the others of their batch as ever. A request of more than `most_examples` images, or of another shape, is an
-    error.
+    An image with a pixel that is not finite, and a picture that `decode` does not take or that is damaged, are answered
+    by NaN and class -1, the others of their batch as ever. A request of more than `most_examples` images, or of another
+    shape, is an error.
 
     Args:
         process: `process.LearningProcess`.
@@ -53,13 +53,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
         return answer(tf.cast(few(tf.ensure_shape(image, (None, *shape)), most, "images"), tf.float32) / 255)
 
     def serve_bytes(image_bytes):
-        files = few(tf.ensure_shape(image_bytes, (None,)), most, "images")
-        decoded = tf.TensorSpec(shape, tf.float32)
-        # One by one: ten large pictures at a time take ten times the memory.
-        images = tf.map_fn(
-            lambda data: decode(data, shape), filled(files), parallel_iterations=1, fn_output_signature=decoded
-        )
-        return named(answer(images[: tf.shape(files)[0]]), names)
+        return named(answer(decode_each(few(tf.ensure_shape(image_bytes, (None,)), most, "images"), shape)), names)
 
     made = {
         "serving_default": (serving_default, [tf.TensorSpec((None, *shape), tf.float32, name="image")]),
@@ -68,6 +62,27 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     if shape[-1] in (1, 3):
         made["serve_bytes"] = (serve_bytes, [tf.TensorSpec((None,), tf.string, name="image_bytes")])
     return made, ()
+
+
+def decode_each(files: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
+    """Decode picture files independently: one that `decode` refuses or fails on becomes NaN.
+
+    Args:
+        files: string [n].
+        shape: (height, width, channels), as `decode` takes it.
+
+    Returns:
+        float32 [n, *shape].
+    """
+    count = tf.shape(files, tf.int64)[0]
+    # A graph cannot catch the error of an operation, but a dataset can drop the elements that raise one. It decodes one
+    # file at a time: ten large pictures at once would take ten times the memory.
+    decoded = tf.data.Dataset.from_tensor_slices(files).enumerate().map(lambda i, data: (i, decode(data, shape)))
+    # The extra element, at the index after the last file, keeps the batch from being empty.
+    extra = tf.data.Dataset.from_tensors((count, tf.fill(shape, np.float32(np.nan))))
+    indices, images = decoded.ignore_errors().concatenate(extra).batch(count + 1).get_single_element()
+    blank = tf.fill(tf.concat([tf.shape(files) + 1, shape], 0), np.float32(np.nan))
+    return tf.tensor_scatter_nd_update(blank, indices[:, None], images)[:-1]
 
 
 def pixels(x: np.ndarray) -> np.ndarray:
@@ -115,8 +130,7 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
         found += [
             f"`serve_bytes` takes PNG, JPEG and BMP files of up to {LARGEST_PICTURE:,} pixels; it turns a JPEG as its "
             "Exif entry says, resizes it by area means, and makes it grey or coloured as the model needs it.",
-            "A picture of another format, larger or translucent is answered by NaN and class -1; one that is damaged "
-            "behind its header fails the request.",
+            "A picture of another format, damaged, larger or translucent is answered by NaN and class -1.",
         ]
     return found
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files
+from hetero_tf.base import files, pictures
 from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.pictures import LARGEST_PICTURE
 from hetero_tf.data.columns import Column, encode_row
@@ -49,11 +49,12 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
 
 def _of_picture(process, serve, path):
     data = files.read_bytes(path, LARGEST_FILE, follow=True)
-    try:
-        found = serve(tf.constant([data]))
-    except tf.errors.InvalidArgumentError as error:
-        raise BadInput(f"{path}: is a damaged picture: {short(error.message)}") from error
+    found = serve(tf.constant([data]))
     if found["class"].numpy()[0] < 0:
+        try:
+            pictures.decode(tf.constant(data), process.input.shape(process.dataset.train.x))
+        except tf.errors.InvalidArgumentError as error:
+            raise BadInput(f"{path}: is a damaged picture: {short(error.message)}") from error
         raise BadInput(
             f"{path}: must be a PNG, JPEG or BMP picture without translucent parts, of at most {LARGEST_PICTURE:,} "
             "pixels"
