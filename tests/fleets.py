@@ -15,11 +15,14 @@ class LocalFleet:
         self.said.append(sentence)
 
     def members(self, least):
-        recipe, classes = self.process.recipe, self.process.dataset.classes
         return {
-            client: member_of(device.answer("introduction", Message()).told, client, recipe, classes)
+            client: self.member(device.answer("introduction", Message()).told, client)
             for client, device in self.devices.items()
         }
+
+    def member(self, told, client):
+        """The device that introduces itself with a client's key."""
+        return member_of(told, client, self.process.recipe, self.process.dataset.classes)
 
     def ask(self, action, questions):
         answers = {}

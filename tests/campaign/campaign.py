@@ -15,14 +15,32 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from campaign import data_files, forgeries, inputs, installation, interruptions, serving  # noqa: E402
+from campaign import (  # noqa: E402
+    columnar,
+    data_files,
+    fleet,
+    forgeries,
+    identity,
+    inputs,
+    installation,
+    interruptions,
+    loopback,
+    serving,
+)
 from campaign.world import Failed, World  # noqa: E402
 
-MODULES = (interruptions, forgeries, inputs, data_files, serving, installation)
+MODULES = (interruptions, forgeries, inputs, data_files, columnar, serving, loopback, fleet, identity, installation)
 KINDS = {trial.__name__: trial for module in MODULES for trial in module.TRIALS}
 # Trials of milliseconds are drawn so many at a time, and one of minutes only every so many turns.
-AT_ONCE = {"recipe_is_read": 50, "data_file": 50, "data_folder": 10}
-SELDOM = {"installed_at_once": 12}
+AT_ONCE = {
+    "recipe_is_read": 50,
+    "data_file": 50,
+    "data_folder": 10,
+    "columnar_file": 25,
+    "refused_devices": 10,
+    "cluster_is_read": 20,
+}
+SELDOM = {"installed_at_once": 12, "local_workers_expose_no_port": 4}
 
 
 def attempt(world, kind, seed, number):

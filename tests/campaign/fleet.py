@@ -1,0 +1,319 @@
+"""Trials with a fleet of devices in this process, some of which lie, overflow, fall silent or leave."""
+
+import dataclasses
+import functools
+import io
+import math
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+from fleets import LocalFleet
+
+import hetero_tf
+from campaign.cases import IMAGES
+from campaign.inputs import SECONDS, sentence
+from campaign.world import Failed
+from hetero_tf import recipe
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import Refusal
+from hetero_tf.evaluation.calibration import statistics_paths
+from hetero_tf.flower.deployed import deployed
+from hetero_tf.flower.messages import Member, Message, Refused, checked, introduction, packed, put, shapes_of, taken
+from hetero_tf.flower.placement import Placement
+from hetero_tf.run import experiment
+
+CLIENTS = 6
+DEPLOYABLE = ("levels.assignment=fixed", "evaluate.statistics=clients", "engine=sequential")
+# Settings of a run that read answers and members in different ways.
+SETTINGS = (
+    (),
+    ("round.weighting=samples",),
+    ("round.server={name: momentum, momentum: 0.8}",),
+    ("round.server={name: adam, adaptivity: 0.01}",),
+    ("client.loss=cross_entropy",),
+    ("round.submodel=rolling",),
+    ("evaluate.every=2", "checkpoint.every=2"),
+)
+
+
+class HonestDevice:
+    """A device without a model: it moves each value that it received by a step that its client and round determine."""
+
+    def __init__(self, process, client):
+        self.process, self.placement = process, Placement(process)
+        names = process.recipe.levels.names
+        labels = np.flatnonzero(process.partition.label_mask[client]).astype(np.int32)
+        examples = len(process.partition.train[client])
+        self.member = Member(client, names[client % len(names)], examples, labels, True)
+
+    def answer(self, action, question):
+        """The answer to a question of one of `fleet.ACTIONS`."""
+        process, dtype = self.process, self.process.parts.placement.dtype
+        if action == "introduction":
+            return introduction(self.member, process.recipe)
+        if action == "statistics":
+            model = process.family.predictor(question.told["level"])
+            paths = set(statistics_paths(model))
+            shapes = {v.path: tuple(v.shape) for v in model.non_trainable_variables if v.path in paths}
+            return Message({path: np.ones(shape, dtype) for path, shape in shapes.items()})
+        round = question.told["round"]
+        transfer = self.placement.travels(self.member.client, self.member.level, self.member.labels, round)
+        values = {path: np.zeros(value.shape, dtype) for path, value in process.blank().weights.items()}
+        put(checked(question.arrays, shapes_of(transfer.down), dtype), transfer.down, values)
+        generator = np.random.default_rng([self.member.client, round])
+        moved = {path: value + 0.01 * generator.standard_normal(value.shape) for path, value in values.items()}
+        trained = taken({path: value.astype(dtype) for path, value in moved.items()}, transfer.up)
+        return Message(trained, {"loss": 1.5, "gradient_norm": 0.5, "steps": 1})
+
+
+class Canary:
+    """An object whose pickle creates a file when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def with_first(change):
+    """An answer whose first value is another array, or other bytes: `change(bytes, array) -> bytes or array`."""
+
+    def answer(message, rng, canary):
+        path, data = next(iter(message.arrays.items()))
+        array = np.load(io.BytesIO(data))
+        changed = change(data, array)
+        return dataclasses.replace(
+            message, arrays={**message.arrays, path: packed(changed) if isinstance(changed, np.ndarray) else changed}
+        )
+
+    return answer
+
+
+def with_reported(**numbers):
+    """An answer that reports other numbers; a name with None is left out."""
+
+    def answer(message, rng, canary):
+        reported = {name: value for name, value in {**message.told, **numbers}.items() if value is not None}
+        return dataclasses.replace(message, told=reported)
+
+    return answer
+
+
+def with_random_bytes(message, rng, canary):
+    """An answer with a few other bytes anywhere, also in headers."""
+    arrays = dict(message.arrays)
+    path = rng.choice(sorted(arrays))
+    data = bytearray(arrays[path])
+    for _ in range(rng.randint(1, 8)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    return dataclasses.replace(message, arrays={**arrays, path: bytes(data)})
+
+
+def with_pickle(message, rng, canary):
+    """An answer that runs code where it is read as pickled objects."""
+    file = io.BytesIO()
+    np.save(file, np.array([Canary(canary)], object), allow_pickle=True)
+    bodies = (file.getvalue(), pickle.dumps(Canary(canary)))
+    return dataclasses.replace(message, arrays={path: rng.choice(bodies) for path in message.arrays})
+
+
+def npy_header(text):
+    """A .npy file of version 1 with any header."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+# Answers that must be refused.
+WRONG = {
+    "NaN": with_first(lambda data, array: np.full_like(array, np.nan)),
+    "infinity": with_first(lambda data, array: np.full_like(array, -np.inf)),
+    "another shape": with_first(lambda data, array: np.zeros((*array.shape, 2), array.dtype)),
+    "no numbers": with_first(lambda data, array: array.ravel()[:0]),
+    "float64": with_first(lambda data, array: array.astype(np.float64)),
+    "the other byte order": with_first(lambda data, array: array.astype(array.dtype.newbyteorder())),
+    "complex": with_first(lambda data, array: array.astype(np.complex64)),
+    "texts": with_first(lambda data, array: array.astype("U8")),
+    "cut": with_first(lambda data, array: data[: len(data) // 2]),
+    "longer": with_first(lambda data, array: data + bytes(4096)),
+    "no bytes": with_first(lambda data, array: b""),
+    "a number": with_first(lambda data, array: 7),
+    "a header of 2**60 numbers": with_first(
+        lambda data, array: npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }\n")
+    ),
+    "a negative size": with_first(
+        lambda data, array: npy_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }\n")
+    ),
+    "a deep header": with_first(lambda data, array: npy_header("(" * 9000 + ")" * 9000 + "\n")),
+    "pickled objects": with_pickle,
+    "a value too few": lambda message, rng, canary: dataclasses.replace(
+        message, arrays=dict(list(message.arrays.items())[1:])
+    ),
+    "a value too many": lambda message, rng, canary: dataclasses.replace(
+        message, arrays={**message.arrays, "\x1b[31m../x": next(iter(message.arrays.values()))}
+    ),
+    "no values": lambda message, rng, canary: dataclasses.replace(message, arrays={}),
+    "an infinite loss": with_reported(loss=math.inf),
+    "a loss of NaN": with_reported(loss=math.nan),
+    "no loss": with_reported(loss=None),
+    "a text as loss": with_reported(loss="1.5"),
+    "true as loss": with_reported(loss=True),
+    "an infinite gradient norm": with_reported(gradient_norm=-math.inf),
+}
+# Answers that may be merged; the run must survive them.
+EXTREME = {
+    "3e38": with_first(lambda data, array: np.full_like(array, 3e38)),
+    "-3e38": with_first(lambda data, array: np.full_like(array, -3e38)),
+    "1e20": with_first(lambda data, array: np.full_like(array, 1e20)),
+    "denormal": with_first(lambda data, array: np.full_like(array, 1e-45)),
+    "a loss of 1e308": with_reported(loss=1e308, gradient_norm=1e308),
+    "a whole loss": with_reported(loss=2**62),
+    "other bytes": with_random_bytes,
+    "Fortran order": with_first(lambda data, array: np.asfortranarray(array)),
+}
+CLAIMS = {
+    "examples": (0, -1, 1, 10**4, 10**6, 10**9, 10**12, 2**63 - 1, True, 1.5, math.nan, "5", None, [5]),
+    "labels": ([], [0, 0], [99], [-1], [1, 0], "01", None, [0.0], [True], list(range(10**5)), 0),
+    "level": ("z", "", None, 0, "a" * 10**5, "\x1b[31m"),
+    "client": (-1, 99, None, "0", 0.0),
+    "measures": (None, 1, "yes"),
+    "recipe": ("", None, "x" * 10**5),
+}
+
+
+class HostileFleet(LocalFleet):
+    """A fleet whose hostile devices draw a behaviour at each question.
+
+    Args:
+        process: Of the server.
+        devices: By client.
+        hostile: Clients that draw.
+        rng: What they draw from.
+        canary: A file that none of their answers may create.
+    """
+
+    def __init__(self, process, devices, hostile, rng, canary):
+        super().__init__(process, devices)
+        self.hostile, self.rng, self.canary = hostile, rng, canary
+        self.connected, self.claims = {}, {}
+
+    def members(self, least):
+        """The devices that are connected; those that left come back where there are fewer than `least`."""
+        if len(self.connected) < least or not self.connected:
+            for client in self.devices.keys() - self.connected.keys():
+                self.connect(client)
+        return dict(self.connected)
+
+    def connect(self, client):
+        """Introduces a device, which a hostile one may do with claims that cannot be."""
+        device = self.devices[client]
+        answer = device.answer("introduction", Message())
+        if client in self.hostile and self.rng.random() < 0.4:
+            name = self.rng.choice(list(CLAIMS))
+            answer = dataclasses.replace(answer, told={**answer.told, name: self.rng.choice(CLAIMS[name])})
+        try:
+            self.connected[client] = self.member(answer.told, client)
+        except Refused as problem:
+            sentence(problem)
+            self.say(f"note: client {client} does not take part: {problem}")
+
+    def ask(self, action, questions):
+        """The answers; any device may leave before or after its own."""
+        answers = super().ask(action, {client: each for client, each in questions.items() if client in self.connected})
+        for client in self.hostile & answers.keys():
+            behaviour = self.rng.choice(("honest", "silent", "leaves", "answers and leaves", "wrong", "extreme"))
+            if behaviour in ("leaves", "answers and leaves"):
+                del self.connected[client]
+            if behaviour in ("silent", "leaves"):
+                del answers[client]
+            elif behaviour in ("wrong", "extreme"):
+                kinds = WRONG if behaviour == "wrong" else EXTREME
+                answers[client] = kinds[self.rng.choice(list(kinds))](answers[client], self.rng, self.canary)
+        return answers
+
+    def say(self, text):
+        """Accepts sentences alone."""
+        sentence(text)
+        super().say(text)
+
+
+@functools.cache
+def process_of(settings):
+    """The process of a small recipe with some settings."""
+    overrides = (*DEPLOYABLE, f"partition.clients={CLIENTS}", *settings)
+    return hetero_tf.learning_process(recipe.loads(IMAGES, "fleet.yaml", overrides))
+
+
+def train(world, folder, settings, rounds, hostile, rng):
+    """Trains a run with a fleet; the sentence of a refusal, or None."""
+    console = Console(io.StringIO())
+
+    def deploy(process):
+        devices = {client: HonestDevice(process, client) for client in range(CLIENTS)}
+        return deployed(process, HostileFleet(process, devices, hostile, rng, world.canary))
+
+    resolved = recipe.loads(IMAGES, "fleet.yaml", (*DEPLOYABLE, *settings, f"rounds={rounds}"))
+    began = time.process_time()
+    try:
+        experiment.train(resolved, experiment.Settings(folder, None, 2, False, "train"), console, deploy)
+    except Refusal as problem:
+        sentence(problem)
+        return str(problem)
+    finally:
+        if time.process_time() - began > 20 * SECONDS:
+            raise Failed(f"took {time.process_time() - began:.1f} s of the processor")
+    return None
+
+
+def check_finite(folder):
+    """Every array of every checkpoint is finite."""
+    for path in sorted(folder.glob("*/round-*/arrays.npz")):
+        with np.load(path) as arrays:
+            for name in arrays.files:
+                if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
+                    raise Failed(f"{path.parent.parent.name}/{path.parent.name}: {name} is not finite")
+
+
+def hostile_fleet(world, rng):
+    """A run with one to four hostile devices of six; the next start, with honest ones, resumes it."""
+    folder, settings = world.fresh(), rng.choice(SETTINGS)
+    hostile = set(rng.sample(range(CLIENTS), rng.randint(1, 4)))
+    problem = train(world, folder, settings, 4, hostile, rng)
+    check_finite(folder)
+    refusal = train(world, folder, settings, 6, set(), rng)
+    if refusal is not None:
+        raise Failed(f"{settings}: does not resume: {refusal} (before: {problem})")
+    check_finite(folder)
+    rounds = [int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("checkpoints/round-*")]
+    if max(rounds) != 6:
+        raise Failed(f"ended at round {max(rounds)}")
+    world.drop(folder)
+    return "ended" if problem is None else "refused and resumed"
+
+
+def refused_devices(world, rng):
+    """A round in which answers are refused is, bit by bit, the round in which those devices are silent."""
+    process = process_of((*rng.choice(SETTINGS), f"round.clients={CLIENTS}"))
+    devices = {client: HonestDevice(process, client) for client in range(CLIENTS)}
+    liars, reason = rng.sample(range(CLIENTS), rng.randint(1, 3)), rng.choice(list(WRONG))
+    wrong = {client: lambda message: WRONG[reason](message, rng, world.canary) for client in liars}
+    silent = dict.fromkeys(liars, lambda message: None)
+    fleets = [LocalFleet(process, devices, answers) for answers in (wrong, silent)]
+    state = process.initialize()
+    results = []
+    for fleet in fleets:
+        real = deployed(process, fleet)
+        results.append(real.run(state, [real.plan(0)]))
+    (merged, (row,)), (expected, (without,)) = results
+    if row["refused"] + row["non_finite"] != len(liars) or without["dropped"] != len(liars):
+        raise Failed(f"{reason}: {row['refused']} refused, {row['non_finite']} not finite, of {len(liars)}")
+    for line in fleets[0].said:
+        sentence(line)
+    for path, value in expected.weights.items():
+        if not np.array_equal(merged.weights[path], value):
+            raise Failed(f"{reason}: changed the merge of the others at {path}")
+    return "refused"
+
+
+TRIALS = (hostile_fleet, refused_devices)
