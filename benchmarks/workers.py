@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the time per round of one process with that of several local processes that share each round.
+"""Compares the time per round of one process with that of several local devices and workers that share each round.
 
     benchmarks/workers.py --recipe mnist [--processes 2] [--rounds 4] [--repeats 3] [--set PATH=VALUE ...]
 
-One process has as many threads as all of the others together. Both are started in turns; a round's time is what
-`timings.jsonl` says, the median over all rounds but the first one of each start, without measuring. "cost" is the time
-of several processes as a share of that of one, minus 1: what planning, messages and collectives cost, since both
-have the same cores.
+"devices" are logical devices of one process (`launch --local`), "workers" are processes (`--workers`), whose ports are
+open to the network. All have the same threads in total. They start in turns; a round's time is that of `timings.jsonl`,
+the median over all rounds but the first one of each start, without measuring. "cost" is the time as a share of that of
+one process, minus 1: the cost of planning, messages and collectives, since all use the same cores.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from hetero_tf.workers.local import free_ports  # noqa: E402
 
 
 def parse():
@@ -34,38 +36,45 @@ def parse():
     return parser.parse_args()
 
 
-def rounds_of(words, folder):
-    """Seconds of each round of a start but its first one."""
-    program = [sys.executable, "-m", "hetero_tf", *words, f"--run_dir={folder}"]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(words)}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
+def rounds_of(commands, folder):
+    """Seconds of each round but the first one; `commands` start together, and the first one writes the run folder."""
+    program = [sys.executable, "-m", "hetero_tf"]
+    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    started = [subprocess.Popen([*program, *words, f"--run_dir={folder}"], **options) for words in commands]
+    for words, process in zip(commands, started):
+        output, _ = process.communicate()
+        if process.returncode:
+            sys.exit(f"{' '.join(words)}\n{output[-2500:]}")
     calls = [json.loads(line) for line in (folder / "timings.jsonl").read_text().splitlines()]
     return [call["round_seconds"] for call in calls[1:]]
 
 
+def commands_of(way, count, threads, shared):
+    """The commands that train in one of the three ways."""
+    if way == "workers":
+        addresses = ",".join(f"127.0.0.1:{port}" for port in free_ports(count))
+        words = ["train", *shared, f"--threads={max(threads // count, 1)}", f"--workers={addresses}"]
+        return [[*words, f"--worker={index}"] for index in range(count)]
+    return [[*(["launch", f"--local={count}"] if way == "devices" else ["train"]), *shared, f"--threads={threads}"]]
+
+
 def main():
-    """Prints one line for each way, and the cost."""
+    """Prints one line for each way."""
     args = parse()
-    shared = [f"--recipe={args.recipe}", f"--threads={args.threads}", f"--set=rounds={args.rounds}"]
     # Every round is a call, so that there are several to take the median of; only the last one is measured.
-    shared += [
-        f"--set=evaluate.every={args.rounds}",
-        "--set=checkpoint.every=1",
-        *(f"--set={each}" for each in args.set),
-    ]
+    changes = [f"rounds={args.rounds}", f"evaluate.every={args.rounds}", "checkpoint.every=1", *args.set]
+    shared = [f"--recipe={args.recipe}", *(f"--set={change}" for change in changes)]
     shared += [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    ways = {"one": ["train", *shared], "several": ["launch", f"--local={args.processes}", *shared]}
-    seconds = {name: [] for name in ways}
-    for name, words in [*ways.items()] * args.repeats:
+    seconds = {"one process": [], "devices": [], "workers": []}
+    for way, of_way in [*seconds.items()] * args.repeats:
         with tempfile.TemporaryDirectory() as folder:
-            seconds[name] += rounds_of(words, Path(folder) / "run")
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
-    print(f"recipe {args.recipe}, {args.threads} threads in all, {len(seconds['one'])} rounds each")
-    for name, count in (("one", 1), ("several", args.processes)):
-        least, most = min(seconds[name]), max(seconds[name])
-        print(f"{count} process{'es' * (count > 1):20} {medians[name]:.3f} s a round ({least:.3f} to {most:.3f})")
-    print(f"cost                  {100 * (medians['several'] / medians['one'] - 1):+.1f} %")
+            of_way += rounds_of(commands_of(way, args.processes, args.threads, shared), Path(folder) / "run")
+    print(f"recipe {args.recipe}, {args.threads} threads in all, {len(seconds['devices'])} rounds each")
+    one = statistics.median(seconds["one process"])
+    for way, of_way in seconds.items():
+        name = way if way == "one process" else f"{args.processes} {way}"
+        median, least, most = statistics.median(of_way), min(of_way), max(of_way)
+        print(f"{name:16} {median:.3f} s a round ({least:.3f} to {most:.3f})  cost {100 * (median / one - 1):+.1f} %")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,13 +16,13 @@ import numpy as np
 import programs
 import pytest
 
-from hetero_tf.base.errors import BadInput, MemoryProblem, Refusal
+from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import deal, share_stacks
 from hetero_tf.workers import local, messages
 from hetero_tf.workers.cluster import Cluster, read_cluster
 
-ADDRESSES = ("one:2000", "[::1]:2001", "10.0.0.3:65535")
+ADDRESSES = ("my_run_1:2000", "[::1]:2001", "10.0.0.3:65535")
 # One of each kind of merge and memory; `python tests/shared_rounds.py NAME ...` tells about any other method.
 QUICK = ("images", "scaffold")
 LONG = ("on_disk", "text", "depthfl", "fedepth_peers", "fjord", "lg", "splitmix")
@@ -41,7 +42,7 @@ def test_flags_and_tf_config_name_the_same_cluster(index):
 
 
 def test_a_process_alone_is_no_cluster():
-    for text in ("", "{}", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'):
+    for text in ("", "{}", '{"cluster": {"worker": ["a:1"], "chief": []}, "task": {"type": "worker", "index": 0}}'):
         assert read_cluster((), None, {"TF_CONFIG": text}) is None
     assert read_cluster(("a:1",), 0, {}) is None and read_cluster((), None, {}) is None
 
@@ -67,11 +68,46 @@ def test_a_process_alone_is_no_cluster():
             *((), None, '{"cluster": {"worker": ["a:1", 5]}, "task": {"type": "worker", "index": 0}}'),
             "TF_CONFIG: an address must be host:port. Received: 5",
         ),
+        ((), None, '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}', "TF_CONFIG must be JSON"),
+        ((), None, "[" * 100_000, "TF_CONFIG must be JSON such as"),
+        (("a:1", "A:01"), 0, "", "there may be 1024 different addresses. Received: 2, or one twice"),
+        (("a:1", "a-:1"), 0, "", "must be host:port. Received: 'a-:1'"),
     ],
 )
 def test_what_names_no_cluster_is_refused(workers, worker, config, sentence):
     with pytest.raises(BadInput, match=re.escape(sentence)):
         read_cluster(workers, worker, {"TF_CONFIG": config})
+
+
+@pytest.mark.parametrize("kind", ["evaluator", "WORKER", "master", "ps", "", "worker ", None, ["worker"], "chief"])
+@pytest.mark.parametrize("jobs", [{"chief": [], "worker": ["a:1", "b:1"]}, {}])
+def test_no_other_task_becomes_the_leading_worker(kind, jobs):
+    config = {"cluster": jobs, "task": {"type": kind, "index": 0}}
+    if (kind, jobs) == ("chief", {}):
+        assert read_cluster((), None, {"TF_CONFIG": json.dumps(config)}) is None
+        return
+    allowed = "worker" if jobs else "chief or worker"
+    with pytest.raises(BadInput) as refused:
+        read_cluster((), None, {"TF_CONFIG": json.dumps(config)})
+    assert str(refused.value) == (
+        f"TF_CONFIG: the task type must be {allowed}, a job of the cluster. Received: type={kind!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("jobs", "kind", "index", "sentence"),
+    [
+        ({"chief": ["a:1"], "worker": ["b:1"]}, "chief", 1, "TF_CONFIG: chief must be 0 to 0. Received: index=1"),
+        ({"chief": ["a:1"], "worker": ["b:1"]}, "worker", -1, "TF_CONFIG: worker must be 0 to 0. Received: index=-1"),
+        ({"chief": ["a:1", "b:1"]}, "chief", 1, "TF_CONFIG: a cluster has one chief at most. Received: 2 addresses"),
+        ({"worker": ["a:1", "b:1"]}, "worker", 0.9, "TF_CONFIG must be JSON such as"),
+        ({"worker": ["a:1", "b:1"]}, "worker", False, "TF_CONFIG must be JSON such as"),
+    ],
+)
+def test_a_task_is_one_of_its_own_job(jobs, kind, index, sentence):
+    config = {"cluster": jobs, "task": {"type": kind, "index": index}}
+    with pytest.raises(BadInput, match=re.escape(sentence)):
+        read_cluster((), None, {"TF_CONFIG": json.dumps(config)})
 
 
 def test_stacks_are_dealt_by_cost_and_everyone_gets_one():
@@ -147,25 +183,50 @@ def test_two_devices_equal_one(names):
         assert each["traces"] == 1, each
 
 
-def launched(processes, recipe, folder, *more, **options):
-    return programs.command(
-        "launch", f"--local={processes}", f"--recipe={recipe}", f"--run_dir={folder}", *EXACT, *more, **options
-    )
+@contextlib.contextmanager
+def cluster(recipe, folder, *more):
+    """Two workers of one run on loopback addresses."""
+    addresses = ",".join(f"127.0.0.1:{port}" for port in local.free_ports(2))
+    command = [sys.executable, "-m", "hetero_tf", f"--recipe={recipe}", f"--workers={addresses}"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": programs.environment()}
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for index in range(2):
+            words = [*command, f"--worker={index}", f"--run_dir={folder}", "--threads=1"]
+            words += [word.format(index=index) for word in more]
+            workers.append(stack.enter_context(subprocess.Popen(words, **options)))
+            stack.callback(workers[-1].kill)
+        yield workers
 
 
 def rows_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.long
-def test_processes_equal_one_process(tmp_path):
-    recipe = programs.recipe_file(tmp_path)
-    more = "--set=evaluate.levels=all"
-    done = launched(2, recipe, tmp_path / "two", more)
+def trained_by_workers(recipe, folder):
+    with cluster(recipe, folder, "--set=precision=float64", "--set=evaluate.levels=all") as workers:
+        output, _ = workers[0].communicate(timeout=600)
+        assert [worker.wait(timeout=600) for worker in workers] == [0, 0], output
+    return output
+
+
+def trained_by_launch(recipe, folder):
+    done = programs.command(
+        *("launch", "--local=2", f"--recipe={recipe}", f"--run_dir={folder}", *EXACT, "--set=evaluate.levels=all")
+    )
     assert done.returncode == 0, done.stderr
-    assert "2 replicas share each round" in done.stdout and done.stdout.count("done in") == 1
-    alone = programs.command(f"--recipe={recipe}", f"--run_dir={tmp_path / 'one'}", *EXACT, more)
-    assert alone.returncode == 0, alone.stderr
+    return done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trained", [trained_by_workers, trained_by_launch])
+def test_shared_rounds_equal_those_of_one_process(tmp_path, trained):
+    recipe = programs.recipe_file(tmp_path)
+    output = trained(recipe, tmp_path / "two")
+    assert "2 replicas share each round" in output and output.count("done in") == 1
+    alone = [f"--recipe={recipe}", *EXACT, "--set=evaluate.levels=all"]
+    one = programs.command(*alone, f"--run_dir={tmp_path / 'one'}")
+    assert one.returncode == 0, one.stderr
     for one, two in zip(rows_of(tmp_path / "one"), rows_of(tmp_path / "two"), strict=True):
         assert one.keys() == two.keys() and one["levels"] == two["levels"]
         for name, value in one.items():
@@ -173,38 +234,58 @@ def test_processes_equal_one_process(tmp_path):
     facts = json.loads((tmp_path / "two" / "environment.json").read_text())
     assert facts["settings"]["replicas"] == 2
     # It goes on with another number of them, and says that bits may differ.
-    again = programs.command(f"--recipe={recipe}", f"--run_dir={tmp_path / 'two'}", "--set=rounds=5", *EXACT, more)
+    again = programs.command(*alone, f"--run_dir={tmp_path / 'two'}", "--set=rounds=5")
     assert again.returncode == 0, again.stderr
     assert "note: 1 process or device trains each round in place of 2: the numbers" in again.stdout
     assert "resumed" in again.stdout and rows_of(tmp_path / "two")[-1]["round"] == 5
 
 
-def test_workers_that_were_given_something_else_are_refused(tmp_path):
+def listening_ports(pid):
+    """TCP ports on which a process or one of its descendants listens."""
+    pids, sockets = [pid], set()
+    for each in pids:
+        pids += children_of(each)
+        for descriptor in Path(f"/proc/{each}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(descriptor))
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    columns = [line.split() for table in tables for line in table]
+    return {int(row[1].rpartition(":")[2], 16) for row in columns if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+def test_a_launch_listens_on_no_port_and_ends_by_a_signal(tmp_path):
+    recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("rounds: 4", "rounds: 5000"))
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        assert server.getsockname()[1] in listening_ports(os.getpid())
+    run = programs.shared().start("launch", "--local=2", f"--recipe={recipe}", f"--run_dir={tmp_path / 'run'}")
+    try:
+        assert run.until(lambda: finished(tmp_path / "run") > 0), run.err
+        assert "2 replicas share each round" in run.out and listening_ports(run.pid) == set()
+    finally:
+        run.kill(signal.SIGTERM)
+    assert run.wait() == 143
+    assert run.err == "\nstopped by SIGTERM; finished rounds are kept and the same command continues from there\n"
+
+
+def test_workers_warn_of_their_port_and_refuse_different_recipes(tmp_path):
     recipe = programs.recipe_file(tmp_path)
-    addresses = ",".join(f"127.0.0.1:{port}" for port in local.free_ports(2))
-    command = [sys.executable, "-m", "hetero_tf", f"--recipe={recipe}", f"--workers={addresses}", "--threads=1"]
-    started = [
-        subprocess.Popen(
-            [
-                *command,
-                f"--worker={index}",
-                f"--run_dir={tmp_path / 'run'}",
-                f"--set=optimizer.learning_rate=0.{5 + index}",
-            ],
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": programs.environment()},
-        )
-        for index in range(2)
-    ]
-    for process in started:
-        said, _ = process.communicate(timeout=300)
-        assert process.returncode == 2, said
-        assert "all workers must be given the same; worker 1 has another recipe than worker 0" in said
+    with cluster(recipe, tmp_path / "run", "--set=optimizer.learning_rate=0.{index}5") as workers:
+        for worker in workers:
+            output, _ = worker.communicate(timeout=300)
+            port = re.search(r"--workers=(\S+)", " ".join(worker.args))[1].split(",")[workers.index(worker)][10:]
+            assert worker.returncode == 2, output
+            assert (
+                f"warning: TensorFlow listens on port {port} of all network interfaces, without encryption or "
+                "authentication; a program that can connect can run operations that read and write files as this "
+                "user. Use a private network\n"
+            ) in output
+            assert "all workers must be given the same; worker 1 has another recipe than worker 0" in output
     assert not (tmp_path / "run").exists()
 
 
 def test_a_taken_port_is_told(tmp_path):
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -216,35 +297,10 @@ def test_a_taken_port_is_told(tmp_path):
     assert done.returncode == 2 and f"worker 0 cannot listen at {address}; is the port taken?" in done.stderr
 
 
-def test_a_launch_tells_how_its_workers_ended():
-    end = [sys.executable, "-c", "import sys; print('hetero_tf: no'); sys.exit(int('worker=1' in sys.argv[-1]) * 4)"]
-    with pytest.raises(
-        Refusal, match=r"^worker 0 ended well; worker 1 ended with exit code 4 \(no\); the same command"
-    ):
-        local.run_together(end, 2)
-    assert local.run_together([sys.executable, "-c", ""], 3) is None
-
-
-@contextlib.contextmanager
-def running(recipe, folder):
-    """A launch of two workers, and their process ids."""
-    command = [sys.executable, "-m", "hetero_tf", "launch", "--local=2", f"--recipe={recipe}", f"--run_dir={folder}"]
-    out = folder.parent / "out"
-    with (
-        out.open("w") as file,
-        subprocess.Popen([*command, *EXACT], stdout=file, stderr=file, env=programs.environment()) as process,
-    ):
-        try:
-            programs.wait_for(lambda: len(workers_of(process.pid)) == 2, 120)
-            yield process, workers_of(process.pid), out
-        finally:
-            process.kill()
-
-
-def workers_of(parent):
-    """Process ids of the children of a process, whichever of its threads started them, in that order."""
+def children_of(parent):
+    """Process ids of the children of a process, whichever of its threads started them."""
     threads = Path(f"/proc/{parent}/task").iterdir()
-    return sorted(int(pid) for thread in threads for pid in (thread / "children").read_text().split())
+    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
 
 
 def finished(folder):
@@ -260,14 +316,13 @@ def test_killed_workers_end_the_run_in_a_sentence_and_the_same_command_goes_on(t
     recipe = programs.recipe_file(tmp_path, programs.RECIPE.replace("rounds: 4", "rounds: 5000"))
     folder, done = tmp_path / "run", 0
     for victim, number in ((0, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGTERM)):
-        with running(recipe, folder) as (process, workers, out):
-            programs.wait_for(lambda: finished(folder) > done or process.poll() is not None, 120)
+        with cluster(recipe, folder) as workers:
+            programs.wait_for(lambda: finished(folder) > done or workers[0].poll() is not None, 120)
             time.sleep(rng.uniform(0, 1))
-            os.kill(workers[victim], number)
-            assert process.wait(60) != 0, out.read_text()
-        said = out.read_text()
-        assert "the same command goes on after the last finished round" in said and "Traceback" not in said, said
+            workers[victim].send_signal(number)
+            output, _ = workers[1 - victim].communicate(timeout=60)
+        assert workers[1 - victim].returncode == 8, output
+        assert "start the same command again on all workers" in output and "Traceback" not in output, output
         rows = rows_of(folder)
         assert [row["round"] for row in rows] == list(range(1, len(rows) + 1)) and len(rows) > done
         done = len(rows)
-        assert not [pid for pid in workers if os.path.exists(f"/proc/{pid}")]

@@ -1,6 +1,6 @@
-"""A run that `sweep` or `launch` has started: the ordinary program, which ends when they do, however they end.
+"""A run that `sweep` has started: the ordinary program, which ends when the sweep does, however that ends.
 
-Its standard input is a pipe to which they write nothing. It can be read once the other end is gone, after a
+Its standard input is a pipe to which the sweep writes nothing. It can be read once the other end is gone, after a
 SIGKILL too; then the run ends at once, as by a signal: what is on disk is whole at any moment.
 """
 

@@ -38,7 +38,7 @@ def definitions() -> "flags.FlagValues":
     flags.DEFINE_list("workers", [], "host:port of every process that shares the run; the first one leads", values)
     flags.DEFINE_integer("worker", None, "which of --workers this process is, from 0", 0, flag_values=values)
     flags.DEFINE_integer("devices", 1, "devices of this process that share each round", 1, 64, flag_values=values)
-    flags.DEFINE_integer("local", None, "processes of this machine that share the run", 2, 64, flag_values=values)
+    flags.DEFINE_integer("local", None, "parts of this machine that share each round", 2, 64, flag_values=values)
     flags.DEFINE_multi_string("role", [], "server, client or keys; the word behind flower is the same", values)
     flags.DEFINE_string("address", None, "host:port of the server of a fleet of devices", values)
     flags.DEFINE_string("certificates", None, "folder that flower keys wrote", values)

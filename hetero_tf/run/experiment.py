@@ -24,7 +24,7 @@ from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.workers import lead as workers
-from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored
+from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ def _build(recipe, settings, loaded, console, live):
     """The learning process, once all who share it are there."""
     strategy = None
     if settings.cluster is not None:
+        console.say(f"warning: {open_port_warning(settings.cluster)}")
         others = len(settings.cluster.addresses) - 1
         console.say(f"waiting for {others} other worker{'s' * (others > 1)}, {PATIENCE / 60:g} minutes at most")
         strategy = connect(settings.cluster)

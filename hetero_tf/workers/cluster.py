@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from hetero_tf.base import hardware
 from hetero_tf.base.errors import BadInput, WorkerLost, short
 
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?):(\d{1,5})")
+# Names of containers have underscores.
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|\w([\w.-]*\w)?):(\d{1,5})", re.ASCII)
 MOST = 1024
+# The jobs of TF_CONFIG, in the order of the workers.
+JOBS = ("chief", "worker")
 # Seconds in which all workers must have come.
 PATIENCE = 300.0
 
@@ -61,24 +64,39 @@ def _of_config(text):
     try:
         config = json.loads(text)
         jobs, task = config.get("cluster") or {}, config.get("task") or {}
-        if not jobs:
+        if not jobs and not task:
             return None
-        known = [*jobs.get("chief", []), *jobs.get("worker", [])]
-        index = int(task["index"]) + (len(jobs.get("chief", [])) if task["type"] == "worker" else 0)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        job, index = task["type"], int(task["index"])
+        if not all(isinstance(addresses, list) for addresses in jobs.values()) or str(index) != str(task["index"]):
+            raise ValueError("the addresses of a job are a list, and an index is a whole number")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
             f'"index": 0}}}}. Received: {short(text)}'
         ) from error
-    if others := jobs.keys() - {"chief", "worker"}:
+    addresses = {name: tuple(of_job) for name, of_job in jobs.items() if of_job}
+    if others := addresses.keys() - set(JOBS):
         raise BadInput(f"TF_CONFIG may have the jobs chief and worker. Received: {', '.join(sorted(others))}")
-    return _checked("TF_CONFIG", tuple(known), index)
+    if job not in JOBS or addresses and job not in addresses:
+        allowed = [name for name in JOBS if name in addresses or not addresses]
+        raise BadInput(
+            f"TF_CONFIG: the task type must be {' or '.join(allowed)}, a job of the cluster. "
+            f"Received: type={short(job)}"
+        )
+    if len(addresses.get("chief", ())) > 1:
+        raise BadInput(f"TF_CONFIG: a cluster has one chief at most. Received: {len(addresses['chief'])} addresses")
+    if not addresses:
+        return None
+    if not 0 <= index < len(addresses[job]):
+        raise BadInput(f"TF_CONFIG: {job} must be 0 to {len(addresses[job]) - 1}. Received: index={index}")
+    chiefs, workers = (addresses.get(name, ()) for name in JOBS)
+    return _checked("TF_CONFIG", (*chiefs, *workers), index + (len(chiefs) if job == "worker" else 0))
 
 
 def _checked(source, addresses, index):
-    for address in addresses:
-        address_of(source, address)
-    if len(set(addresses)) != len(addresses) or len(addresses) > MOST:
+    # Host names are equal in either case.
+    known = {(host.lower(), port) for host, port in (address_of(source, address) for address in addresses)}
+    if len(known) != len(addresses) or len(addresses) > MOST:
         raise BadInput(f"{source}: there may be {MOST} different addresses. Received: {len(addresses)}, or one twice")
     if not 0 <= index < len(addresses):
         raise BadInput(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
@@ -99,6 +117,15 @@ def address_of(source: str, address: str) -> tuple[str, int]:
     if match is None or not 0 < int(match[3]) < 2**16:
         raise BadInput(f"{source}: an address must be host:port. Received: {short(address)}")
     return address.rpartition(":")[0].strip("[]"), int(match[3])
+
+
+def open_port_warning(cluster: Cluster) -> str:
+    """Describes the risk of the port that TensorFlow opens for this process; no option binds it to one address."""
+    _, port = address_of("--workers", cluster.addresses[cluster.index])
+    return (
+        f"TensorFlow listens on port {port} of all network interfaces, without encryption or authentication; a program "
+        "that can connect can run operations that read and write files as this user. Use a private network"
+    )
 
 
 def connect(cluster: Cluster, patience: float = PATIENCE):
@@ -170,7 +197,10 @@ def mirrored(devices: int):
 
     gpus = tf.config.list_logical_devices("GPU") if hardware.devices() == "gpu" else []
     if gpus and len(gpus) < devices:
-        raise BadInput(f"--devices must be at most the number of GPUs, {len(gpus)}. Received: --devices={devices}")
+        raise BadInput(
+            f"at most {len(gpus)} devices can share a round, since this machine has {len(gpus)} GPUs; "
+            f"CUDA_VISIBLE_DEVICES=-1 divides the processor instead. Received: {devices}"
+        )
     if not gpus:
         parts = [tf.config.LogicalDeviceConfiguration()] * devices
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)

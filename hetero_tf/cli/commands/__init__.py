@@ -15,7 +15,7 @@ NAMES = (
     *("list", "compare", "plot", "report", "tensorboard", "explain"),
 )
 # They answer without TensorFlow.
-QUICK = ("launch", "sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain")
+QUICK = ("sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain")
 # Once stopped, they go on by the same command.
 RESUMED = ("train", "launch", "sweep", "flower")
 COMMON = ("json", "quiet", "debug", "help", "version")

@@ -41,11 +41,18 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Trains, and says what to type next."""
     from hetero_tf.run import experiment
 
-    began = console.clock()
     settings = shared_settings(recipe, flags)
     if settings.cluster is not None and not settings.cluster.leads:
         experiment.follow(recipe, settings, console)
         return {"worker": settings.cluster.index}
+    return train(recipe, settings, flags, console)
+
+
+def train(recipe: "Recipe", settings: "Settings", flags: "FlagValues", console: Console) -> dict:
+    """Trains with these settings, prints the next commands, and returns the summary, ready for JSON."""
+    from hetero_tf.run import experiment
+
+    began = console.clock()
     summary = experiment.train(recipe, settings, console)
     summary["seconds"] = round(console.clock() - began, 1)
     where = settings.run_dir
