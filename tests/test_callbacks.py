@@ -1,6 +1,7 @@
 """Training in Python: rounds, callbacks, states on disk, and what single clients reach."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -50,6 +51,10 @@ def ends(metric, values):
         ("global_accuracy", [10, 9, 11, 10, 10.5], [False, False, False, False, True]),
         ("global_loss", [2, 1, 1.5, 0.5, 0.6], [False] * 5),
         ("global_loss", [2, 2.5, 3], [False, False, True]),
+        ("global_loss", [math.nan, 3, 2, 1.0], [False] * 4),
+        ("global_loss", [math.nan, math.nan, math.nan], [False, False, True]),
+        ("global_loss", [-math.inf, 3, math.nan, 4], [False, False, False, True]),
+        ("global_accuracy", [math.inf, 10, 20, 30], [False] * 4),
     ],
 )
 def test_early_stopping_counts_evaluations_without_an_improvement(metric, values, stops):

@@ -158,6 +158,7 @@ WRONG = [
         ["--recipe=wikitext2", "--data_dir=nowhere", "--set=data.fallback=null"],
         "recipes/wikitext2.yaml:10:7: data: WikiText-2 was not found in nowhere/wikitext-2 and could not be fetched: there is no folder nowhere; put train.txt...",
     ),
+    ([R, "--nojson=1"], "--nojson=1 does not take an argument; --help lists the flags"),
     ([R, "--set=rounds"], "--set rounds: must be path=value, such as --set client.epochs=1"),
     ([R, "--set=rounds=0"], f"--set rounds=0: rounds: too small; {COUNT}. Received: 0"),
     ([R, "--set=rounds=x"], f"--set rounds=x: rounds: wrong type; {COUNT}. Received: 'x'"),
@@ -300,6 +301,7 @@ def test_a_disk_that_cannot_be_written_is_exit_3(place, capsys, monkeypatch):
             "ResourceExhaustedError: OOM when allocating; out of memory; lower client.batch_size, ",
         ),
         (OSError(28, "No space left on device"), 3, "OSError: [Errno 28] No space left on device; check the disk"),
+        (RecursionError("deep"), 1, "RecursionError: deep; this is a defect of the program; --debug shows where"),
         (KeyError("surprise"), 1, "KeyError: 'surprise'; this is a defect of the program; --debug shows where"),
     ],
 )

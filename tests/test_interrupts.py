@@ -1,15 +1,20 @@
 """Signals: one sentence, the right exit code, at once, whatever the worker thread does."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import programs
 import pytest
 
-from hetero_tf.cli import interrupts
+from hetero_tf.base import exits
+from hetero_tf.base.errors import DiskProblem
+from hetero_tf.cli import interrupts, main
+from hetero_tf.store import sealed
 
 # The worker sits in one call into C that no signal interrupts, like a compiled round does.
 BUSY = """
@@ -29,7 +34,7 @@ def begin(script, **options):
     return subprocess.Popen([sys.executable, "-c", script], text=True, env=programs.environment(), **options)
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
 def test_a_long_call_does_not_delay_the_answer(name):
     with begin(BUSY) as process:
         assert process.stdout.readline() == "busy\n"
@@ -63,6 +68,77 @@ def test_a_pipe_that_nobody_reads_does_not_hold_the_end():
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=600) == 130
+
+
+FOLDER = """
+import pathlib, sys, time
+from hetero_tf.base import children, exits
+from hetero_tf.cli import interrupts
+def work():
+    with exits.temporary_folder() as outer, exits.temporary_folder(outer) as inner, exits.before_exit(lambda: 1 / 0):
+        pathlib.Path(inner, "x").write_text("x")
+        print(outer, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["a signal", "the end of its starter", "an error"])
+def test_temporary_folders_go_however_the_program_ends(tmp_path, end):
+    script = FOLDER + {
+        "a signal": 'interrupts.install("all is well")\ninterrupts.in_worker(work)\n',
+        "the end of its starter": "children.end_with(0)\nwork()\n",
+        "an error": "time.sleep = {}.pop\nwork()\n",
+    }.get(end)
+    with begin(script, stdin=subprocess.PIPE) as process:
+        folder = process.stdout.readline().strip()
+        assert folder.startswith(tempfile.gettempdir()) and (end == "an error" or os.path.exists(f"{folder}"))
+        if end == "a signal":
+            process.send_signal(signal.SIGUSR1)
+        process.stdin.close()
+        assert process.wait(timeout=600) == {"a signal": 138, "an error": 1}.get(end, 143)
+    assert not os.path.exists(folder)
+
+
+def test_a_missing_temporary_folder_names_tmpdir(monkeypatch):
+    def missing():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']")
+
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", missing)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(DiskProblem) as refused, exits.temporary_folder():
+        pass
+    assert str(refused.value) == (
+        "a temporary folder could not be made: No usable temporary directory found in ['/tmp', '/']; "
+        "set TMPDIR to a folder that you may write"
+    )
+    # Libraries ask for such a folder too.
+    code, advice = main._diagnosis(FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']"))
+    assert (code, advice) == (3, "set TMPDIR to a folder that you may write")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_seals_the_last_finished_round(tmp_path, number):
+    """With a checkpoint every 1000 rounds; the run that goes on ends as one that was never stopped."""
+    recipe = programs.recipe_file(tmp_path)
+    words = [f"--recipe={recipe}", "--set=checkpoint.every=1000", "--set=evaluate.every=2"]
+    folder = tmp_path / "run"
+    run = programs.shared().start(*words, "--set=rounds=5000", f"--run_dir={folder}")
+    assert run.until(lambda: (folder / "metrics.jsonl").exists()), run.err
+    assert run.kill(number).wait() == 128 + number
+    assert run.err == (
+        f"\nstopped by {number.name}; finished rounds are kept and the same command continues from there\n"
+    )
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    (sealed_round,) = sealed.numbers(folder / "checkpoints")
+    assert sealed_round == rows[-1]["round"] >= 2 and sealed_round % 1000
+    rounds = f"--set=rounds={sealed_round + 2}"
+    resumed = programs.shared().run(*words, rounds, f"--run_dir={folder}")
+    assert resumed.code == 0 and f"resumed {folder} after round {sealed_round}\n" in resumed.out, resumed.err
+    whole = programs.shared().run(*words, rounds, f"--run_dir={tmp_path / 'whole'}")
+    assert whole.code == 0, whole.err
+    last = [f"checkpoints/round-{sealed_round + 2:06d}"]
+    resumed, whole = (programs.contents(each) for each in (folder, tmp_path / "whole"))
+    assert all(resumed[name] == whole[name] for name in [*last, "metrics"])
 
 
 def test_the_worker_gives_its_result_or_its_exception():

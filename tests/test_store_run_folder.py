@@ -1,5 +1,6 @@
 """Run folder: who may write, what counts as started, what is refused with nothing written."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +11,9 @@ from refusals import refusal
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, Locked
 from hetero_tf.base.files import Damaged, write_atomic
+from hetero_tf.data import decoded_to_disk
 from hetero_tf.store.run_folder import RunFolder
+from hetero_tf.sweeps.folder import SweepFolder
 
 
 def contents(path):
@@ -68,6 +71,28 @@ def test_lock_sweeps_the_round_folders_too(tmp_path):
         (run.export / ".tmp-other").mkdir(parents=True)
     with run.lock():
         assert contents(run.path) == ["best", "checkpoints", "export", "export/.tmp-other", "run.lock"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
+    def fail(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    reason = (
+        "could not lock: Input/output error; check the disk, then run the same command again"
+        if number == errno.EIO
+        else f"this file system has no locks ({os.strerror(number)}), so two programs could write into one folder; "
+        "choose a folder on a local disk, or mount this file system with locks"
+    )
+    for lock, name in (
+        (RunFolder(tmp_path / "run").lock, "run/run.lock"),
+        (SweepFolder(tmp_path / "sweep").lock, "sweep/sweep.lock"),
+        (lambda: decoded_to_disk._locked(tmp_path / "x.lock"), "x.lock"),
+    ):
+        with pytest.raises(DiskProblem) as refused, lock():
+            pass
+        assert str(refused.value) == f"{tmp_path / name}: {reason}"
 
 
 def test_second_lock_is_refused_and_names_the_holder(tmp_path):

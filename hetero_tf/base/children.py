@@ -1,10 +1,16 @@
 """Processes of the program that another one starts, and how they ended."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+
+from hetero_tf.base import exits
+
+# Seconds in which a stopped program ends: it may be saving a round.
+STOPPING = 5.0
 
 
 def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
@@ -25,6 +31,13 @@ def start(words: Sequence[str], shown: bool = False) -> subprocess.Popen:
     )
 
 
+def stop(process: subprocess.Popen) -> None:
+    """Stops a program of `start` and waits until it has ended, a few seconds at most."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOPPING)
+
+
 def end_with(pipe: int) -> None:
     """Ends this process, as a signal would, when nobody holds the other end of a pipe any more.
 
@@ -35,6 +48,7 @@ def end_with(pipe: int) -> None:
     def wait():
         while os.read(pipe, 1):
             pass
+        exits.run_actions()
         os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=wait, name="end with the starter", daemon=True).start()

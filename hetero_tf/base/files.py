@@ -6,6 +6,7 @@ device) is refused, so that nothing is written through it.
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from hetero_tf.base import exits
 from hetero_tf.base.errors import BadInput, DiskProblem
 
 TEMPORARY = ".tmp-"
@@ -32,7 +34,8 @@ ADVICE = {
 }
 # The file itself is missing or broken. Any other error may pass by itself, so it must not cost a saved round.
 BROKEN = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO, errno.ENAMETOOLONG}
-
+# Answers to a lock of NFS without a lock daemon, Lustre without the option `flock`, and some FUSE file systems.
+WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 # Opening a pipe must not wait for its other end, and a link must not lead elsewhere.
 GUARDED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -114,6 +117,31 @@ def creating(path: Path | str) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
+def lock(descriptor: int, path: Path | str, wait: bool) -> None:
+    """Locks an open file until its descriptor is closed.
+
+    Args:
+        descriptor: Of the file.
+        path: Its path, for the error.
+        wait: Whether to wait for the process that has locked it.
+
+    Raises:
+        BlockingIOError: Another process has locked it; not where `wait`.
+        DiskProblem: The system refused, for example because the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise DiskProblem(explain(path, "lock", error)) from error
+        raise DiskProblem(
+            f"{path}: this file system has no locks ({error.strerror}), so two programs could write into one folder; "
+            "choose a folder on a local disk, or mount this file system with locks"
+        ) from error
+
+
 def write_new(path: Path | str, data: bytes | memoryview) -> None:
     """Writes a file that must not exist yet, and waits until it is on the disk.
 
@@ -139,7 +167,7 @@ def replacing(path: Path | str) -> Iterator[BinaryIO]:
     draft = draft_of(path)
     remove(draft)
     try:
-        with disk(path, "write"), creating(draft) as file:
+        with exits.before_exit(lambda: discard(draft)), disk(path, "write"), creating(draft) as file:
             yield file
         with disk(path, "replace"):
             os.rename(draft, path)

@@ -117,7 +117,8 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
         known = [name for name in values if name != SHORT]
         hint = _as_override(error.flagname, argv) or did_you_mean(error.flagname, known)
         raise BadInput(f"unknown flag --{error.flagname}{hint}") from error
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:
+        # absl has no error of its own for --noFLAG=VALUE.
         raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
     command = words[0] if words else None
     if command is not None and command not in commands.NAMES:
@@ -160,7 +161,7 @@ def _check(command, values):
             f"at least {MOST_THREADS}. Received: --threads={values.threads}"
         )
     for name in PATHS:
-        longest = max((os.fsencode(part) for part in (values[name].value or "").split("/")), key=len)
+        longest = max((part.encode(errors="surrogatepass") for part in (values[name].value or "").split("/")), key=len)
         if len(longest) > LONGEST_NAME:
             raise BadInput(
                 f"--{name}: a name in a path may have at most {LONGEST_NAME} bytes. "

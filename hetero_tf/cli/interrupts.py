@@ -1,7 +1,8 @@
-"""Answers Ctrl-C and SIGTERM at once, also while a compiled call of minutes is running.
+"""Answers signals at once, also while a compiled call of minutes is running: Ctrl-C, and those of batch systems.
 
 Python runs signal handlers in the main thread and only between two of its own instructions. So the work goes into
-a second thread, the main thread waits, and the handler ends the process; what is on disk is whole at any moment.
+a second thread, the main thread waits, and the handler ends the process after the actions of `base.exits`, such as
+saving the last finished round; what is on disk is whole at any moment.
 """
 
 import os
@@ -11,7 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from hetero_tf.base import exits
+
+# Batch systems announce the end of a job's time by one of the last three.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 
 def install(sentence: str) -> None:
@@ -25,6 +29,7 @@ def install(sentence: str) -> None:
         # Python has noted already: it prints a traceback for each of them.
         if not first.acquire(blocking=False):
             return
+        exits.run_actions()
         try:
             # A pipe that nobody reads would hold the program for ever; its output is flushed line by line already.
             if select.select([], [terminal], [], 0)[1]:

@@ -25,7 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
     0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with runs that did not finish,
-    8 a worker of the run is gone.
+    8 a worker of the run is gone; 128 + the number of a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2,
+    143 SIGTERM, 152 SIGXCPU (numbers of Linux).
     """
     prepare_streams()
     interrupts.install("nothing is half-written")
@@ -73,10 +74,12 @@ def _guarded(argv, debug):
 def _diagnosis(error):
     """Exit code and advice for what no refusal foresaw."""
     # TensorFlow's own class is known by name: it may not be imported yet.
-    if isinstance(error, (MemoryError, RecursionError)) or type(error).__name__ == "ResourceExhaustedError":
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return MemoryProblem.code, (
             "out of memory; lower client.batch_size, evaluate.batch_size, round.clients or --threads"
         )
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        return DiskProblem.code, "set TMPDIR to a folder that you may write"
     if isinstance(error, OSError):
         return DiskProblem.code, "check the disk and run the same command again"
     if (place := registry.blamed(error)) is not None:

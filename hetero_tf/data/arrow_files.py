@@ -201,7 +201,7 @@ def _features(schema, folder):
     told = (schema.metadata or {}).get(b"huggingface")
     try:
         found = json.loads(told)["info"]["features"] if told else _json(folder / "dataset_info.json").get("features")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {}
 
@@ -212,6 +212,6 @@ def _json(path):
         return {}
     try:
         found = json.loads(read_bytes(path, LARGEST_JSON, follow=True))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: is damaged: {error}") from error
     return found if isinstance(found, dict) else {}

@@ -1,7 +1,6 @@
 """Fetches a published file: what broke off goes on where it stopped, and only the published bytes are kept."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -12,7 +11,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.files import disk, open_in_place, read_bytes, remove, sync_folder
+from hetero_tf.base.files import disk, lock, open_in_place, read_bytes, remove, sync_folder
 
 PART = ".part"
 SECONDS = 10
@@ -62,8 +61,7 @@ def fetch(file: Published, folder: Path) -> Path:
     path, part = folder / file.name, folder / f"{file.name}{PART}"
     descriptor = open_in_place(part, os.O_RDWR, "fetch into")
     try:
-        with disk(part, "lock"):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor, part, wait=True)
         if not is_published(file, path):
             _fetch_any(file, descriptor)
             with disk(path, "write"):

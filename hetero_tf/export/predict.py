@@ -1,8 +1,6 @@
 """Answers pictures, rows or sentences by a trained model, through the functions that its export would have."""
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,6 +8,7 @@ import tensorflow as tf
 
 from hetero_tf.base import files, pictures
 from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.exits import temporary_folder
 from hetero_tf.base.pictures import LARGEST_PICTURE
 from hetero_tf.data.columns import Column, encode_row
 from hetero_tf.data.sentences import words_of
@@ -40,8 +39,8 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
     """
     kind = kind_of(process)
     signature, answer, lacks = _OF_KINDS[kind]
-    with tempfile.TemporaryDirectory() as scratch:
-        endpoints, _ = kind.endpoints(process, model, Path(scratch))
+    with temporary_folder() as scratch:
+        endpoints, _ = kind.endpoints(process, model, scratch)
         if signature not in endpoints:
             raise BadInput(f"predict needs a data set with {lacks}. Received: {process.dataset.source}")
         return [{"input": given, "answers": answer(process, endpoints[signature][0], given)} for given in inputs]

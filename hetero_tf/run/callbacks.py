@@ -4,6 +4,7 @@ trained = hetero_tf.train(process, 20, callbacks=[EarlyStopping(patience=3), Che
 trained.rows[-1]["global_accuracy"]
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,12 @@ class EarlyStopping:
 
     Args:
         metric: Its name; None: the one that chooses the best round of a run.
-        patience: Evaluations without an improvement that are borne.
+        patience: Number of evaluations without an improvement after which the training ends. A value that is not finite
+            is never an improvement.
         least: By how much a value must be better than the best one to count.
 
     Attributes:
-        best: The best value so far, None before the first evaluation.
+        best: The best value so far, None before the first finite one.
     """
 
     def __init__(self, metric: str | None = None, patience: int = 3, least: float = 0.0):
@@ -101,7 +103,8 @@ class EarlyStopping:
             raise BadInput(f"`patience` must be at least 1 and `least` at least 0. Received: {patience=}, {least=}")
         self.metric, self.patience, self.least = metric, patience, least
         self.best: float | None = None
-        self._waited = 0
+        # The first evaluation has no earlier one to improve on.
+        self._waited = -1
 
     def __call__(self, end: RoundEnd) -> bool:
         metric = self.metric or end.process.chosen_by
@@ -109,7 +112,7 @@ class EarlyStopping:
             return False
         known, value = find(metric), end.metrics[metric]
         sign = -1 if known is not None and known.better == "lower" else 1
-        if self.best is None or sign * (value - self.best) > self.least:
+        if math.isfinite(value) and (self.best is None or sign * (value - self.best) > self.least):
             self.best, self._waited = value, 0
             return False
         self._waited += 1

@@ -1,11 +1,13 @@
 """Trains a run: plans each call of the compiled round while the one before runs, then measures and seals."""
 
 import dataclasses
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hetero_tf.accounting.traffic import accumulated
+from hetero_tf.base import exits
 from hetero_tf.base.console import Console, duration, figures
 from hetero_tf.base.errors import NotFinite
 from hetero_tf.base.live import Live
@@ -17,6 +19,9 @@ from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.resume import mend_metrics
 from hetero_tf.store import metrics, plain_json, sealed
 from hetero_tf.store.run_folder import RunFolder
+
+# Seconds that a signal waits for a round that is being sealed.
+MAX_SEALING = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,18 @@ def train_rounds(
         NotFinite: Too many clients of a round diverged, also with a second cohort; the state before it is sealed.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
-    process = process.watched(live.seen)
-    with ThreadPoolExecutor(1) as planner:
+    process, sealing_lock = process.watched(live.seen), threading.Lock()
+
+    def seal_last_round():
+        if not sealing_lock.acquire(timeout=MAX_SEALING):
+            return
+        try:
+            if progress.state.round > first and not _is_due(recipe, progress.state.round):
+                _seal(run, process, progress, {}, conditions, always=True)
+        finally:
+            sealing_lock.release()
+
+    with ThreadPoolExecutor(1) as planner, exits.before_exit(seal_last_round):
         ahead = planner.submit(_timed, plan_call, process, first)
         _trace(process, progress, console, live)
         began, spent, measuring = clock(), [], None
@@ -71,8 +86,7 @@ def train_rounds(
             try:
                 state, rows, trained = advance(process, progress.state, planned)
             except NotFinite:
-                if progress.state.round > first:
-                    _seal(run, process, progress, {}, conditions, always=True)
+                seal_last_round()
                 raise
             merging, seconds = live.since_last_step, max(clock() - started, 1e-6)
             if len(rows) < len(planned):
@@ -84,9 +98,10 @@ def train_rounds(
             # What the last evaluation took, this one will take too.
             (measured, statistics), took = _timed(_measure, process, state, live, measuring)
             measuring = took if measured else measuring
-            progress, sealing = _timed(
-                _write_and_seal, run, process, progress, state, rows, measured, statistics, conditions, console.say
-            )
+            with sealing_lock:
+                progress, sealing = _timed(
+                    _write_and_seal, run, process, progress, state, rows, measured, statistics, conditions, console.say
+                )
             parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, took, sealing)))
             spent.append(parts)
             examples = sum(int(process.examples(plan).sum()) for plan in trained)
@@ -151,12 +166,17 @@ def _write_and_seal(run, process, progress, state, rows, measured, statistics, c
     return _seal(run, process, progress, statistics, conditions)
 
 
+def _is_due(recipe, round):
+    """Whether the state after a round is sealed as a checkpoint."""
+    return round == recipe.rounds or round % recipe.checkpoint.every == 0
+
+
 def _seal(run, process, progress, statistics, conditions, always=False):
     """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
     recipe, metric = process.recipe, process.chosen_by
     improved = last.get("round") == state.round and improves(metric, last, progress.best)
-    due = always or state.round == recipe.rounds or state.round % recipe.checkpoint.every == 0
+    due = always or _is_due(recipe, state.round)
     if not (improved or due):
         return progress
     about = {"last": last, "spent": progress.spent, **facts.to_seal(recipe, conditions, progress.rows)}

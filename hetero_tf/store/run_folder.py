@@ -142,7 +142,7 @@ class RunFolder:
         descriptor = files.open_in_place(path, os.O_RDWR, "lock")
         with files.disk(path, "lock"):
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.lock(descriptor, path, wait=False)
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             except BlockingIOError as error:

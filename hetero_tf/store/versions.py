@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hetero_tf.base import files, folders
+from hetero_tf.base import exits, files, folders
 from hetero_tf.base.errors import BadInput
 
 # The file of an export that is written last.
@@ -78,17 +78,22 @@ def drafted(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     folders.sweep(folder, _DRAFT)
     draft = files.draft_of(folder / "version")
-    try:
-        with files.disk(draft, "make the folder"):
-            draft.mkdir()
-        yield draft
-    except BaseException:
+
+    def discard():
         files.discard(draft)
         with contextlib.suppress(OSError):
             # Only where this export made it, since one with anything in it stays.
             folder.rmdir()
             folder.parent.rmdir()
-        raise
+
+    with exits.before_exit(discard):
+        try:
+            with files.disk(draft, "make the folder"):
+                draft.mkdir()
+            yield draft
+        except BaseException:
+            discard()
+            raise
 
 
 def publish(draft: Path, version: int | None) -> Path:

@@ -4,13 +4,12 @@ Runs that differ in nothing that costs time share a measurement. Where only the 
 measured alone, and a run takes what its levels take by their shares.
 """
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from hetero_tf.base.console import Console, duration
 from hetero_tf.base.errors import BadInput
+from hetero_tf.base.exits import temporary_folder
 from hetero_tf.base.live import Live
 from hetero_tf.recipe import Recipe, load
 from hetero_tf.store import metrics
@@ -123,8 +122,8 @@ def _probe(run, more):
 
 def _measure(probe, program):
     """Trains a short run in a folder that goes away."""
-    with tempfile.TemporaryDirectory(prefix="hetero_tf-") as folder:
-        place = Path(folder) / "run"
+    with temporary_folder() as folder:
+        place = folder / "run"
         words = [*program.words, *words_of(probe.run, place), f"--threads={program.threads}"]
         code, problem, seconds = start(words, lambda round, rounds: None)
         if code:

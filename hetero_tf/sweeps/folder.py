@@ -5,7 +5,6 @@ former one, or has another recipe for it, is another sweep and is refused.
 """
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class SweepFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         descriptor = files.open_in_place(self.path / "sweep.lock", os.O_RDWR, "lock")
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(descriptor, self.path / "sweep.lock", wait=False)
             yield
         except BlockingIOError as error:
             raise Locked(

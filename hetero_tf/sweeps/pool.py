@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hetero_tf.base import children, files
+from hetero_tf.base import children, exits, files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Locked, Refusal
 from hetero_tf.base.live import Live
@@ -182,7 +182,7 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
         Its exit code, its last sentence where that is not 0, and the seconds that it took.
     """
     began, sentence = time.monotonic(), ""
-    with children.start(words) as process:
+    with children.start(words) as process, exits.before_exit(lambda: children.stop(process)):
         assert process.stdout is not None
         for line in process.stdout:
             if match := _ROUND.match(line):
