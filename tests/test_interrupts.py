@@ -75,8 +75,8 @@ import pathlib, sys, time
 from hetero_tf.base import children, exits
 from hetero_tf.cli import interrupts
 def work():
-    with exits.temporary_folder() as outer, exits.temporary_folder(outer) as inner, exits.before_exit(lambda: 1 / 0):
-        pathlib.Path(inner, "x").write_text("x")
+    with exits.temporary_folder() as outer, exits.before_exit(lambda: 1 / 0):
+        pathlib.Path(outer, "x").write_text("x")
         print(outer, flush=True)
         time.sleep(600)
 """

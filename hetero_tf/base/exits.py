@@ -32,22 +32,29 @@ def run_actions() -> None:
             action()
 
 
-@contextlib.contextmanager
-def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Makes a folder that is removed at the end of the block, and before a signal ends the process.
-
-    Args:
-        parent: The folder that contains it; None: the system's folder for temporary files.
+def make_temporary_folder(prefix: str) -> Path:
+    """Makes a folder among the temporary files of the system; its name begins with `prefix`.
 
     Raises:
         DiskProblem: The folder cannot be made.
     """
     try:
-        folder = Path(tempfile.mkdtemp(prefix="hetero_tf-", dir=parent))
+        return Path(tempfile.mkdtemp(prefix=prefix))
     except OSError as error:
-        where = "a temporary folder" if parent is None else f"{parent}: a temporary folder"
-        advice = "set TMPDIR to a folder that you may write" if parent is None else "check the disk"
-        raise DiskProblem(f"{where} could not be made: {error.strerror or error}; {advice}") from error
+        raise DiskProblem(
+            f"a temporary folder could not be made: {error.strerror or error}; "
+            "set TMPDIR to a folder that you may write"
+        ) from error
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Makes a folder that is removed at the end of the block, and before a signal ends the process.
+
+    Raises:
+        DiskProblem: The folder cannot be made.
+    """
+    folder = make_temporary_folder("hetero_tf-")
 
     def remove():
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,10 @@
 """`flower`: plays a recipe on real devices, which Flower connects: `keys`, then `server` here and `client` on each."""
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hetero_tf.base import exits
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, require
 from hetero_tf.cli.commands import OF_RECIPES
@@ -45,13 +45,14 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     from hetero_tf.flower import launch
 
     # It stays where a refusal points into it.
-    work = tempfile.mkdtemp(prefix="hetero_tf-flower-")
-    told = _job(recipe, flags, role, work)
-    if role == "server":
-        summary = launch.serve(told, launch.Address(host, port), Path(flags.certificates).absolute(), console.say)
-        shutil.rmtree(work)
-        return summary
-    code = launch.connect(told, flags.address, Path(flags.key).absolute(), console.say)
+    work = exits.make_temporary_folder("hetero_tf-flower-")
+    told = _job(recipe, flags, role, str(work))
+    with exits.before_exit(lambda: shutil.rmtree(work)):
+        if role == "server":
+            summary = launch.serve(told, launch.Address(host, port), Path(flags.certificates).absolute(), console.say)
+            shutil.rmtree(work)
+            return summary
+        code = launch.connect(told, flags.address, Path(flags.key).absolute(), console.say)
     raise Refusal(
         f"Flower's program of the device ended with exit code {code}, see {work}; the same command connects again"
     )
