@@ -11,6 +11,7 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.files import shipped
+from hetero_tf.rounds.build import load_data, split
 
 FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}
 
@@ -169,3 +170,54 @@ WRAPPERS = ("RNN", "Bidirectional", "TimeDistributed", "TorchModuleWrapper", "Ja
 def test_hostile_layers_are_refused_with_their_line(kind):
     for written in (f'"{kind}"', f'"{kind}": {{}}', f'"{kind}": {{function: "os.system(1)"}}'):
         assert refused(BASE.replace("- GlobalAveragePooling2D", f"- {written}")).startswith("r.yaml:11:")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["rounds=3", "partition.clients=2", "seed=4"],
+            "--set partition.clients=2: round.clients: more active clients than clients; must be at most 2 ",
+        ),
+        (["levels.widths={a: 1}"], "--set levels.widths={a: 1}: levels.mix: no width is given for level 'b'"),
+        (
+            ["model.settings.channels=[!w 8]"],
+            "--set model.settings.channels=[!w 8]: model.layers[1][0].PaddedConv2D.filters: `!setting channels.1` ",
+        ),
+        (
+            ["input={name: table}"],
+            "--set input={name: table}: model.layers[0][0].PaddedConv2D: PaddedConv2D needs rows",
+        ),
+        # The first override is wrong without the second one, which is not to blame.
+        (
+            ["levels.mix=a-z", "levels.widths={a: 1, z: 0.5}", "partition.clients=2"],
+            "--set partition.clients=2: round.clients: more active clients than clients",
+        ),
+    ],
+)
+def test_an_error_that_an_override_causes_elsewhere_names_the_override(overrides, sentence):
+    assert refusal(recipe.load, "digits", overrides).startswith(sentence)
+
+
+def test_an_error_of_the_file_keeps_its_position_beside_overrides(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: digits\nround.clients: 100\n")
+    expected = f"{path}:2:16: round.clients: more active clients than clients; must be at most 30 (partition.clients)"
+    assert refusal(recipe.load, path, ["rounds=3"]).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["rounds=2", "data={name: synthetic, examples: 20, test_examples: 5}"],
+            "--set data={name: synthetic, examples: 20, test_examples: 5}: partition.clients: must be in 1..20, ",
+        ),
+        (["rounds=2", "levels.mix=a-b"], ":3:22: partition.clients: must be in 1..40, the number of training examples"),
+    ],
+)
+def test_an_error_that_the_data_show_names_the_overrides_that_may_have_caused_it(tmp_path, overrides, sentence):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: digits\ndata: {name: synthetic, examples: 40, test_examples: 9}\npartition: {clients: 50}\n")
+    made = recipe.load(path, overrides)
+    assert sentence in refusal(split, made, load_data(made, None))

@@ -3,19 +3,19 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe.bases import read_tree
-from hetero_tf.recipe.changes import apply
+from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.files import Source, read
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import OwnModel
-from hetero_tf.recipe.nodes import Setting, Wrong, locate, plain, refusal
+from hetero_tf.recipe.nodes import Position, Setting, Wrong, locate, plain, refusal
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, resolved, written
 
@@ -87,44 +87,90 @@ def given(value: Recipe | Mapping[str, Any] | str | Path, own_model: bool = Fals
 
 def _built(source, overrides, own_model):
     root, notes = read_tree(source)
+    # Each override with the tree before it.
+    history = []
     for override in overrides:
+        history.append((override, root))
         root, of_override = apply(root, override)
         notes += of_override
+    try:
+        recipe, text = _checked(root, own_model)
+    except Wrong as wrong:
+        position = _origin(root, plain(root), wrong)
+        if position.in_file:
+            position = _override_at_fault(history, lambda before: _checked(before, own_model)) or position
+        raise refusal(position, wrong.path, wrong.text) from wrong.__cause__
+    history = () if own_model else tuple(history)
+    return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root, history=history)
+
+
+def _checked(root, own_model):
+    """The recipe of a tree, and its resolved text; raises `Wrong`."""
     value = plain(root)
     if own_model and isinstance(value, dict):
         model = value.get("model")
         value["model"] = OwnModel(model.get("initial_weights") if isinstance(model, dict) else None)
-    with _located(root):
-        recipe = build_recipe(value)
-        check_keys(recipe)
-    text = resolved(recipe, {"layers": []} if own_model else value["model"])
-    return dataclasses.replace(recipe, path=source.name, source=text, notes=tuple(notes), tree=root)
+    recipe = build_recipe(value)
+    check_keys(recipe)
+    return recipe, resolved(recipe, {"layers": []} if own_model else value["model"])
 
 
-def located(recipe: Recipe, *key: str) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which refusals show file, line and key of a recipe.
+def _override_at_fault(history, check):
+    """The position of the override since which the check of no tree passes; None where it never passed.
+
+    Args:
+        history: Each override with the tree before it, see `Recipe.history`.
+        check: Raises `BadInput` for a tree that is not allowed.
+    """
+    for override, before in reversed(history):
+        try:
+            check(before)
+        except BadInput:
+            continue
+        return Position(label_of(override))
+    return None
+
+
+def located(
+    recipe: Recipe, *key: str, check: Callable[[Recipe], object] | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which refusals show file, line and key of a recipe, or the override that caused them.
 
     Args:
         recipe: The recipe; one that was built without a text has no lines to show.
         key: The path to the key that is at work, such as "partition", or "model" and "initial_weights": any `BadInput`
             is about it, or about the option of a plug-in whose name begins the sentence. Without one only a `Wrong`
             is, which has its own key.
+        check: Does the same check of another recipe, to find the override that caused an error; None: an override is
+            only named where it holds the wrong value itself.
     """
-    return contextlib.nullcontext() if recipe.tree is None else _located(recipe.tree, *key)
+    return contextlib.nullcontext() if recipe.tree is None else _located(recipe, key, check)
 
 
 @contextlib.contextmanager
-def _located(root, *key):
+def _located(recipe, key, check):
+    root = recipe.tree
     try:
         yield
     except Wrong as wrong:
-        raise refusal(_origin(root, plain(root), wrong), wrong.path, wrong.text) from wrong.__cause__
+        position = _origin(root, plain(root), wrong)
+        raise refusal(_cause(recipe, position, check), wrong.path, wrong.text) from wrong.__cause__
     except BadInput as problem:
         if not key:
             raise
         option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(problem), re.DOTALL).groups()
         path = (*key, option) if option else key
-        raise refusal(locate(root, path), path, text) from problem.__cause__
+        raise refusal(_cause(recipe, locate(root, path), check), path, text) from problem.__cause__
+
+
+def _cause(recipe, position, check):
+    """The override that caused an error at a position of the file; else the overrides of `data`; else the position."""
+    if check is None or not position.in_file:
+        return position
+    cause = _override_at_fault(recipe.history, lambda before: check(_checked(before, False)[0]))
+    # The check of an earlier recipe is against the data of this one.
+    of_data = [label_of(override) for override, _ in recipe.history if re.match(r"\s*data\b", override)]
+    return cause or (Position(" ".join(of_data)) if of_data else position)
 
 
 def difference(old: str, new: str) -> list[str]:

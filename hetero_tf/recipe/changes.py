@@ -34,6 +34,11 @@ SECTIONS = {**_sections(Recipe, ()), ("model", "settings"): None}
 PLUGINS = {path: field for path, field in SECTIONS.items() if field is not None}
 
 
+def label_of(override: str) -> str:
+    """Returns an override as errors show it: `--set path=value`."""
+    return f"--set {override if len(override) <= 80 else override[:77] + '...'}"
+
+
 def apply(root: Node, override: str) -> tuple[Node, list[str]]:
     """Applies one override to a tree of Nodes.
 
@@ -47,7 +52,7 @@ def apply(root: Node, override: str) -> tuple[Node, list[str]]:
     Raises:
         BadInput: No such path, or a value that is not YAML.
     """
-    label = f"--set {override if len(override) <= 80 else override[:77] + '...'}"
+    label = label_of(override)
     text, equals, value = override.partition("=")
     steps = steps_of(text.strip())
     if not equals or not steps or not value.strip():

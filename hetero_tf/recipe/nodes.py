@@ -17,6 +17,11 @@ class Position:
     line: str | None = None
     column: int = 0
 
+    @property
+    def in_file(self) -> bool:
+        """Whether it is in a file, not in an override."""
+        return self.line is not None
+
     def frame(self) -> str:
         """Returns the line and below it a caret under the column; nothing for an override."""
         if self.line is None:

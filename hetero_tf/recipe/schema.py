@@ -327,6 +327,7 @@ class Recipe:
     source: str = field(default="", compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     tree: Node | None = field(default=None, compare=False, repr=False)
+    history: tuple[tuple[str, Node], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def float_type(self) -> str:

@@ -61,14 +61,18 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
         BadInput: The data are of another kind than the recipe's, or cannot be split so; names file, line and key.
             Where a stand-in took the place of the data, that is said too.
     """
-    with located(recipe, "partition"):
-        check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
+    with located(recipe, "partition", check=lambda other: _split(other, dataset)):
         try:
-            return deal(recipe, dataset)
+            return _split(recipe, dataset)
         except BadInput as problem:
             if dataset.stand_in_for is None:
                 raise
             raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
+
+
+def _split(recipe, dataset):
+    check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
+    return deal(recipe, dataset)
 
 
 def check_data(recipe: Recipe, dataset: Dataset) -> None:
@@ -77,10 +81,14 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
     Raises:
         BadInput: Names file, line and key of the recipe.
     """
+    with located(recipe, check=lambda other: _check_data(other, dataset)):
+        _check_data(recipe, dataset)
+
+
+def _check_data(recipe, dataset):
     source = build_input(recipe)
-    with located(recipe):
-        check_kind(recipe, source.takes, dataset.kind, dataset.source)
-        check_fit(recipe, _facts(dataset, source), hardware.memory())
+    check_kind(recipe, source.takes, dataset.kind, dataset.source)
+    check_fit(recipe, _facts(dataset, source), hardware.memory())
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
