@@ -1,5 +1,6 @@
 """A folder of pictures for each class: which picture has which label, size and colour; what is refused and how."""
 
+import os
 import struct
 
 import numpy as np
@@ -125,15 +126,12 @@ def test_pixels_are_decoded_once(root, tmp_path, monkeypatch):
 def test_what_is_no_picture_is_named(root):
     translucent = np.full((4, 4, 4), 100, np.uint8)
     for name, content, told in (
-        ("1.webp", b"x", r"bat/1.webp: pictures must be PNG, JPEG or BMP; convert it. Received: .webp"),
-        (
-            "z.png",
-            b"GIF89a",
-            r"bat/z.png: must be a PNG, JPEG or BMP picture without translucent parts, of at most 33,554,432 pixels",
-        ),
-        ("z.png", tf.io.encode_png(translucent).numpy(), r"bat/z.png: must be a PNG, .* without translucent parts"),
-        ("z.png", png(7)[:45], r"bat/z.png: is a damaged picture: "),
-        ("z.jpg", b"", r"bat/z.jpg: must be a PNG, JPEG or BMP picture"),
+        ("1.tiff", b"x", r"bat/1.tiff: is not read, since it ends in .tiff; convert it to PNG, JPEG, BMP, GIF or WebP"),
+        ("z.png", b"GIF89a", r"bat/z.png: is a gif file by its content; rename it so that it ends in .gif"),
+        ("z.png", b"RIFF....WEBP", r"bat/z.png: is a webp file by its content; rename it so that it ends in .webp"),
+        ("z.png", tf.io.encode_png(translucent).numpy(), r"bat/z.png: is translucent somewhere, and its background"),
+        ("z.png", png(7)[:45], r"bat/z.png: is cut off before its end; copy it again"),
+        ("z.jpg", b"", r"bat/z.jpg: is empty; copy it again"),
     ):
         path = root / "bat" / name
         path.write_bytes(content)
@@ -141,6 +139,27 @@ def test_what_is_no_picture_is_named(root):
             load(root)
         assert "\n" not in str(refusal.value)
         path.unlink()
+
+
+def test_leftovers_of_systems_are_no_pictures(root):
+    before = load(root).sha256
+    for name in (".ipynb_checkpoints", ".Trash-1000/a", "@eaDir/0.png", "__MACOSX", "lost+found", "$RECYCLE.BIN"):
+        for parent in (root, root / "cat", root / "cat" / "deeper"):
+            (parent / name).mkdir(parents=True)
+            (parent / name / "0.png").write_bytes(png(9))
+    for name in ("._0.png", "Thumbs.db", "desktop.ini"):
+        (root / "cat" / name).write_bytes(b"x")
+    assert load(root).sha256 == before
+
+
+@pytest.mark.parametrize("name", [b"cat/caf\xe9.png", b"gar\xe7on/0.png"])
+def test_names_that_are_not_utf8_are_rejected(root, name):
+    path = os.fsencode(root) + b"/" + name
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(png(9))
+    with pytest.raises(BadInput, match=r"udce\d.*': has a name that is not UTF-8; rename it"):
+        load(root)
 
 
 def test_what_is_no_folder_of_classes_is_refused(root, tmp_path):
@@ -152,7 +171,9 @@ def test_what_is_no_folder_of_classes_is_refused(root, tmp_path):
     with pytest.raises(BadInput, match=r"each of at least two classes, such as .*/one/cat/1.png. Received: bat"):
         load(tmp_path / "one")
     (root / "eel").mkdir()
-    with pytest.raises(BadInput, match=r"eel: expected pictures that end in .png, .jpg, .jpeg, .bmp. Received: none"):
+    with pytest.raises(
+        BadInput, match=r"eel: expected pictures that end in .png, .jpg, .jpeg, .bmp, .gif, .webp. Received: none"
+    ):
         load(root)
     (root / "train").mkdir()
     (root / "train" / "a").mkdir()

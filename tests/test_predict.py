@@ -82,10 +82,16 @@ def test_what_cannot_be_answered_is_one_sentence(pictures, sentences, tmp_path):
     text.write_text("hello")
     cut = tmp_path / "cut.png"
     cut.write_bytes((tmp_path / "picture.png").read_bytes()[:40])
-    form = "must be a PNG, JPEG or BMP picture without translucent parts, of at most 33,554,432 pixels"
-    assert refusal(predict, process, model, [good, str(text)]) == f"{text}: {form}"
-    assert refusal(predict, process, model, [glass]) == f"{glass}: {form}"
-    assert refusal(predict, process, model, [str(cut)]).startswith(f"{cut}: is a damaged picture: ")
+    empty = tmp_path / "empty.jpg"
+    empty.write_bytes(b"")
+    assert refusal(predict, process, model, [good, str(text)]) == (
+        f"{text}: is not a picture: it begins with b'hello'; convert it to PNG, JPEG, BMP, GIF or WebP"
+    )
+    assert refusal(predict, process, model, [glass]) == (
+        f"{glass}: is translucent somewhere, and its background is unknown; save it without transparency"
+    )
+    assert refusal(predict, process, model, [str(cut)]) == f"{cut}: is cut off before its end; copy it again"
+    assert refusal(predict, process, model, [str(empty)]) == f"{empty}: is empty; copy it again"
     assert refusal(predict, process, model, [str(tmp_path)]).startswith(f"{tmp_path}: ")
     assert "no such" in refusal(predict, process, model, [str(tmp_path / "missing.png")]).lower()
     told = refusal(predict, *sentences, ["no hidden word"])

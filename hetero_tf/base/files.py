@@ -271,6 +271,14 @@ def read_bytes(path: Path | str, limit: int, folder: int | None = None, follow: 
         return file.read(size)
 
 
+def check_utf8(path: Path | str) -> None:
+    """Raise `BadInput` for a path that is not valid UTF-8, as archives of other systems leave it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{str(path)!r}: has a name that is not UTF-8; rename it (convmv does so for folders)") from None
+
+
 def decode(content: bytes, path: Path | str) -> str:
     """Returns bytes as text; drops a UTF-8 byte order mark, and raises `Damaged` for other encodings."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -11,7 +11,8 @@ import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.files import read_bytes
+from hetero_tf.base.files import check_utf8, read_bytes
+from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import cached
 from hetero_tf.data.decoded_to_disk import cached_on_disk, is_large
@@ -23,13 +24,18 @@ from hetero_tf.data.pictures import ENDINGS, LARGEST_FILE, decode_pictures, deco
 # Names of the folder of test pictures, the first that is there.
 TESTS = ("test", "val", "validation", "valid")
 # Pictures of other formats: leaving them out without a word would make a class smaller than a person thinks.
-OTHERS = (".gif", ".webp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".ico")
+OTHERS = (".tif", ".tiff", ".heic", ".heif", ".avif", ".svg", ".ppm", ".pgm", ".jp2", ".jxl", ".ico")
+# Folders of thumbnails and deleted files that systems and file servers make. Hidden ones, which begin with a dot, are
+# skipped too.
+SYSTEM_FOLDERS = frozenset(
+    ("__macosx", "@eadir", "@recycle", "#recycle", "$recycle.bin", "lost+found", "system volume information")
+)
 
 
 def load(
     data_dir: Path | None, *, path: str, size: Pixels, channels: Literal[1, 3] = 3, test_share: TestShare = 0.2
 ) -> Dataset:
-    """Loads PNG, JPEG and BMP pictures of any size; the names of the folders that they lie in are the class names.
+    """Loads PNG, JPEG, BMP, GIF and WebP pictures of any size; the names of their folders are the class names.
 
     FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png, of which a share of each class becomes
     the test split. Pictures are resized by area means, turned as their Exif entry says, and made grey or coloured;
@@ -73,7 +79,14 @@ def _parts(folder):
 
 
 def _folders(folder):
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not _is_system(entry.name))
+    for name in names:
+        check_utf8(folder / name)
+    return names
+
+
+def _is_system(name):
+    return name.startswith(".") or name.lower() in SYSTEM_FOLDERS
 
 
 def _classes(folder):
@@ -93,7 +106,7 @@ def _listed(folder, names):
     for name in _folders(folder):
         if name not in number:
             raise BadInput(f"{folder / name}: is no class of the training pictures: {', '.join(names[:10])}")
-        own = sorted(file for file in (folder / name).rglob("*") if _is_picture(file))
+        own = sorted(_pictures_in(folder / name))
         if not own:
             raise BadInput(f"{folder / name}: expected pictures that end in {', '.join(ENDINGS)}. Received: none")
         # As text they take a third of the memory.
@@ -104,12 +117,33 @@ def _listed(folder, names):
     return files, labels
 
 
+def _pictures_in(folder):
+    """Paths of the pictures in a folder and the folders in it, without those of systems."""
+    for entry in folder.iterdir():
+        if _is_system(entry.name):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _pictures_in(entry)
+        elif _is_picture(entry):
+            check_utf8(entry)
+            yield entry
+
+
 def _is_picture(file):
-    """Whether a file is to be read; other files, such as notes and what systems leave behind, are not."""
+    """Whether a file is to be read; other files, such as notes, are not."""
     ending = file.suffix.lower()
     if ending in OTHERS and file.is_file():
-        raise BadInput(f"{file}: pictures must be PNG, JPEG or BMP; convert it. Received: {ending}")
-    return ending in ENDINGS and not file.name.startswith(".") and file.is_file()
+        raise BadInput(f"{file}: is not read, since it ends in {ending}; convert it to {FORMATS}")
+    return ending in ENDINGS and file.is_file()
+
+
+def _content(path):
+    """The bytes of a picture, whose ending must not hide that it is a GIF, perhaps with more frames, or a WebP."""
+    content = read_bytes(path, LARGEST_FILE, follow=True)
+    for is_kind, ending in ((content.startswith(GIF), ".gif"), (content[8:12] == WEBP, ".webp")):
+        if is_kind and not path.lower().endswith(ending):
+            raise BadInput(f"{path}: is a {ending[1:]} file by its content; rename it so that it ends in {ending}")
+    return content
 
 
 def _read(folder, files, labels, size, channels):
@@ -118,7 +152,7 @@ def _read(folder, files, labels, size, channels):
     for path in files:
         about = os.stat(path)
         stamp.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
-    readers = ((path, functools.partial(read_bytes, path, LARGEST_FILE, follow=True)) for path in files)
+    readers = ((path, functools.partial(_content, path)) for path in files)
     name = f"folder-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]}"
     options, shape = [size, channels, stamp.hexdigest()], (len(files), size, size, channels)
     if is_large(math.prod(shape)):

@@ -131,6 +131,8 @@ def _image(path, size):
     """uint8 [size, size, 3]; a gray image gets three equal channels."""
     import tensorflow as tf
 
+    from hetero_tf.base.pictures import fault_of
+
     content = read_bytes(path, LARGEST_IMAGE, follow=True)
     try:
         height, width, _ = tf.io.extract_jpeg_shape(content).numpy().tolist()
@@ -138,9 +140,7 @@ def _image(path, size):
             raise BadInput(f"{path}: must have at most {MOST_PIXELS:,} pixels. Received: {width} x {height}")
         image = tf.io.decode_jpeg(content, channels=3)
     except tf.errors.OpError as error:
-        raise BadInput(
-            f"{path}: cannot be read as a JPEG image, it is damaged or something else: {str(error).splitlines()[0]}"
-        ) from error
+        raise BadInput(f"{path}: is no whole JPEG image; it {fault_of(content)}") from error
     if image.shape[:2] != (size, size):
         image = tf.cast(tf.round(tf.image.resize(image, (size, size))), tf.uint8)
     return image.numpy()

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.pictures import LARGEST_PICTURE, decode
+from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE
+from hetero_tf.base.pictures import decode
 from hetero_tf.export import labelled
 from hetero_tf.export.labelled import answers, few, named
 from hetero_tf.export.limits import most_examples
@@ -28,8 +29,8 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
 
     `serving_default`: `image` float32 [n, height, width, channels], pixels in 0..1 -> logits, probabilities
     [n, classes] and class [n]. `serve_uint8`: `image` uint8, pixels in 0..255 -> the same. `serve_bytes` (1 or 3
-    channels): `image_bytes` string [n], PNG, JPEG or BMP of any size up to `LARGEST_PICTURE` pixels -> the same, and
-    class_name where the data set names its classes.
+    channels): `image_bytes` string [n], PNG, JPEG, BMP, GIF or WebP of any size up to `LARGEST_PICTURE` pixels ->
+    the same, and class_name where the data set names its classes.
 
     An image with a pixel that is not finite, and a picture that `decode` does not take or that is damaged, are answered
     by NaN and class -1, the others of their batch as ever. A request of more than `most_examples` images, or of another
@@ -128,8 +129,9 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     ]
     if "serve_bytes" in signatures:
         found += [
-            f"`serve_bytes` takes PNG, JPEG and BMP files of up to {LARGEST_PICTURE:,} pixels; it turns a JPEG as its "
-            "Exif entry says, resizes it by area means, and makes it grey or coloured as the model needs it.",
+            f"`serve_bytes` takes {FORMATS} files of up to {LARGEST_PICTURE:,} pixels, of a GIF the first frame, and "
+            "no animated WebP; it turns a JPEG as its Exif entry says, resizes it by area means, and makes it grey or "
+            "coloured as the model needs it.",
             "A picture of another format, damaged, larger or translucent is answered by NaN and class -1.",
         ]
     return found

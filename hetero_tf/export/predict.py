@@ -6,10 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import files, pictures
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base import files
+from hetero_tf.base.errors import BadInput
 from hetero_tf.base.exits import temporary_folder
-from hetero_tf.base.pictures import LARGEST_PICTURE
+from hetero_tf.base.picture_files import LARGEST_PICTURE, fault_of_file
+from hetero_tf.base.pictures import fault_of
 from hetero_tf.data.columns import Column, encode_row
 from hetero_tf.data.sentences import words_of
 from hetero_tf.export import images, next_word, sequences, table, text
@@ -48,16 +49,12 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
 
 def _of_picture(process, serve, path):
     data = files.read_bytes(path, LARGEST_FILE, follow=True)
+    # TensorFlow's decoders print warnings of their own about files that are cut off.
+    if (fault := fault_of_file(data)) is not None:
+        raise BadInput(f"{path}: {fault}")
     found = serve(tf.constant([data]))
     if found["class"].numpy()[0] < 0:
-        try:
-            pictures.decode(tf.constant(data), process.input.shape(process.dataset.train.x))
-        except tf.errors.InvalidArgumentError as error:
-            raise BadInput(f"{path}: is a damaged picture: {short(error.message)}") from error
-        raise BadInput(
-            f"{path}: must be a PNG, JPEG or BMP picture without translucent parts, of at most {LARGEST_PICTURE:,} "
-            "pixels"
-        )
+        raise BadInput(f"{path}: {fault_of(data)}")
     return _likeliest(process, found)
 
 
