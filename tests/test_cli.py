@@ -183,7 +183,7 @@ TAKES = {
     "evaluate": ("run_dir", "state", "levels", *OF_RECIPES),
     "export": ("run_dir", "state", "level", "out", "format", "export_version", *OF_RECIPES),
     "predict": ("run_dir", "state", "level", "input", *OF_RECIPES),
-    "serve": ("run_dir", "out", "host", "port", "threads"),
+    "serve": ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"),
     "flower": (
         *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),
         *("client", "key", "level", "litert", *OF_RECIPES),

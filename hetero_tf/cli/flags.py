@@ -90,6 +90,12 @@ def definitions() -> "flags.FlagValues":
     )
     flags.DEFINE_string("host", "127.0.0.1", "address to serve at; any other is open to the network", values)
     flags.DEFINE_integer("port", 8501, "port to serve at; 0 takes a free one", 0, 65535, flag_values=values)
+    flags.DEFINE_string(
+        "versions", "latest:2", "versions to serve: latest, latest:COUNT, all, or numbers such as 3,5", values
+    )
+    flags.DEFINE_multi_string(
+        "allow_host", [], "public host that requests may name, such as that of a proxy; may be repeated", values
+    )
     flags.DEFINE_bool("allow_other_machine", False, "resume although the numbers may differ", values)
     flags.DEFINE_bool("json", False, "one JSON line on standard output; sentences go to standard error", values)
     flags.DEFINE_bool("quiet", False, "print nothing but refusals and the line of --json", values)

@@ -1,8 +1,15 @@
 """MODEL_CARD.md: what an exported model is, how good it is, and how to call it."""
 
+import json
+from math import prod
+
 from hetero_tf.base.console import figures
 
 CARD = "MODEL_CARD.md"
+ADDRESS = "http://127.0.0.1:8501/v1/models"
+# Requests with more numbers are too long for a command line.
+MOST_NUMBERS = 64
+SENTENCES = {"text": "the <mask> of the year", "sequences": "this is a sentence", "next_word": "the end of the"}
 
 
 def model_card(about: dict, calls: str, notes: list[str]) -> str:
@@ -35,8 +42,36 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
     training = "".join(_training(one) for one in about["formats"].values() if "training" in one)
     return (
         f"# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
-        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{told}\n\n## Call\n\n```python\n{calls}```\n{training}"
+        f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{told}\n\n## Call\n\n```python\n{calls}```\n\n"
+        "A server with the REST API of TensorFlow Serving, such as `hetero_tf serve`, answers at\n\n```sh\n"
+        f"{_curl_lines(about)}```\n{training}"
     )
+
+
+def _curl_lines(about):
+    """A command for each signature whose request is short."""
+    url = f"{ADDRESS}/{about['level']}"
+    lines = [_curl_line(name, spec["inputs"], about["input"], url) for name, spec in about["signatures"].items()]
+    return "".join(line for line in lines if line) or f"curl {url}/metadata\n"
+
+
+def _curl_line(signature, inputs, about_input, url):
+    """A command that sends one example; None if it is too long."""
+    ((name, spec),) = inputs.items()
+    if name == "image_bytes":
+        begin, end = f'{{"signature_name": "{signature}", "instances": [{{"b64": "', '"}]}'
+        picture = f"printf '{begin}'; base64 < picture.png | tr -d '\\n'; printf '{end}'"
+        return f"({picture}) | curl --data-binary @- {url}:predict\n"
+    shape = [1 if size is None else size for size in spec["shape"]]
+    if prod(shape) > MOST_NUMBERS:
+        return None
+    example = SENTENCES.get(about_input.get("kind"), "") if spec["dtype"] == "string" else _zeros(shape[1:])
+    body = json.dumps({"signature_name": signature, "instances": [example]})
+    return f"curl -d '{body}' {url}:predict\n"
+
+
+def _zeros(shape):
+    return [_zeros(shape[1:]) for _ in range(shape[0])] if shape else 0
 
 
 def _training(one):

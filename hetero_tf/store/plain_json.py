@@ -29,18 +29,19 @@ def dump(value: object, what: str) -> bytes:
     return data
 
 
-def parse(data: bytes, where: object) -> object:
+def parse(data: bytes, where: object, limit: int = LIMIT) -> object:
     """Returns the value of JSON bytes from an untrusted file.
 
     Args:
         data: Bytes.
         where: File, or file:line, for the sentence.
+        limit: Bytes that are allowed.
 
     Raises:
         Damaged: Too large, too deep, not UTF-8, not JSON, NaN or infinite, or one key twice.
     """
-    if len(data) > LIMIT:
-        raise Damaged(f"{where}: has {len(data)} bytes, at most {LIMIT} are allowed")
+    if len(data) > limit:
+        raise Damaged(f"{where}: has {len(data)} bytes, at most {limit} are allowed")
     try:
         text = data.decode()
         # The parser recurses, so depth is measured on the text before it runs.

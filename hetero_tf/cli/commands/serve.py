@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from absl.flags import FlagValues
 
 USAGE, SUMMARY = "serve --run_dir DIR", "serves its exports over HTTP, with a page to try them"
-FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "threads"), None, None
+FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"), None, None
 
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
@@ -26,5 +26,6 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     hardware.prepare(flags.threads)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     make = f"{program()} export --run_dir {shlex.quote(flags.run_dir or 'RUN_DIR')}"
-    served.run(folder, flags.host, flags.port, flags.threads, console.say, make)
+    options = served.ServerOptions(flags.host, flags.port, flags.threads, flags.versions, tuple(flags.allow_host))
+    served.run(folder, options, console.say, make)
     return {}

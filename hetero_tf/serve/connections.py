@@ -1,0 +1,145 @@
+"""Connections that end when their client is too slow or too many of them are open.
+
+uvicorn closes a connection that is idle after a response. It has no limit for one that never sends a request, sends it
+byte by byte, or does not read the response, and `limit_concurrency` turns away every client while such ones are open.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# File descriptors that are not connections: files of a version that is loaded, and connections on their way in or out.
+RESERVED = 64
+# Connections that are accepted in one turn of the event loop, before the oldest ones make room.
+ACCEPTED_AT_ONCE = 16
+WAITING_TO_BE_ACCEPTED = 1024
+# Bytes that are parsed in one turn of the event loop.
+RECEIVED_AT_ONCE = 2**14
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits of connections.
+
+    Attributes:
+        count: Open connections; one more closes the one that has waited longest for its client.
+        head_seconds: Time for a request's head, from the opening of the connection or the end of the last response.
+        read_seconds: Time in which a client must read a part of its response.
+    """
+
+    count: int = 512
+    head_seconds: float = 20.0
+    read_seconds: float = 20.0
+
+    def within_file_limit(self) -> "ConnectionLimits":
+        """Returns limits with at most as many connections as the process may open (`ulimit -n`)."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        available = self.count if soft == resource.RLIM_INFINITY else soft - len(os.listdir("/dev/fd")) - RESERVED
+        return ConnectionLimits(max(1, min(self.count, available)), self.head_seconds, self.read_seconds)
+
+
+class LimitedConnection(H11Protocol):
+    """A connection of uvicorn with `ConnectionLimits`."""
+
+    def __init__(self, *args: Any, limits: ConnectionLimits, **keywords: Any):
+        super().__init__(*args, **keywords)
+        self.limits = limits
+        # Part of the exchange that the client delays: "head", "body" or "response"; None while the server works.
+        self.phase: str | None = None
+        self.since = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Starts the timer of the first request, and closes another connection if there are too many."""
+        super().connection_made(transport)
+        transport.max_size = RECEIVED_AT_ONCE  # type: ignore[attr-defined]
+        self._enter("head", self.limits.head_seconds)
+        if len(self.connections) > self.limits.count:
+            self._make_room()
+
+    def _make_room(self):
+        delayed = [one for one in self.connections if one is not self and getattr(one, "phase", None) is not None]
+        if delayed:
+            oldest = min(delayed, key=lambda one: one.since)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+        else:
+            self.transport.write(_plain_response(503, "too many connections; try again"))
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the timer."""
+        self._enter(None)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Handles what was received, and notes what the connection waits for then."""
+        super().handle_events()
+        self._track()
+
+    def on_response_complete(self) -> None:
+        """Waits for the next request."""
+        super().on_response_complete()
+        self._track()
+
+    def pause_writing(self) -> None:
+        """Starts the timer of a client that does not read."""
+        super().pause_writing()
+        self._enter("response", self.limits.read_seconds)
+
+    def resume_writing(self) -> None:
+        """Stops that timer."""
+        super().resume_writing()
+        self._enter(None)
+        self._track()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers malformed HTTP, unless a response has begun."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(_plain_response(400, "the request is not valid HTTP/1.1"))
+        self.transport.close()
+
+    def _track(self):
+        if self.phase == "response":
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            self._enter("head", self.limits.head_seconds)
+        else:
+            self._enter("body" if self.cycle.more_body else None)
+
+    def _enter(self, phase, seconds=None):
+        """Notes what the connection waits for; aborts it if that lasts longer than `seconds`."""
+        if phase is not None and phase == self.phase:
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        self.phase, self.since = phase, self.loop.time()
+        self.timer = self.loop.call_later(seconds, self.transport.abort) if seconds else None
+
+
+def _plain_response(status, message):
+    """The bytes of a response that does not come from the application."""
+    body = json.dumps({"error": message}).encode()
+    reason = {400: "Bad Request", 503: "Service Unavailable"}[status]
+    head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}connection: close\r\n\r\n".encode() + body
+
+
+class LimitedServer(uvicorn.Server):
+    """A uvicorn server that accepts few connections at a time, so that their limit holds before files run out."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts, and lets more clients wait to be accepted than are accepted at once."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            with contextlib.suppress(OSError):
+                listener.listen(WAITING_TO_BE_ACCEPTED)

@@ -1,0 +1,163 @@
+"""Loads a version of an export after its files are verified."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from hetero_tf.base import files
+from hetero_tf.base.errors import BadInput, Refusal, short
+from hetero_tf.export.warmup import blank_requests
+from hetero_tf.store import plain_json
+from hetero_tf.store.versions import EXPORTED
+
+# Bytes of the export.json of a data set with very many class names.
+LARGEST_MANIFEST = 2**26
+HASHED_AT_ONCE = 2**20
+LONGEST_MESSAGE = 300
+MODEL = "saved_model.pb"
+# Keys of export.json that serving reads, with their types.
+MANIFEST_TYPES = {
+    "recipe": str,
+    "level": str,
+    "parameters": int,
+    "measured": dict,
+    "input": dict,
+    "signatures": dict,
+    "bytes": int,
+    "files": dict,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """A loaded version of a level.
+
+    Attributes:
+        level: Name of the level.
+        number: Number of the version.
+        manifest: Contents of `export.json`.
+        model: The SavedModel.
+    """
+
+    level: str
+    number: int
+    manifest: dict
+    model: Any
+
+    @property
+    def signatures(self) -> Mapping:
+        """`{name: function}`."""
+        return self.model.signatures
+
+
+def file_stamps(path: Path) -> tuple:
+    """Returns name, inode, size and times of every file of a version: equal stamps mean unchanged files.
+
+    Raises:
+        OSError: The system refused, or the folder is missing.
+    """
+    stamps: list[tuple] = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    stamps += file_stamps(Path(entry.path))
+                    continue
+                status = entry.stat()
+            except FileNotFoundError:
+                # Copying programs rename files in between.
+                continue
+            stamps.append((entry.path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return tuple(sorted(stamps))
+
+
+def load_version(level: str, number: int, path: Path, loaded: Version | None = None) -> Version:
+    """Verifies and loads a version, and calls each signature once.
+
+    Args:
+        level: Name of the level.
+        number: Number of the version.
+        path: Folder of the version.
+        loaded: The version as loaded before; it is returned if the verified files are the same.
+
+    Raises:
+        BadInput: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
+    """
+    try:
+        manifest = read_manifest(path)
+        _verify_files(path, manifest)
+        if loaded is not None and loaded.manifest == manifest:
+            return loaded
+        version = Version(level, number, manifest, tf.saved_model.load(str(path)))
+        _warm_up(version)
+    # TensorFlow raises almost anything for a damaged graph, and the other versions must stay available.
+    except Exception as error:
+        message = str(error) if isinstance(error, Refusal) else _one_line(error)
+        raise BadInput(f"{path}: is not an export that can be served: {message}") from error
+    return version
+
+
+def _one_line(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST_MESSAGE]}"
+
+
+def read_manifest(path: Path) -> dict:
+    """Reads and checks the `export.json` of a version.
+
+    Raises:
+        BadInput: It is missing, is not JSON, or lacks a key.
+    """
+    file = path / EXPORTED
+    manifest = plain_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
+    if not isinstance(manifest, dict):
+        raise BadInput(f"{EXPORTED} must be a JSON object. Received: {short(manifest)}")
+    for key, kind in MANIFEST_TYPES.items():
+        if type(manifest.get(key)) is not kind:
+            raise BadInput(f"{EXPORTED}: {key} must be of type {kind.__name__}. Received: {short(manifest.get(key))}")
+    digests = manifest["files"]
+    if MODEL not in digests or not all(isinstance(digest, str) for digest in digests.values()):
+        raise BadInput(f"{EXPORTED}: files must give the SHA-256 of every file, {MODEL} included")
+    return manifest
+
+
+def _verify_files(path, manifest):
+    """Compares the files of a version with their digests; their total size is compared first, since that is quick."""
+    paths = {name: path / name for name in manifest["files"]}
+    for name, file in paths.items():
+        if os.path.isabs(name) or ".." in Path(name).parts:
+            raise BadInput(f"{EXPORTED}: files must have names inside the version. Received: {short(name)}")
+        if not file.is_file():
+            raise BadInput(f"{name} is missing")
+    if sum(file.stat().st_size for file in paths.values()) != manifest["bytes"]:
+        raise BadInput(f"the files do not have the total size that {EXPORTED} states")
+    for name, file in paths.items():
+        if _digest(file) != manifest["files"][name]:
+            raise BadInput(f"{name} does not have the SHA-256 that {EXPORTED} states")
+
+
+def _digest(path):
+    digest = hashlib.sha256()
+    with files.opened(path) as file:
+        while block := file.read(HASHED_AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _warm_up(version):
+    """Calls each signature once: the first call of each takes half a second."""
+    inputs_by_signature = {
+        name: {
+            "inputs": {
+                key: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for key, spec in function.structured_input_signature[1].items()
+            }
+        }
+        for name, function in version.signatures.items()
+    }
+    for name, inputs in blank_requests(inputs_by_signature).items():
+        version.signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})

@@ -1,0 +1,241 @@
+"""Parses the JSON of a request in pieces, so that a large one stops no other thread for long and takes little memory.
+
+Python's parser holds the interpreter lock until a text is parsed, and lists of numbers take 32 bytes each. Here large
+lists are parsed a piece at a time, and each piece with numbers only becomes a NumPy array.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from itertools import chain
+
+import numpy as np
+
+# Characters that are parsed at once; 64 Ki take about 2 ms.
+PIECE = 2**16
+# Nesting of lists and objects; a tensor has few axes.
+DEEPEST = 32
+# Strings and objects of a large body; each takes some 100 bytes.
+MOST_OBJECTS = 2**18
+_SPACE = re.compile(r"[ \t\n\r]*")
+_CLOSING = re.compile(r"[\]}]*\Z")
+
+
+class BadRequest(Exception):
+    """A request that cannot be answered; the message is for its sender."""
+
+
+class Cancelled(Exception):
+    """Nobody waits for the response any more."""
+
+
+def parse(body: bytes, is_cancelled: Callable[[], bool]) -> object:
+    """Parses a JSON document.
+
+    Args:
+        body: UTF-8 text.
+        is_cancelled: Whether parsing should stop.
+
+    Returns:
+        Its value; in documents above `PIECE` characters, rectangular lists of numbers are NumPy arrays.
+
+    Raises:
+        BadRequest: It is not JSON, is nested too deeply, or holds a key twice, a number that is not finite, a number of
+            thousands of digits, or too many strings and objects.
+        Cancelled: `is_cancelled` returned True.
+    """
+    try:
+        text = body.decode()
+        if len(text) <= PIECE:
+            return _loads(text)
+        return _Parser(text, is_cancelled).document()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not JSON: it is not UTF-8 text (byte {error.start})") from error
+    except RecursionError as error:
+        raise BadRequest("the body is not JSON: it is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    except _Invalid as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    except ValueError as error:
+        # Python limits the digits of an integer.
+        raise BadRequest("the body holds an integer with too many digits") from error
+
+
+class _Invalid(ValueError):
+    """Text that Python's parser accepts although it is not JSON."""
+
+
+def _unique(pairs):
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Invalid("a key appears twice in an object")
+    return found
+
+
+def _constant(name):
+    raise _Invalid(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
+_loads = _DECODER.decode
+
+
+def to_numbers(values: object) -> np.ndarray | None:
+    """Returns nested lists of numbers as an array of float64, int64 or bool; None if there are other values in them.
+
+    Raises:
+        ValueError: Lists on the same level differ in length.
+        OverflowError: An integer needs more than 64 bits.
+    """
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, list) and any(isinstance(value, np.ndarray) for value in values):
+        arrays = [array for value in values if (array := to_numbers(value)) is not None]
+        return np.stack(arrays) if len(arrays) == len(values) else None
+    # Without `object`, NumPy would convert numbers to strings as long as the longest one.
+    array = np.array(values, object)
+    kinds = set(map(type, array.ravel()))
+    if list in kinds:
+        raise ValueError("lists on the same level must have the same length")
+    for wanted, dtype in (({bool}, bool), ({bool, int}, np.int64), ({bool, int, float}, np.float64)):
+        if kinds <= wanted:
+            return array.astype(dtype)
+    return None
+
+
+class _Parser:
+    """Parses the containers that are longer than a piece; `_DECODER` parses all others."""
+
+    def __init__(self, text, is_cancelled):
+        self.text, self.is_cancelled = text, is_cancelled
+        self.objects = 0
+        # Most elements of a list are as long as the one before.
+        self.length = 256
+
+    def document(self):
+        value, end = self.value(self.skip(0), 0)
+        if end != len(self.text):
+            raise json.JSONDecodeError("Extra data", self.text, end)
+        return value
+
+    def value(self, start, depth):
+        """A value, and the position after it and the spaces that follow."""
+        if self.is_cancelled():
+            raise Cancelled
+        if depth > DEEPEST:
+            raise BadRequest(f"the body is nested deeper than {DEEPEST}")
+        opening = self.text[start : start + 1]
+        if opening not in ("[", "{"):
+            value, end = _DECODER.raw_decode(self.text, start)
+            return value, self.skip(end)
+        size = min(2 * self.length, PIECE)
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self.text[start : start + size])
+            except json.JSONDecodeError as error:
+                if start + size >= len(self.text):
+                    raise json.JSONDecodeError(error.msg, self.text, start + error.pos) from None
+                if size == PIECE:
+                    return (self.array if opening == "[" else self.object)(start + 1, depth + 1)
+                size = min(4 * size, PIECE)
+            else:
+                self.length = max(256, end)
+                return value, self.skip(start + end)
+
+    def array(self, start, depth):
+        """A list whose elements follow."""
+        position, blocks, items, block_start, end_of_element = self.skip(start), [], [], start, None
+        if self.text.startswith("]", position):
+            return [], self.skip(position + 1)
+        while True:
+            run, position = self.run(position, end_of_element)
+            if run:
+                items += run
+            else:
+                first = position
+                item, position = self.value(first, depth)
+                items.append(item)
+                if not self.text.startswith(",", position):
+                    break
+                end_of_element = _CLOSING.search(self.text[max(first, position - DEEPEST) : position].rstrip())[0] + ","
+                position = self.skip(position + 1)
+            if position - block_start > PIECE:
+                blocks.append(self.packed(items))
+                items, block_start = [], position
+        blocks.append(self.packed(items))
+        if not self.text.startswith("]", position):
+            raise json.JSONDecodeError("Expecting ',' delimiter", self.text, position)
+        if all(isinstance(block, np.ndarray) for block in blocks):
+            return _joined(blocks), self.skip(position + 1)
+        if any(isinstance(block, np.ndarray) for block in blocks):
+            raise BadRequest("a list must not mix numbers with strings or objects")
+        return list(chain.from_iterable(blocks)), self.skip(position + 1)
+
+    def run(self, position, end_of_element):
+        """Elements up to the last one that ends in a piece, and the position after its comma; none if there is none.
+
+        A text in which brackets are not closed cannot be parsed, so a wrong guess of the end has no effect.
+        """
+        if end_of_element is None:
+            return [], position
+        comma = self.text.rfind(end_of_element, position, position + PIECE) + len(end_of_element) - 1
+        if comma <= position:
+            return [], position
+        try:
+            return _loads(f"[{self.text[position:comma]}]"), self.skip(comma + 1)
+        except json.JSONDecodeError:
+            return [], position
+
+    def packed(self, items):
+        """Elements as an array, or as they are if they are not numbers."""
+        array = _to_numbers(items)
+        if array is not None:
+            return array
+        self.objects += len(items)
+        if self.objects > MOST_OBJECTS:
+            raise BadRequest(f"the body must have at most {MOST_OBJECTS} strings and objects; send fewer at a time")
+        return [
+            {key: _packed_value(value) for key, value in item.items()} if isinstance(item, dict) else item
+            for item in items
+        ]
+
+    def object(self, start, depth):
+        """An object whose members follow."""
+        pairs, position = [], self.skip(start)
+        while True:
+            if not self.text.startswith('"', position):
+                raise json.JSONDecodeError("Expecting property name enclosed in double quotes", self.text, position)
+            key, position = self.value(position, depth)
+            if not self.text.startswith(":", position):
+                raise json.JSONDecodeError("Expecting ':' delimiter", self.text, position)
+            value, position = self.value(self.skip(position + 1), depth)
+            pairs.append((key, value))
+            if not self.text.startswith(",", position):
+                break
+            position = self.skip(position + 1)
+        if not self.text.startswith("}", position):
+            raise json.JSONDecodeError("Expecting ',' delimiter", self.text, position)
+        return _unique(pairs), self.skip(position + 1)
+
+    def skip(self, position):
+        """The position after the spaces at a position."""
+        return _SPACE.match(self.text, position).end()
+
+
+def _to_numbers(items):
+    try:
+        return to_numbers(items)
+    except (ValueError, OverflowError) as error:
+        raise BadRequest(f"a list cannot become a tensor: {error}") from error
+
+
+def _packed_value(value):
+    array = _to_numbers(value) if isinstance(value, list) else None
+    return value if array is None else array
+
+
+def _joined(blocks):
+    if len({block.shape[1:] for block in blocks}) > 1:
+        raise BadRequest("lists on the same level must have the same length")
+    return np.concatenate(blocks)
