@@ -19,8 +19,7 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import images, saved_model
 from hetero_tf.recipe import load
-from hetero_tf.serve import rest, run
-from hetero_tf.serve.serving import Serving
+from hetero_tf.serve import run
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def folder(pictures, tmp_path_factory):
 def started(folder):
     """The address of a server of a folder, and what it says from now on."""
     said = queue.Queue()
-    arguments = (folder, "127.0.0.1", 0, 2, said.put, "export")
+    arguments = (folder, run.ServerOptions("127.0.0.1", 0, 2), said.put, "export")
     threading.Thread(target=run.run, args=arguments, daemon=True).start()
     while True:
         sentence = said.get(timeout=120)
@@ -109,7 +108,7 @@ BOMB = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4) + b"IHDR" + b"\x00\x00\x
 REFUSED = {
     "another rank": ({"instances": [[1.0, 2.0]]}, f"{IMAGE}. Received: [1, 2]"),
     "a scalar": ({"instances": [1.0]}, f"{IMAGE}. Received: [1]"),
-    "ragged": ({"instances": [[[1.0]], [1.0]]}, f"{IMAGE}: setting an array element with a sequence."),
+    "ragged": ({"instances": [[[1.0]], [1.0]]}, f"{IMAGE}: lists on the same level must have the same length"),
     "words for numbers": ({"instances": ["x"]}, f"{IMAGE}: numbers are expected"),
     "an unknown input": ({"instances": [{"img": 1}]}, "inputs must be image. Received: img"),
     "objects and values": ({"instances": [{"image": 1}, 2]}, "instances must all be objects that name their inputs"),
@@ -129,6 +128,17 @@ REFUSED = {
         {"signature_name": "serve_uint8", "instances": [[[[256]]]]},
         "image must be uint8 [any, 14, 14, 1]: numbers from 0 to 255 are expected",
     ),
+    "a key twice": (b'{"instances": [], "instances": []}', "the body is not JSON: a key appears twice in an object"),
+    "a key that is not Unicode": (b'{"\\ud800": []}', "may have signature_name. Received: \\ud800"),
+    "a text that is not Unicode": (
+        b'{"signature_name": "serve_bytes", "instances": ["\\ud800"]}',
+        "image_bytes must be string [any]: 'utf-8' codec can't encode",
+    ),
+    "not a number": (b'{"instances": [NaN]}', "the body is not JSON: NaN is not a number"),
+    "no finite number": (b'{"instances": [[[[1e999]]]]}', f"{IMAGE}: numbers up to 3.40282e+38 are expected"),
+    "thousands of digits": (b'{"instances": [' + b"9" * 5000 + b"]}", "the body holds an integer with too many digits"),
+    "hundreds of digits": (b'{"instances": [' + b"9" * 500 + b"]}", f"{IMAGE}: Python int too large"),
+    "texts of different lengths": ({"instances": ["x" * 10_000, *"abc"]}, f"{IMAGE}: numbers are expected"),
     "no base64": ({"signature_name": "serve_bytes", "instances": [{"b64": "*"}]}, "image_bytes must be string [any]: "),
 }
 
@@ -145,6 +155,11 @@ def test_addresses_limits_and_bad_pictures(address, folder):
     for path in ("/v1/models/z:predict", "/v1/models/a/versions/9:predict"):
         status, body = fetch(address + path, {"instances": []})
         assert status == 404 and body["error"].endswith("is not served; levels: a, b, e")
+    digits = fetch(f"{address}/v1/models/a/versions/{'9' * 5000}:predict", {"instances": []})
+    assert digits[0] == 404 and "a version must be a whole number of at most 18 digits" in digits[1]["error"]
+    # Version 0 is the newest one, as clients of OpenVINO Model Server mean it.
+    assert fetch(f"{address}/v1/models/a/versions/0:predict", {"instances": []}) == (200, {"predictions": []})
+    assert fetch(f"{address}/v1/models/a/versions/0") == fetch(f"{address}/v1/models/a/versions/1")
     assert fetch(f"{address}/nothing")[0] == 404 and fetch(f"{address}/v1/models/a:predict")[0] == 404
     assert fetch(f"{address}/v1/models", {})[0] == 405
     large = b" " * (32 * 2**20 + 1)
@@ -205,28 +220,11 @@ def test_a_new_version_takes_over_and_nothing_is_lost(pictures, tmp_path):
     assert not np.allclose(first, second) and is_of(found[0][1], first) and is_of(found[-1][1], second)
 
 
-def test_only_whole_versions_are_served_and_old_ones_go(folder, tmp_path):
-    (tmp_path / "a" / "1").mkdir(parents=True)
-    (tmp_path / "notes").mkdir()
-    serving = Serving(tmp_path)
-    (told,) = serving.refresh()
-    assert told.startswith(f"{tmp_path / 'a' / '1'}: is not an export that can be served: ") and serving.levels == ()
-    # It is said once.
-    assert serving.refresh() == [] and serving.find("a", None) is None
-    for number in (2, 3, 4):
-        (tmp_path / "a" / str(number)).symlink_to(folder / "e" / "1")
-        assert len(serving.refresh()) == 1
-    assert sorted(serving.versions("a")) == [3, 4] and serving.find("a", None).number == 4
-    assert serving.find("a", 2) is None and serving.find("a", 3).number == 3
-
-
-def test_numbers_that_are_not_finite_are_null():
-    assert rest._plain(np.array([[1.5, np.nan], [np.inf, -1]])) == [[1.5, None], [None, -1.0]]
-
-
 def test_what_cannot_be_served_is_one_sentence(folder, tmp_path, monkeypatch):
     def refused(folder, port=0):
-        return refusal(run.run, folder, "127.0.0.1", port, 1, print, "bin/hetero_tf export --run_dir r")
+        return refusal(
+            run.run, folder, run.ServerOptions("127.0.0.1", port, 1), print, "bin/hetero_tf export --run_dir r"
+        )
 
     assert (
         refused(tmp_path) == f"{tmp_path}: holds no exports to serve; make some first: bin/hetero_tf export --run_dir r"

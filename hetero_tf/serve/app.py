@@ -117,14 +117,15 @@ def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable
     async def status(request: Request) -> Response:
         level, number = _requested(request)
         states = serving.states(level)
+        if number is None and "number" in request.path_params:
+            number = max(serving.versions(level), default=None)
         if number is not None:
             states = {key: state for key, state in states.items() if key == number}
-        elif request.path_params.get("number"):
-            # Version 0 is the newest one.
-            states = {version.number: states[version.number] for version in [_find(serving, level, None)]}
-        if not states:
-            raise _missing(serving, level, number)
-        return JSONResponse({"model_version_status": [_status(key, state) for key, state in states.items()]})
+        report = {"model_version_status": [_status(key, state) for key, state in states.items()]}
+        if all(state.state == "END" and not state.error for state in states.values()):
+            # Unlike TensorFlow Serving, which answers 200 for versions that it has unloaded.
+            return JSONResponse({"error": str(_missing(serving, level, number)), **report}, 404)
+        return JSONResponse(report)
 
     async def metadata(request: Request) -> Response:
         version = _find(serving, *_requested(request))

@@ -103,7 +103,7 @@ def load_version(level: str, number: int, path: Path, loaded: Version | None = N
 
 
 def _one_line(error):
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST_MESSAGE]}"
+    return " ".join((str(error) or type(error).__name__).split())[:LONGEST_MESSAGE]
 
 
 def read_manifest(path: Path) -> dict:

@@ -119,10 +119,13 @@ class _Parser:
             raise json.JSONDecodeError("Extra data", self.text, end)
         return value
 
-    def value(self, start, depth):
-        """A value, and the position after it and the spaces that follow."""
+    def check_cancelled(self):
         if self.is_cancelled():
             raise Cancelled
+
+    def value(self, start, depth):
+        """A value, and the position after it and the spaces that follow."""
+        self.check_cancelled()
         if depth > DEEPEST:
             raise BadRequest(f"the body is nested deeper than {DEEPEST}")
         opening = self.text[start : start + 1]
@@ -189,6 +192,7 @@ class _Parser:
 
     def packed(self, items):
         """Elements as an array, or as they are if they are not numbers."""
+        self.check_cancelled()
         array = _to_numbers(items)
         if array is not None:
             return array

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import short
 from hetero_tf.serve.request_json import BadRequest, Cancelled, parse, to_numbers
 
 DEFAULT = "serving_default"
@@ -22,6 +21,8 @@ TYPES = {tf.string: "DT_STRING", tf.float32: "DT_FLOAT", tf.int32: "DT_INT32", t
 EXAMPLES_AT_ONCE = 256
 # Values of a response, which take some 160 MB as JSON; and values that are rendered at once.
 MOST_VALUES, VALUES_AT_ONCE = 2**23, 2**14
+# Characters of an error message that list a request's keys.
+LONGEST_LIST = 200
 
 _PLACE = re.compile(r"\s*(Graph execution error|Detected at node|File |<stack traces|\[\[|Node: |tf2xla)")
 
@@ -70,7 +71,7 @@ def predict(
     if unknown or ("instances" in request) == ("inputs" in request):
         raise BadRequest(
             "the body must have either instances or inputs, and may have signature_name. "
-            f"Received: {short(', '.join(sorted(request)) or 'nothing')}"
+            f"Received: {_listed(request) or 'nothing'}"
         )
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
@@ -144,7 +145,11 @@ def _columns(instances, specs):
 
 def _check_names(values, specs):
     if values.keys() != specs.keys():
-        raise BadRequest(f"inputs must be {', '.join(sorted(specs))}. Received: {short(', '.join(sorted(values)))}")
+        raise BadRequest(f"inputs must be {', '.join(sorted(specs))}. Received: {_listed(values)}")
+
+
+def _listed(names):
+    return ", ".join(sorted(names))[:LONGEST_LIST]
 
 
 def _array(name, value, spec):
@@ -210,8 +215,8 @@ def _rendered(array: np.ndarray) -> Iterator[str]:
     if array.size <= VALUES_AT_ONCE or array.ndim == 0:
         yield _dumps(_plain(array))
         return
-    separator = "["
-    for part in array if array[0].size > VALUES_AT_ONCE else _split(array, array[0].size):
+    separator, width = "[", array.size // len(array)
+    for part in array if width > VALUES_AT_ONCE else _split(array, width):
         yield separator
         if part.ndim == array.ndim:
             yield _dumps(_plain(part))[1:-1]
@@ -227,7 +232,7 @@ def _rendered_rows(outputs):
     if len(outputs) == 1:
         yield from _rendered(next(iter(outputs.values())))
     else:
-        widths = [array[0].size for array in outputs.values() if len(array)]
+        widths = [array.size // len(array) for array in outputs.values() if len(array)]
         split = {key: _split(array, sum(widths)) for key, array in outputs.items()}
         separator = "["
         for parts in zip(*split.values(), strict=True):

@@ -1,0 +1,240 @@
+"""Versions that appear, change and go while they are served."""
+
+import hashlib
+import json
+import os
+import shutil
+
+import pytest
+from refusals import refusal
+
+from hetero_tf.serve import loading, serving
+from hetero_tf.serve.loading import Version, load_version
+from hetero_tf.serve.serving import Serving, VersionPolicy
+
+MANIFEST = {"recipe": "r", "level": "a", "parameters": 1, "measured": {}, "input": {}, "signatures": {}}
+
+
+def write_version(folder, number, content=b"model"):
+    """A version whose files fit its export.json."""
+    path = folder / str(number)
+    (path / "variables").mkdir(parents=True)
+    contents = {"saved_model.pb": content, "variables/variables.index": b"index"}
+    for name, data in contents.items():
+        (path / name).write_bytes(data)
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    size = sum(map(len, contents.values()))
+    (path / "export.json").write_text(json.dumps({**MANIFEST, "bytes": size, "files": digests}))
+    return path
+
+
+class Model:
+    """A SavedModel without signatures."""
+
+    signatures: dict = {}
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """The folders of which TensorFlow loaded a model; none is loaded in fact."""
+    loads = []
+    monkeypatch.setattr(loading.tf.saved_model, "load", lambda path: loads.append(path) or Model())
+    return loads
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def made(tmp_path, clock, policy="latest"):
+    return Serving(tmp_path, VersionPolicy.parse(policy), clock)
+
+
+def available(served, level="a"):
+    return sorted(served.versions(level))
+
+
+def states(served, level="a"):
+    return {number: state.state for number, state in served.states(level).items()}
+
+
+def test_the_newest_version_that_is_there_is_served(tmp_path, clock, loads):
+    for number in (1, 2, 3):
+        write_version(tmp_path / "a", number)
+    served = made(tmp_path, clock)
+    assert served.refresh() == [f"serves level a, version 3: {tmp_path / 'a' / '3'}"]
+    shutil.rmtree(tmp_path / "a" / "3")
+    assert served.refresh() == [
+        f"serves level a, version 2: {tmp_path / 'a' / '2'}", "level a, version 3 is unloaded"
+    ]  # fmt: skip
+    assert available(served) == [2] and states(served) == {3: "END", 2: "AVAILABLE"}
+    # Nothing changes, so nothing is loaded.
+    assert served.refresh() == [] and len(loads) == 2
+    (tmp_path / "a").rename(tmp_path / "b")
+    served.refresh()
+    assert served.levels == ("b",) and available(served, "b") == [2] and served.find("a", None) is None
+    assert states(served) == {3: "END", 2: "END"}
+    shutil.rmtree(tmp_path / "b")
+    assert served.refresh() == ["level b, version 2 is unloaded"] and served.levels == ()
+    write_version(tmp_path / "b", 5)
+    served.refresh()
+    assert available(served, "b") == [5] and states(served, "b") == {5: "AVAILABLE", 2: "END"}
+
+
+def test_a_version_in_use_is_unloading(tmp_path, clock, loads):
+    write_version(tmp_path / "a", 1)
+    served = made(tmp_path, clock)
+    served.refresh()
+    in_use = served.find("a", None)
+    shutil.rmtree(tmp_path / "a")
+    served.refresh()
+    assert states(served) == {1: "UNLOADING"} and isinstance(in_use, Version)
+    del in_use
+    assert states(served) == {1: "END"}
+
+
+@pytest.mark.parametrize(
+    "policy, expected",
+    [("latest", [9]), ("latest:2", [3, 9]), ("latest:9", [1, 2, 3, 9]), ("all", [1, 2, 3, 9]), ("2,3,7", [2, 3])],
+)  # fmt: skip
+def test_policies_are_those_of_tensorflow_serving(tmp_path, clock, loads, policy, expected):
+    for number in (1, 2, 3, 9):
+        write_version(tmp_path / "a", number)
+    served = made(tmp_path, clock, policy)
+    served.refresh()
+    assert available(served) == expected
+
+
+def test_other_policies_are_refused():
+    for text in ("", "0", "latest:0", "newest", "1,,2", "9" * 5000, "latest:9999", "all,1"):
+        assert refusal(VersionPolicy.parse, text).startswith("--versions must be latest, latest:COUNT, all, or numbers")
+
+
+def test_a_copy_in_progress_is_retried_and_the_old_version_stays(tmp_path, clock, loads):
+    write_version(tmp_path / "a", 1)
+    served = made(tmp_path, clock, "latest")
+    served.refresh()
+    source = write_version(tmp_path / ".sources" / "x", 1, b"larger model")
+    target = tmp_path / "a" / "2"
+    target.mkdir()
+    shutil.copy(source / "export.json", target)
+    (message,) = served.refresh()
+    assert message == f"{target}: is not an export that can be served: saved_model.pb is missing; retrying"
+    assert served.refresh() == [] and available(served) == [1]
+    assert states(served) == {2: "END", 1: "AVAILABLE"} and "saved_model.pb is missing" in served.states("a")[2].error
+    (target / "saved_model.pb").write_bytes(b"lar")
+    (target / "variables").mkdir()
+    shutil.copy(source / "variables" / "variables.index", target / "variables")
+    clock.now += 1
+    (message,) = served.refresh()
+    assert "the files do not have the total size that export.json states" in message
+    # The wait doubles while nothing changes, and is short again after a change.
+    clock.now += 1
+    assert served.refresh() == [] and available(served) == [1]
+    (target / "saved_model.pb").write_bytes(b"larger model")
+    served.refresh()
+    clock.now += 1
+    assert served.refresh() == [f"serves level a, version 2: {target}", "level a, version 1 is unloaded"]
+    assert available(served) == [2] and len(loads) == 2
+
+
+def test_a_version_replaced_in_place_is_loaded_again(tmp_path, clock, loads):
+    path = write_version(tmp_path / "a", 1)
+    served = made(tmp_path, clock)
+    served.refresh()
+    old = served.find("a", 1)
+    os.utime(path / "saved_model.pb", (1, 1))
+    # The same contents are the same model.
+    assert served.refresh() == [] and served.find("a", 1) is old
+    (path / "saved_model.pb").write_bytes(b"MODEL")
+    (message,) = served.refresh()
+    assert message.endswith("saved_model.pb does not have the SHA-256 that export.json states; retrying, the loaded files are served until then")  # fmt: skip
+    assert served.find("a", 1) is old and states(served) == {1: "AVAILABLE"}
+    shutil.rmtree(path)
+    write_version(tmp_path / "a", 1, b"another")
+    clock.now += 1
+    served.refresh()
+    clock.now += 1
+    served.refresh()
+    assert served.find("a", 1) is not old and len(loads) == 2
+    # Without its manifest a version is removed, whatever is left of it.
+    (path / "export.json").unlink()
+    served.refresh()
+    assert available(served) == [] and states(served) == {1: "END"}
+
+
+ODD = {
+    "[]": "must be a JSON object. Received: []",
+    "null": "must be a JSON object. Received: None",
+    '"x"': "must be a JSON object. Received: 'x'",
+    "7": "must be a JSON object. Received: 7",
+    "{}": "recipe must be of type str. Received: None",
+    '{"recipe": 1}': "recipe must be of type str. Received: 1",
+    "": "is not plain JSON",
+    "\0": "is not plain JSON",
+    "{": "is not plain JSON",
+    "[" * 100_000: "nested deeper than 32",
+    '{"recipe": NaN}': "NaN is not a number",
+    '{"a": 1, "a": 1}': "appears twice",
+    '{"a": "\\ud800"}': "surrogates not allowed",
+    '{"a": ' + "9" * 5000 + "}": "is not plain JSON",
+    json.dumps({**MANIFEST, "bytes": 1, "files": {}}): "files must give the SHA-256 of every file",
+    json.dumps({**MANIFEST, "bytes": 1, "files": {"saved_model.pb": 1}}): "files must give the SHA-256 of every file",
+    json.dumps(
+        {**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "../x": ""}}
+    ): "must have names inside the version",
+    json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "/etc/passwd": ""}}): "must have names inside",
+    json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "a\0": ""}}): "",
+    json.dumps({**MANIFEST, "bytes": True, "files": {"saved_model.pb": ""}}): "bytes must be of type int",
+    json.dumps({**MANIFEST, "bytes": 5, "files": {"saved_model.pb": "", "variables": ""}}): "variables is missing",
+}
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:40].replace("\0", "NUL"))
+def test_an_odd_manifest_is_one_sentence_and_stops_nothing(tmp_path, clock, loads, text):
+    write_version(tmp_path / "a", 1)
+    (write_version(tmp_path / "a", 2) / "export.json").write_text(text)
+    served = made(tmp_path, clock)
+    message, *others = served.refresh()
+    assert message.startswith(f"{tmp_path / 'a' / '2'}: is not an export that can be served: ") and ODD[text] in message
+    assert "\n" not in message and len(others) == 1 and available(served) == [1]
+
+
+def test_a_model_that_tensorflow_rejects_stops_nothing(tmp_path, clock):
+    write_version(tmp_path / "a", 1)
+    message = refusal(load_version, "a", 1, tmp_path / "a" / "1")
+    assert message.startswith(f"{tmp_path / 'a' / '1'}: is not an export that can be served: ") and "\n" not in message
+
+
+def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, clock, loads, monkeypatch):
+    write_version(tmp_path / "a", 1)
+    served = made(tmp_path, clock)
+    served.refresh()
+
+    def fail(*_):
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("_level_names", "file_stamps"):
+        with monkeypatch.context() as patch:
+            patch.setattr(serving, name, fail)
+            (message,) = served.refresh()
+            assert "Permission denied" in message and served.refresh() == [] and available(served) == [1]
+    assert served.refresh() == [] and available(served) == [1] and len(loads) == 1
+
+
+def test_names_that_no_url_has_are_not_levels(tmp_path, clock, loads):
+    for name in (b"\xff", b"a:predict", b"a\nb", b"a%2f"):
+        os.mkdir(os.path.join(os.fsencode(tmp_path), name))
+        os.mkdir(os.path.join(os.fsencode(tmp_path), name, b"1"))
+    (tmp_path / "a" / ("9" * 200)).mkdir(parents=True)
+    assert made(tmp_path, clock).refresh() == []
