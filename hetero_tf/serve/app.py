@@ -121,6 +121,8 @@ def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable
             number = max(serving.versions(level), default=None)
         if number is not None:
             states = {key: state for key, state in states.items() if key == number}
+        if not states:
+            raise _missing(serving, level, number)
         report = {"model_version_status": [_status(key, state) for key, state in states.items()]}
         if all(state.state == "END" and not state.error for state in states.values()):
             # Unlike TensorFlow Serving, which answers 200 for versions that it has unloaded.

@@ -71,7 +71,7 @@ def predict(
     if unknown or ("instances" in request) == ("inputs" in request):
         raise BadRequest(
             "the body must have either instances or inputs, and may have signature_name. "
-            f"Received: {_listed(request) or 'nothing'}"
+            f"Received: {_listed(request)}"
         )
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
@@ -149,7 +149,7 @@ def _check_names(values, specs):
 
 
 def _listed(names):
-    return ", ".join(sorted(names))[:LONGEST_LIST]
+    return ", ".join(sorted(names))[:LONGEST_LIST] or "nothing"
 
 
 def _array(name, value, spec):
