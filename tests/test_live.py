@@ -76,6 +76,22 @@ def test_the_time_since_the_last_client_is_known_when_all_are_done(clock):
     assert live.since_last_step is None
 
 
+def test_the_pace_of_steps_leaves_out_what_comes_before_the_first_one(clock):
+    live = Live(Console(io.StringIO(), clock))
+    live.begin("round 1/1", steps=10, clients=2)
+    clock.now += 60
+    live.seen(2, 0)
+    assert live.seconds_of_steps is None
+    clock.now += 4
+    live.seen(8, 2)
+    clock.now += 7
+    assert live.seconds_of_steps == 5.0
+    # All steps in one report have no pace.
+    live.begin("round 2/2", steps=2, clients=2)
+    live.seen(2, 2)
+    assert live.seconds_of_steps is None
+
+
 def test_where_it_is_piped_there_is_a_line_a_minute_that_the_log_has_too(clock, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "EVERY", 0.001)
     out = io.StringIO()

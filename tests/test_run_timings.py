@@ -1,5 +1,7 @@
 """Measured times of training: what a row counts, and that a run writes them beside its metrics."""
 
+import io
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +9,9 @@ import programs
 import pytest
 import runs
 
-from hetero_tf.run import timings
+from hetero_tf.base.console import Console
+from hetero_tf.base.live import Live
+from hetero_tf.run import loop, timings
 from hetero_tf.store import metrics
 
 
@@ -46,3 +50,37 @@ def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(trai
 def test_shares_begin_with_the_largest_and_leave_out_what_rounds_to_nothing():
     parts = {"planning": 50.0, "training": 1.0, "merging": None, "measuring": 0.0, "sealing": 0.001}
     assert timings.shares([parts, parts | {"measuring": 6.0}]) == "measuring 75 %, training 25 %"
+
+
+@pytest.mark.parametrize(
+    ("calls", "training", "seconds"),
+    [
+        # The first call took 12 s, but its steps 1 s.
+        ([(2, 12.0)], 1.0, 29.0),
+        ([(2, 12.0)], None, 348.0),
+        ([(2, 12.0), (2, 1.5), (1, 1.5)], 1.0, 58.0),
+    ],
+)
+def test_the_time_left_excludes_the_first_call_as_soon_as_it_can(calls, training, seconds):
+    assert timings.seconds_left(calls, training, 58) == seconds
+
+
+def test_the_time_left_after_the_first_round_is_that_of_its_steps(train, tmp_path, monkeypatch):
+    """Graphs that are optimised before the first step, and the first evaluation, do not come again."""
+    seconds = [0.0]
+    advance, measure, seen = loop.advance, loop._measure, Live.seen
+
+    def later(by, function):
+        def call(*arguments):
+            seconds[0] += by(arguments)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(loop, "advance", later(lambda arguments: 100 * (arguments[1].round == 0), advance))
+    monkeypatch.setattr(loop, "_measure", later(lambda arguments: 50 * (arguments[1].round == 1), measure))
+    monkeypatch.setattr(Live, "seen", later(lambda arguments: arguments[1], seen))
+    printed = io.StringIO()
+    train(tmp_path / "run", programs.RECIPE, console=Console(printed, lambda: seconds[0]))
+    left = re.findall(r"round ./4 .*?(\d.*) left", printed.getvalue())
+    assert [text.rpartition("  ")[2] for text in left] == ["12 s", "8 s", "4 s", "0 s"]

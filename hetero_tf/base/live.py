@@ -45,7 +45,7 @@ class Live:
         self._what, self._expected, self._steps, self._clients = what, expected, steps, clients
         self._began, self._more = self._console.clock(), ""
         self._last = self._began
-        self._done = [0, 0]
+        self._done, self._first_report = [0, 0], (0, 0.0)
 
     def tell(self, what: str, expected: float | None = None, more: str = "") -> None:
         """Says otherwise what goes on, without beginning anew.
@@ -62,6 +62,17 @@ class Live:
         with self._lock:
             self._done = [self._done[0] + steps, self._done[1] + clients]
             self._last = self._console.clock()
+            if not self._first_report[0]:
+                self._first_report = (self._done[0], self._last)
+
+    @property
+    def seconds_of_steps(self) -> float | None:
+        """Seconds of all steps at the pace from the first report to the last client; None where that is unknown."""
+        with self._lock:
+            steps, began = self._first_report
+            if not 0 < self._clients <= self._done[1] or self._done[0] == steps:
+                return None
+            return (self._last - began) / (self._done[0] - steps) * self._steps
 
     @property
     def since_last_step(self) -> float | None:

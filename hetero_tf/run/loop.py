@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -76,47 +75,51 @@ def train_rounds(
             sealing_lock.release()
 
     with ThreadPoolExecutor(1) as planner, exits.before_exit(seal_last_round):
-        ahead = planner.submit(_timed, plan_call, process, first)
+        ahead = planner.submit(_timed, clock, plan_call, process, first)
         _trace(process, progress, console, live)
-        began, spent, measuring = clock(), [], None
+        spent, calls, measuring, ended = [], [], None, clock()
         while progress.state.round < recipe.rounds:
             (planned, planning), started = ahead.result(), clock()
-            ahead = planner.submit(_timed, plan_call, process, progress.state.round + len(planned))
+            ahead = planner.submit(_timed, clock, plan_call, process, progress.state.round + len(planned))
             _begin_call(live, process, progress.state.round, planned)
             try:
                 state, rows, trained = advance(process, progress.state, planned)
             except NotFinite:
                 seal_last_round()
                 raise
-            merging, seconds = live.since_last_step, max(clock() - started, 1e-6)
+            merging, training, seconds = live.since_last_step, live.seconds_of_steps, max(clock() - started, 1e-6)
             if len(rows) < len(planned):
                 # The call ended before a round that failed: the next one begins with it.
-                ahead = planner.submit(_timed, plan_call, process, state.round)
+                ahead = planner.submit(_timed, clock, plan_call, process, state.round)
             if progress.state.round == first:
                 _say_first(console, len(rows))
             rows = accumulated(rows, progress.spent)
             # What the last evaluation took, this one will take too.
-            (measured, statistics), took = _timed(_measure, process, state, live, measuring)
+            (measured, statistics), took = _timed(clock, _measure, process, state, live, measuring)
             measuring = took if measured else measuring
             with sealing_lock:
-                progress, sealing = _timed(
-                    _write_and_seal, run, process, progress, state, rows, measured, statistics, conditions, console.say
+                began = clock()
+                progress = _write_and_seal(
+                    run, process, progress, state, rows, measured, statistics, conditions, console.say
                 )
+                sealing = clock() - began
             parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, took, sealing)))
             spent.append(parts)
             examples = sum(int(process.examples(plan).sum()) for plan in trained)
             metrics.append(run.timings, timings.of_call(state.round, trained, examples, seconds, parts))
-            left = (clock() - began) / (state.round - first) * (recipe.rounds - state.round)
+            now = clock()
+            calls.append((len(rows), now - ended))
+            ended, left = now, timings.seconds_left(calls, training, recipe.rounds - state.round)
             console.progress(_line(process, rows[-1] | measured, examples / seconds, left), keep=bool(measured))
     if spent:
         console.say(f"time: {timings.shares(spent)}")
     return progress
 
 
-def _timed(function, *arguments):
-    """What a function returns, and the seconds that it took."""
-    began = time.perf_counter()
-    return function(*arguments), time.perf_counter() - began
+def _timed(clock, function, *arguments):
+    """The result of a function, and the seconds that it took."""
+    began = clock()
+    return function(*arguments), clock() - began
 
 
 def _trace(process, progress, console, live):

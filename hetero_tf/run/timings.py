@@ -56,3 +56,22 @@ def shares(calls: Sequence[Mapping[str, float | None]]) -> str:
     spent = {name: sum(parts[name] or 0.0 for parts in calls) for name in PARTS[1:]}
     ordered, total = sorted(spent.items(), key=lambda item: -item[1]), sum(spent.values())
     return ", ".join(f"{name} {100 * seconds / total:.0f} %" for name, seconds in ordered if seconds >= total / 200)
+
+
+def seconds_left(calls: Sequence[tuple[int, float]], training: float | None, rounds: int) -> float:
+    """Estimate the seconds to the last round from the calls of this start.
+
+    The first call also optimises graphs, and the evaluation after it traces its own. So it counts only while no other
+    call has ended, and then by the pace of its local steps.
+
+    Args:
+        calls: Rounds of each call, and its seconds with evaluation and checkpoint.
+        training: Seconds of all local steps of the first call at the pace after its first ones, as
+            `Live.seconds_of_steps` gives them; None where that is unknown.
+        rounds: Rounds to go.
+    """
+    if len(calls) == 1:
+        (first, seconds), *_ = calls
+        return (seconds if training is None else training) / first * rounds
+    done, seconds = map(sum, zip(*calls[1:]))
+    return seconds / done * rounds
