@@ -13,7 +13,7 @@ from refusals import refusal
 
 from hetero_tf import __version__
 from hetero_tf.base import hardware
-from hetero_tf.cli import commands, flags, interrupts, main
+from hetero_tf.cli import commands, flags, help, interrupts, main
 from hetero_tf.store import sealed
 
 R = "--recipe=small.yaml"
@@ -404,6 +404,26 @@ def test_the_help_of_a_command_has_its_flags_and_no_other(capsys, monkeypatch, c
     shown = {line.split()[0].removeprefix("--") for line in out.splitlines() if line.startswith("  --")}
     assert shown == {*TAKES[command], *BY_ALL}
     assert max(map(len, out.splitlines())) <= 132
+    # Each flag says its default here, or that it has none.
+    own = out.partition("Flags of every command:")[0].splitlines()[4:]
+    assert [line for line in own if line and not re.search("; (default|required) ?", line)] == []
+    assert set(help.MEANINGS.get(command, ())) <= set(TAKES[command])
+
+
+def test_a_flag_of_several_commands_has_the_meaning_and_the_default_of_each():
+    def meaning(command, name):
+        text = help.render(command, flags.definitions())
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  --{name} ")]
+        return line.split(maxsplit=1)[1]
+
+    cores = hardware.cores()
+    assert meaning("serve", "threads") == f"requests that are computed at once; default {cores}"
+    assert meaning("train", "threads") == f"clients in flight at once; default {cores}"
+    assert meaning("compare", "out") == "file to write the table into; default standard output"
+    assert meaning("export", "out") == "folder to write into; default RUN_DIR/export"
+    assert meaning("flower", "patience") == "server: seconds to wait for an answer; default 600"
+    assert meaning("evaluate", "state") == "<best|last>: which state to use; default best"
+    assert meaning("train", "allow_other_machine").endswith("; default false")
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,16 @@ def test_words_of_the_output_are_those_of_the_glossary():
     assert explain("steps")[0] == explain("steps/s")[0] and explain("steps")[1].startswith("schedules: steps: ")
 
 
+@pytest.mark.parametrize("word", ["a3", "b3", "c4", "A3", "e10", "ab12", "phone7", "a3 b3 c4", "a0"])
+def test_the_count_of_any_level_is_explained(word):
+    assert explain(word) == ["a3 b3 c4: active clients of each level"]
+
+
+@pytest.mark.parametrize("word", ["3", "a", "a3b", "3a", "a-3", "a3.", "a3 b", "a٣"])
+def test_a_word_that_is_not_a_count_is_refused(word):
+    assert refusal(explain, word).startswith("no word ")
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics_are_explained_also_of_one_level(name):
     assert f"{name}: {METRICS[name].meaning}" in explain(name.replace("LEVEL", "c"))

@@ -29,58 +29,87 @@ def definitions() -> "flags.FlagValues":
     from absl import flags
 
     values = flags.FlagValues()
-    flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist", values)
-    flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated", values)
+    flags.DEFINE_string("recipe", None, "YAML file, or the name of a shipped recipe such as mnist; required", values)
+    flags.DEFINE_multi_string("set", [], "override of the recipe, path=value; may be repeated; default none", values)
     flags.DEFINE_string("run_dir", None, "folder of the run; default runs/NAME, with what --set changes", values)
     flags.DEFINE_string("data_dir", None, "folder of the data; default HETERO_TF_DATA", values)
-    flags.DEFINE_multi_string("plugin", [], "own Python module with layers or plug-ins; may be repeated", values)
+    flags.DEFINE_multi_string(
+        "plugin", [], "own Python module with layers or plug-ins; may be repeated; default none", values
+    )
     flags.DEFINE_integer("threads", hardware.cores(), "clients in flight at once", flag_values=values)
-    flags.DEFINE_list("workers", [], "host:port of every process that shares the run; the first one leads", values)
-    flags.DEFINE_integer("worker", None, "which of --workers this process is, from 0", 0, flag_values=values)
+    flags.DEFINE_list(
+        "workers", [], "host:port of every process that shares the run; the first one leads; default none", values
+    )
+    flags.DEFINE_integer(
+        "worker", None, "which of --workers this process is, from 0; required with --workers", 0, flag_values=values
+    )
     flags.DEFINE_integer("devices", 1, "devices of this process that share each round", 1, 64, flag_values=values)
-    flags.DEFINE_integer("local", None, "parts of this machine that share each round", 2, 64, flag_values=values)
-    flags.DEFINE_multi_string("role", [], "server, client or keys; the word behind flower is the same", values)
-    flags.DEFINE_string("address", None, "host:port of the server of a fleet of devices", values)
-    flags.DEFINE_string("certificates", None, "folder that flower keys wrote", values)
-    flags.DEFINE_string("key", None, "private key of a device, a file that flower keys wrote", values)
-    flags.DEFINE_integer("client", None, "number of the device among the clients, from 0", 0, flag_values=values)
-    flags.DEFINE_string("litert", None, "folder of an export with litert_train, which the device trains", values)
-    flags.DEFINE_float("patience", 600.0, "seconds that the server waits for an answer", 1, flag_values=values)
+    flags.DEFINE_integer(
+        "local", None, "parts of this machine that share each round; required", 2, 64, flag_values=values
+    )
+    flags.DEFINE_multi_string("role", [], "server, client or keys; the word after flower is the same; required", values)
+    flags.DEFINE_string("address", None, "host:port of the server of a fleet of devices; required", values)
+    flags.DEFINE_string("certificates", None, "server: folder that flower keys wrote; required", values)
+    flags.DEFINE_string(
+        "key", None, "client: private key of the device, a file that flower keys wrote; required", values
+    )
+    flags.DEFINE_integer(
+        "client", None, "client: number of the device among the clients, from 0; required", 0, flag_values=values
+    )
+    flags.DEFINE_string(
+        "litert",
+        None,
+        "client: folder of an export with litert_train to train; default none, TensorFlow trains",
+        values,
+    )
+    flags.DEFINE_float("patience", 600.0, "server: seconds to wait for an answer", 1, flag_values=values)
     flags.DEFINE_enum(
-        "engine", None, ["auto", "sequential", "stacked"], "how clients are computed, as --set engine=", values
+        "engine",
+        None,
+        ["auto", "sequential", "stacked"],
+        "how clients are computed, as --set engine=; default that of the recipe",
+        values,
     )
     flags.DEFINE_enum("state", "best", ["best", "last"], "which state to use", values)
     flags.DEFINE_enum(
         "levels", None, ["global", "all"], "whose models to measure; default evaluate.levels of the recipe", values
     )
-    flags.DEFINE_string(
-        "level", None, "level whose model to use, for export also all; default the global model's", values
+    flags.DEFINE_string("level", None, "level whose model to use; default the global model's", values)
+    flags.DEFINE_multi_string(
+        "input", [], "picture file, row or sentence; the words after predict are the same; required", values
     )
     flags.DEFINE_multi_string(
-        "input", [], "picture file or sentence with <mask>; words behind predict are the same", values
+        "definition", [], "YAML file of a sweep; the word after sweep is the same; required without --recipe", values
     )
-    flags.DEFINE_multi_string("definition", [], "YAML file of a sweep; the word behind sweep is the same", values)
-    flags.DEFINE_multi_string("sweep", [], "values to try, path=value,value; several: each with each", values)
-    flags.DEFINE_string("seeds", None, "seeds of a sweep, such as 0-2 or 0,3", values)
+    flags.DEFINE_multi_string(
+        "sweep", [], "values to try, path=value,value; may be repeated: each with each; default none", values
+    )
+    flags.DEFINE_string("seeds", None, "seeds of a sweep, such as 0-2 or 0,3; default that of the recipe", values)
     flags.DEFINE_integer("jobs", 1, "runs at a time; --threads are divided among them", 1, 256, flag_values=values)
     flags.DEFINE_bool("dry_run", False, "say which runs a sweep has and how long they take, measured briefly", values)
-    flags.DEFINE_multi_string("word", [], "what to explain; words behind explain are the same", values)
+    flags.DEFINE_multi_string("word", [], "word to explain; the words after explain are the same; required", values)
     flags.DEFINE_multi_string(
-        "run", [], "run folder or a folder of them; words behind the command are the same", values
+        "run", [], "run folders, or folders of them; the words after the command are the same", values
     )
     flags.DEFINE_list("metric", [], "metrics, such as global_accuracy,local_std; default the usual ones", values)
-    flags.DEFINE_float("target", None, "value of the first metric that is to be reached", flag_values=values)
-    flags.DEFINE_list("at", [], "rounds at which to show the first metric, such as 10,20", values)
-    flags.DEFINE_list("published", [], "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables", values)
+    flags.DEFINE_float(
+        "target", None, "value of the first metric that is to be reached; default none", flag_values=values
+    )
+    flags.DEFINE_list("at", [], "rounds at which to show the first metric, such as 10,20; default none", values)
+    flags.DEFINE_list(
+        "published", [], "papers' results to show: TABLE, TABLE/ROW, or a .yaml file of tables; default none", values
+    )
     flags.DEFINE_enum("as", "markdown", ["markdown", "csv", "latex", "json"], "how the table is written", values)
     flags.DEFINE_enum(
         "x", "round", ["round", "bytes", "seconds", "parameters", "paper_flops"], "what the curves run along", values
     )
     flags.DEFINE_string("y", None, "metric that is drawn; default that of the global model", values)
     flags.DEFINE_enum("band", "range", ["range", "std"], "what the bands over seeds show", values)
-    flags.DEFINE_string("out", None, "what to write: a file, or for exports a folder; default RUN_DIR/export", values)
-    flags.DEFINE_string("draw", None, "PNG file to draw the split into", values)
-    flags.DEFINE_list("format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_train", values)
+    flags.DEFINE_string("out", None, "file or folder to write", values)
+    flags.DEFINE_string("draw", None, "PNG file to draw the split into; default none", values)
+    flags.DEFINE_list(
+        "format", [], "formats beside the SavedModel, such as keras,onnx,litert,litert_train; default none", values
+    )
     flags.DEFINE_integer(
         "export_version",
         None,

@@ -11,14 +11,9 @@ from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console, prepare_streams, printable
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished, WorkerLost, told_in_graph
 from hetero_tf.base.live import Live
-from hetero_tf.cli import commands, interrupts
+from hetero_tf.cli import commands, help, interrupts
 from hetero_tf.cli.flags import again, parse, program
 from hetero_tf.cli.opened import register_plugins
-
-TITLE = f"hetero_tf {__version__}: federated learning of one model on unequal devices, from a YAML recipe."
-
-# Of the first column of a help.
-WIDTH = 24
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -105,7 +100,7 @@ def _run(command, flags):
         print(__version__)
         return 0
     if flags.help:
-        print(printable(_help(command, flags)))
+        print(printable(help.render(command, flags)))
         return 0
     console = Console(sys.stderr if flags.json else sys.stdout, quiet=flags.quiet)
     module = commands.find(command or "train")
@@ -136,24 +131,6 @@ def _print(result, flags):
         from hetero_tf.store.plain_json import finite
 
         print(json.dumps(finite(result), allow_nan=False), flush=True)
-
-
-def _help(command, flags):
-    """What a person may type: all commands where none is named, else one command with its flags."""
-    if command is None:
-        found = map(commands.find, commands.NAMES)
-        calls = [f"  {program()} {module.USAGE:{WIDTH}} {module.SUMMARY}" for module in found]
-        return "\n".join([TITLE, "", *calls, "", f"{program()} COMMAND --help shows the flags of a command."])
-    module = commands.find(command)
-    groups = {f"Flags of {command}:": module.FLAGS, "Flags of every command:": commands.COMMON}
-    lines = [f"{program()} {module.USAGE}", f"  {module.SUMMARY}"]
-    for title, names in groups.items():
-        lines += ["", title, *(f"  {f'--{name}':{WIDTH}} {_help_of(flags[name])}" for name in names)]
-    return "\n".join(lines)
-
-
-def _help_of(flag):
-    return flag.help.splitlines()[0].rstrip(";")
 
 
 def _recipe(source, command, flags):

@@ -15,6 +15,8 @@ from hetero_tf.recipe.schema import Recipe
 
 # What other programs call some keys.
 USUAL = {"lr": "learning_rate", "num_clients": "clients", "num_rounds": "rounds", "bs": "batch_size"}
+# How many clients of a level are active, and the term of the glossary for them.
+COUNT, COUNTS = re.compile(r"[a-z]+[0-9]+"), "a3 b3 c4"
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
@@ -22,7 +24,7 @@ def explain(word: str) -> list[str]:
     """Returns everything that is known of a word, a paragraph each.
 
     Args:
-        word: Of the output ("coverage", "global_accuracy", "level_accuracy_c"), the path of a key of recipes or its
+        word: Of the output ("coverage", "global_accuracy", "level_accuracy_c", "a3"), the path of a key of recipes or its
             last part ("levels.mix", "mix"), or the name of a plug-in or layer ("slimmable", "Scaler").
 
     Raises:
@@ -31,6 +33,8 @@ def explain(word: str) -> list[str]:
     wanted = word.strip().lower()
     entries = [*_glossary(), *_of_keys(Recipe, ""), *_of_plugins()]
     found = [text for names, text in entries if any(_matches(wanted, name) for name in names)]
+    if not found and all(map(COUNT.fullmatch, wanted.split() or [""])):
+        found = [text for names, text in entries if COUNTS in names]
     if not found:
         known = sorted({name for names, _ in entries for name in names})
         hint = did_you_mean(wanted, known) if len(wanted) > 2 else ""
