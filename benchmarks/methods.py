@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs several methods on the same data, clients and budgets with several seeds, and tabulates them.
+"""Runs several methods on the same data and clients with several seeds, and tabulates them.
 
     benchmarks/methods.py DIR --data mnist [--mode controlled] [--methods heterofl my.yaml] [--seeds 0 1] [--jobs 2]
 
@@ -7,12 +7,13 @@ Every method is a recipe of recipes/methods, or a recipe file of one's own (`--p
 PreResNet-20 of 6, 12 and 24 channels whose stem halves the image, and few rounds (`--rounds`).
 
 published: each recipe as it is. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
-budgets "Fair", which levels keep by being narrower, shallower or fewer; a tenth of the clients' examples held out, on
-which each method's learning rate is chosen of RATES (in runs of a third of the rounds with a seed of their own) and its
-best round. What a method cannot share with the others stands in OWN and in the table.
+budgets "Fair", for which levels become narrower, shallower or fewer ("of budget" names levels that still exceed them);
+a tenth of the clients' examples held out, on which each method's learning rate is chosen of RATES (in runs of a third
+of the rounds with a seed of their own) and its best round. OWN and the table have the settings that a method cannot share.
 
 Each run has a folder below DIR; the same command goes on where it was stopped. Below the table stand the noise floor,
-which is the same method once more under other seeds and another name, and rank correlations with FeDepth's tables.
+which is the same method once more under other seeds and another name, and rank correlations with FeDepth's tables over
+the methods within their budgets.
 """
 
 import argparse
@@ -229,11 +230,11 @@ def row_of(args, runs, rate):
 
 
 def table(args, rows):
-    """The rows as Markdown, the best Global first."""
+    """The rows as Markdown, by method: rows that differ in what they may hold have no order."""
     heads = ["method", "rate", "Global", "Global, best round", "Local", "its worst decile", "a", "b", "c", "d"]
     heads += ["of budget", "MB", "TFLOP", "own settings"]
     lines = [heads, ["---"] * len(heads)]
-    for name, row in sorted(rows.items(), key=lambda pair: -pair[1]["values"][METRICS[0]]["mean"]):
+    for name, row in sorted(rows.items()):
         values = row["values"]
         cells = [_cell(values[column]) for column in METRICS]
         cells += [_cell(values.get(f"level_accuracy_{level}")) for level in "abcd"]
@@ -261,11 +262,13 @@ def notes(args, rows):
             f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
         )
     for title, published in TABLES.items():
-        shared = [name for name in published if name in rows]
+        shared = [name for name in published if name in rows and not rows[name]["over"]]
         if len(shared) > 2:
             ours = [rows[name]["values"][METRICS[0]]["mean"] for name in shared]
             rank = correlation(ours, [published[name] for name in shared])
-            found.append(f"rank correlation with FeDepth's {title} over {len(shared)} methods: {rank:.2f}")
+            found.append(
+                f"rank correlation with FeDepth's {title} over {len(shared)} methods within their budgets: {rank:.2f}"
+            )
     return "\n".join(found)
 
 

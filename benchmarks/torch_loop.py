@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the same local steps as a plain PyTorch loop, client after client: the yardstick for benchmarks/round.py.
+"""Times the same local steps in PyTorch as the authors loop over them, client after client, to compare with round.py.
 
     benchmarks/torch_loop.py --model mnist --levels a-e [--steps 300] [--repeats 3] [--json]
 
@@ -8,6 +8,9 @@ running averages, Scaler, absent labels as logit 0, clipping to norm 1, momentum
 flushed to zero, as TensorFlow does; without that PyTorch can be several times slower. Examples are random pixels, or
 words of which a client has as many as in WikiText-2, since only time is measured; cutting sub-models, merging and
 augmentation are not part of it. Times are medians of whole rounds on a quiet machine.
+
+PyTorch has faster ways: a network of several clients side by side at narrow levels, two processes of one thread at wide
+ones (see RESULTS.md).
 
 PyTorch is no requirement of hetero_tf. Give it an environment of its own.
 """

@@ -15,6 +15,9 @@ import pytest
 from programs import ROOT
 
 from hetero_tf import recipe
+from hetero_tf.accounting import budgets
+from hetero_tf.accounting.levels import Costs
+from hetero_tf.models.family import build_family
 
 
 def printed(script, *arguments):
@@ -144,23 +147,43 @@ def test_rank_correlations_and_the_noise_floor_are_told():
     assert benchmark.correlation([1, 5, 9], [2, 3, 4]) == pytest.approx(1)
     assert benchmark.correlation([1, 5, 9], [4, 3, 2]) == pytest.approx(-1)
 
-    def row(mean):
+    def row(mean, **over):
         values = dict.fromkeys((*benchmark.METRICS, "bytes", "train_flops"), {"mean": mean, "spread": 0.5, "of": 3})
-        return {"rate": 0.1, "seeds": 3, "over": {"d": "243.3"}, "values": values}
+        return {"rate": 0.1, "seeds": 3, "over": over, "values": values}
 
     rows = {"fedavg": row(40.0), "fedavg again": row(43.0), "fedepth": row(50.0), "splitmix": row(45.0)}
+    # A method whose clients hold more than they may is in the table, but in no ranking.
+    rows["depthfl"] = row(60.0, a="167.3", d="240.0")
     told = benchmark.notes(args, rows).splitlines()
     assert told[0].startswith(
         "noise floor: fedavg twice, under other seeds, differs by 3.0 in Global; means of 3 seeds"
     )
     # FeDepth's Table 3 has SplitMix last, behind FedAvg.
     assert told[1:] == [
-        "rank correlation with FeDepth's Table 2 over 3 methods: 1.00",
-        "rank correlation with FeDepth's Table 3 over 3 methods: 0.50",
+        "rank correlation with FeDepth's Table 2 over 3 methods within their budgets: 1.00",
+        "rank correlation with FeDepth's Table 3 over 3 methods within their budgets: 0.50",
     ]
     lines = benchmark.table(args, rows).splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == ["| fedepth", "| splitmix", "| fedavg again", "| fedavg"]
-    assert "| 50.0 ± 0.5 |" in lines[2] and "| d 243 % |" in lines[2]
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        *("| depthfl", "| fedavg", "| fedavg again", "| fedepth", "| splitmix")
+    ]
+    assert "| 50.0 ± 0.5 |" in lines[5] and "| within |" in lines[5] and "| a 167 %, d 240 % |" in lines[2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("data", "rounds", "shape"), [("mnist", "18", (28, 28, 1)), ("cifar10", "12", (32, 32, 3))])
+def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds, shape):
+    benchmark, args = compared("--data", data, "--rounds", rounds)
+    tables = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").split("| method | rate |")[1:]
+    rows = [line.split(" | ") for line in tables[data != "mnist"].partition("\n\n")[0].splitlines()]
+    assert len(rows) > 7
+    for row in rows[2:]:
+        method = row[0].removeprefix("| ").partition(",")[0]
+        loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, method, 0, {})))
+        fitted = budgets.fitted(loaded, shape, shape, 10, {})
+        over = budgets.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, {}))
+        told = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
+        assert row[rows[0].index("of budget") + 2] == told, row
 
 
 TORCH_LOOP = ROOT / "benchmarks" / "torch_loop.py"

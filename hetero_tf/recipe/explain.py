@@ -24,8 +24,8 @@ def explain(word: str) -> list[str]:
     """Returns everything that is known of a word, a paragraph each.
 
     Args:
-        word: Of the output ("coverage", "global_accuracy", "level_accuracy_c", "a3"), the path of a key of recipes or its
-            last part ("levels.mix", "mix"), or the name of a plug-in or layer ("slimmable", "Scaler").
+        word: Of the output ("coverage", "global_accuracy", "level_accuracy_c", "a3"), the path of a key of recipes or
+            its last part ("levels.mix", "mix"), or the name of a plug-in or layer ("slimmable", "Scaler").
 
     Raises:
         BadInput: Nothing is.
