@@ -9,7 +9,7 @@ PreResNet-20 of 6, 12 and 24 channels whose stem halves the image, and few round
 published: each recipe as it is. controlled: one loss, merge weighting, label rule and optimizer for all; FeDepth's
 budgets "Fair", for which levels become narrower, shallower or fewer ("of budget" names levels that still exceed them);
 a tenth of the clients' examples held out, on which each method's learning rate is chosen of RATES (in runs of a third
-of the rounds with a seed of their own) and its best round. OWN and the table have the settings that a method cannot share.
+of the rounds with a seed of their own) and its best round. OWN and the table have settings that are not shared.
 
 Each run has a folder below DIR; the same command goes on where it was stopped. Below the table stand the noise floor,
 which is the same method once more under other seeds and another name, and rank correlations with FeDepth's tables over
