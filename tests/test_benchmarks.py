@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from types import SimpleNamespace
@@ -281,3 +282,18 @@ def test_images_on_disk_and_in_memory_give_the_same_numbers():
     assert all(one["traces"] == 1 and one["peak_rss_mb"] > 100 for one in told)
     same = ("examples", "gib", "loss", "global_loss", "sha256")
     assert [told[0][name] for name in same] == [told[1][name] for name in same]
+
+
+def test_results_of_the_narrow_sweep_are_those_of_its_rows():
+    """Best value, its round and last value of each packed run of one seed."""
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").replace("*", "")
+    with tarfile.open(ROOT / "benchmarks" / "heterofl_narrow.tar.gz") as archive:
+        files = {name: archive.extractfile(name) for name in archive.getnames() if name.endswith("/metrics.jsonl")}
+        runs = {name: [json.loads(line) for line in file] for name, file in files.items()}
+    assert len(runs) == 22 and "22 runs" in text
+    for name, rows in runs.items():
+        metric = "global_perplexity" if name.startswith("wikitext2") else "global_accuracy"
+        values = [(row[metric], row["round"]) for row in rows if metric in row]
+        best, at = min(values) if metric == "global_perplexity" else max(values, key=lambda pair: (pair[0], -pair[1]))
+        lines = [line for line in text.splitlines() if f"| {best:.2f} ({at}) |" in line]
+        assert "-seed=" in name or any(f"| {values[-1][0]:.2f} " in line for line in lines), name

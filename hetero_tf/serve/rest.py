@@ -70,8 +70,7 @@ def predict(
     unknown = sorted(request.keys() - {"signature_name", "instances", "inputs"})
     if unknown or ("instances" in request) == ("inputs" in request):
         raise BadRequest(
-            "the body must have either instances or inputs, and may have signature_name. "
-            f"Received: {_listed(request)}"
+            f"the body must have either instances or inputs, and may have signature_name. Received: {_listed(request)}"
         )
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
