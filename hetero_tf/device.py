@@ -75,7 +75,7 @@ class Client:
         """Takes over the level's values, `{path: float32 array}`; the optimizer's memory begins anew.
 
         Raises:
-            ValueError: A value is missing, unknown or of another shape.
+            ValueError: A value is missing, unknown, of another shape, or NaN or infinite as float32.
         """
         paths = self.settings["variables"]
         if weights.keys() != set(paths.values()):
@@ -88,7 +88,8 @@ class Client:
                 raise ValueError(
                     f"`weights` must have the shapes of the export, {path} {shape}. Received: {np.shape(weights[path])}"
                 )
-        self._signatures["push"](**{name: np.asarray(weights[path], np.float32) for name, path in paths.items()})
+        values = {name: _float32(f"`weights` of {path}", weights[path]) for name, path in paths.items()}
+        self._signatures["push"](**values)
 
     def pull(self) -> dict[str, np.ndarray]:
         """Returns the level's values as they are now, `{path: float32 array}`."""
@@ -110,17 +111,21 @@ class Client:
 
         Args:
             batches: As `batches` makes them; numbers of Dropouts, `uniform_0` and so on, are drawn where they lack.
-            learning_rate: Of this round.
+            learning_rate: Of this round, at least 0.
             present: bool [classes], the labels that the client has, see `present`.
             rng: For Dropout.
 
         Raises:
-            ValueError: The file has no step for so many examples.
+            ValueError: The file has no step for so many examples; an input or the learning rate is NaN or infinite; a
+                label is outside 0..classes-1.
         """
         losses, norms, examples = [], [], 0
+        if isinstance(learning_rate, (bool, str)) or not learning_rate >= 0:
+            raise ValueError(f"`learning_rate` must be a number of at least 0. Received: {learning_rate!r}")
+        rate = _float32("`learning_rate`", learning_rate)
         for batch in batches:
             run = self._signatures[self._signature_of(batch["label"])]
-            given = {**batch, "present": present, "learning_rate": np.float32(learning_rate)}
+            given = {**self._checked(batch), "present": present, "learning_rate": rate}
             # A signature lacks what its loss does not read.
             inputs = {
                 name: given[name] if name in given else _draws(rng, details["shape"])
@@ -133,6 +138,16 @@ class Client:
         if not losses:
             raise ValueError("`batches` must hold at least one batch. Received: none")
         return Report(float(np.mean(losses)), float(np.mean(norms)), len(losses), examples)
+
+    def _checked(self, batch):
+        """Return a batch whose inputs are finite and whose labels the model has."""
+        low, high = np.min(batch["label"]), np.max(batch["label"])
+        if low < 0 or high >= self.settings["classes"]:
+            raise ValueError(
+                f"labels must be from 0 to {self.settings['classes'] - 1}. Received: labels from {low} to {high}"
+            )
+        floats = (name for name, value in batch.items() if np.issubdtype(np.asarray(value).dtype, np.floating))
+        return {**batch, **{name: _float32(f"`{name}`", batch[name]) for name in floats}}
 
     def present(self, labels: np.ndarray) -> np.ndarray:
         """Returns which labels occur, bool [classes]; of text give the tokens themselves."""
@@ -149,7 +164,12 @@ class Client:
             y: Labels int32 [n] of images and tables; None for text.
             epochs: Passes over the examples.
             rng: For the order, random crops and hidden words.
+
+        Raises:
+            ValueError: There are not as many labels as examples.
         """
+        if y is not None and len(y) != len(x):
+            raise ValueError(f"`y` must hold one label for each example. Received: {len(y)} for {len(x)} examples")
         size = self.settings["batch_size"]
         for _ in range(epochs):
             order = rng.permutation(len(x)) if self.settings["shuffle"] else np.arange(len(x))
@@ -184,6 +204,15 @@ class Client:
                 f"{sorted(self._runs)}. Received: {shape}"
             )
         return self._runs[shape]
+
+
+def _float32(name, value):
+    """Return a value as float32; raise ValueError where it is NaN or infinite then."""
+    with np.errstate(over="ignore"):
+        array = np.asarray(value, np.float32)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite float32 numbers. Received: NaN or infinity")
+    return array
 
 
 def _draws(rng, shape):

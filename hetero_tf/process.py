@@ -52,6 +52,7 @@ from hetero_tf.rounds.build import (
     split,
 )
 from hetero_tf.rounds.engine import report
+from hetero_tf.rounds.failure import FAILURE, OVERFLOW
 from hetero_tf.rounds.given_rows import is_given, read_given
 from hetero_tf.rounds.layout import initial_peers, initial_values, shapes
 from hetero_tf.rounds.parts import RoundParts
@@ -213,6 +214,7 @@ class LearningProcess:
 
         Returns:
             The new `State`, and for each round the metrics that `base.metrics` names, without those of an evaluation.
+            A round whose merge overflows changes only `State.round`; its metrics have a "failure", a `RoundFailure`.
         """
         engine = self.parts.engine
         shared = engine.replicas.count > 1
@@ -235,11 +237,13 @@ class LearningProcess:
             self._seed,
             *given,
         )
+        merge_finite = records.pop("merge_finite").numpy()
         # [rounds, places of the stacks] -> [cohort] of each round
         rows = [
             self._row(plan, rate, {name: values[index].numpy()[slots] for name, values in records.items()})
             for index, (plan, rate, slots) in enumerate(zip(planned, rates, packed.slots))
         ]
+        rows = [row if finite else {**row, FAILURE: OVERFLOW} for row, finite in zip(rows, merge_finite)]
         return state_of(state.round + len(planned), self.paths, self._slots, after), rows
 
     def _given(self, packed):

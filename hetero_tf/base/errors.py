@@ -46,7 +46,7 @@ class Locked(Refusal):
 
 
 class NotFinite(Refusal):
-    """Too many clients returned NaN or infinite weights."""
+    """Too many clients returned NaN or infinite weights, or the values to merge or to save are not finite."""
 
     code = 6
 
@@ -63,6 +63,12 @@ class Unfinished(Refusal):
 
 class WorkerLost(Refusal):
     """A process that shares the run stopped, hangs or cannot be reached."""
+
+    code = 8
+
+
+class TooFewDevices(Refusal):
+    """Fewer devices returned a result than a round needs."""
 
     code = 8
 
@@ -110,5 +116,9 @@ def did_you_mean(word: object, known: Iterable[object]) -> str:
 
 def short(value: object, most: int = 200) -> str:
     """Returns a value as Python writes it, cut off after `most` characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python does not write integers of more than 4,300 digits.
+        text = f"a {type(value).__name__} too large to print"
     return text if len(text) <= most else f"{text[:most]}..."

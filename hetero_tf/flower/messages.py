@@ -16,6 +16,8 @@ from hetero_tf.recipe.schema import Recipe
 HEADER = 1024
 # More examples than this are no device's.
 MOST_EXAMPLES = 10**9
+# The largest float32.
+LARGEST = float(np.finfo(np.float32).max)
 # What a server and its devices must have alike; data, partition and measuring are each one's own.
 ALIKE = ("seed", "input", "model", "levels", "round", "client", "optimizer", "precision")
 
@@ -86,7 +88,7 @@ def member_of(told: Mapping[str, Any], client: int, recipe: Recipe, classes: int
     """
     labels = told.get("labels")
     checks = {
-        f"client must be {client}, the number of its key": told.get("client") == client,
+        f"client must be {client}, the number of its key": _whole(told.get("client"), client, client),
         f"recipe must be the server's; keys that must be alike: {', '.join(ALIKE)}": told.get("recipe")
         == agreement(recipe),
         f"level must be one of {', '.join(recipe.levels.names)}": told.get("level") in recipe.levels.names,
@@ -180,7 +182,7 @@ def unpacked(data: bytes, path: str, shape: tuple[int, ...], dtype: np.dtype) ->
 
 
 def number(told: Mapping[str, Any], name: str) -> float:
-    """Returns a finite number that a device tells.
+    """Returns a number that a device tells, finite as float32.
 
     Raises:
         Refused: It is missing, no number, or not finite.
@@ -188,7 +190,8 @@ def number(told: Mapping[str, Any], name: str) -> float:
     value = told.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused(f"{name} must be a number. Received: {short(value, 60)}")
-    if not math.isfinite(value):
+    # NaN is not less than anything; an integer of any size can be compared.
+    if not abs(value) <= LARGEST:
         raise Refused(f"{name} is not finite", finite=False)
     return float(value)
 

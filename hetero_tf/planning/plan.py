@@ -46,8 +46,23 @@ class Plan:
         return tuple(getattr(self, name) for name in ARRAYS)
 
 
+# Steps whose stages are drawn at once: the memory for a device does not grow with the examples that it claims.
+CHUNK = 2**16
 # The names of a plan's arrays.
 ARRAYS = tuple(each.name for each in dataclasses.fields(Plan) if each.name != "outcome")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicePlan(Plan):
+    """A round of devices, which batch their own examples: `rows`, `starts` and `stages` have no steps.
+
+    Its size depends on the number of devices, not on how many examples they claim.
+
+    Attributes:
+        stage_examples: int64 [cohort, stages], examples that each device reads in each stage; a segment of text is one.
+    """
+
+    stage_examples: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -204,6 +219,60 @@ def plan_clients(
         [member for _, member in trained],
         outcome,
     )
+
+
+def plan_devices(
+    recipe: Recipe,
+    sizes: Sequence[int],
+    starts: Sequence[int],
+    division: Division,
+    round: int,
+    active: Sequence[int],
+    assigned: Sequence[int],
+) -> DevicePlan:
+    """Plan a round of devices, in the order and with the steps that `plan_clients` gives.
+
+    Args:
+        recipe, starts, division, round: As for `plan_round`.
+        sizes: Training examples of each active device.
+        active: Ids of the active devices.
+        assigned: Level of each, positions in the mix.
+    """
+    widths = [recipe.levels.widths[name] for name in recipe.levels.names]
+    work = [
+        _device_work(recipe, size, starts, division, round, client, level)
+        for size, client, level in zip(sizes, active, assigned)
+    ]
+    order = sorted(range(len(work)), key=lambda k: (-widths[assigned[k]], -work[k][0], active[k]))
+    cohort = len(order)
+    return DevicePlan(
+        clients=np.asarray([active[k] for k in order], np.int32),
+        levels=np.asarray([assigned[k] for k in order], np.int32),
+        steps=np.asarray([work[k][0] for k in order], np.int64),
+        rows=np.zeros((cohort, 0, recipe.client.batch_size), np.int32),
+        starts=np.zeros((cohort, 0), np.int32),
+        stages=np.zeros((cohort, 0), np.int32),
+        members=np.zeros(cohort, np.int32),
+        stage_examples=np.asarray([work[k][1] for k in order], np.int64).reshape(cohort, max(division.stages)),
+    )
+
+
+def _device_work(recipe, size, starts, division, round, client, level):
+    """The local steps of a device, and the examples that it reads in each stage, [stages]."""
+    epochs = recipe.client.epochs_of(recipe.levels.names[level])
+    batches, stages = -(-size // recipe.client.batch_size), division.stages[level]
+    steps = epochs * division.passes[level] * batches * len(starts)
+    examples = np.zeros(max(division.stages), np.int64)
+    if not division.drawn:
+        examples[:stages] = epochs * size * len(starts)
+        return steps, examples
+    rng, last = seeds.rng(recipe.seed, "stages", round, client), size - (batches - 1) * recipe.client.batch_size
+    for first in range(0, steps, CHUNK):
+        step = np.arange(first, min(first + CHUNK, steps))
+        is_last = step // len(starts) % batches == batches - 1
+        drawn = rng.integers(stages, size=len(step))
+        examples[:stages] += np.bincount(drawn, np.where(is_last, last, recipe.client.batch_size), stages).astype(int)
+    return steps, examples
 
 
 def _work(recipe, examples, starts, shuffle, division, round, client, level):

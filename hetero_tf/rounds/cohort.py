@@ -130,7 +130,7 @@ def _contribution(parts, submodel, state, round, seed, plan, learning_rate, larg
     update = train_stack(parts, submodel, state, round, seed, plan, learning_rate)
     local, clients, dtype = update.local, parts.engine.stacks[submodel].clients, parts.placement.dtype
     steps = tf.math.count_nonzero(tf.reduce_any(plan.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
-    finite = tf.reduce_all(tf.math.is_finite(update.values), axis=1)
+    finite = _finite_clients(update, steps)
     counts = finite & (steps > 0)
     weight = tf.cast(counts, dtype)
     # Not a product with a mask: NaN * 0 is NaN.
@@ -159,6 +159,17 @@ def _contribution(parts, submodel, state, round, seed, plan, learning_rate, larg
     if update.memory_change is not None:
         rows["memory_change"] = tf.where(counts[:, None], update.memory_change, tf.zeros([], dtype))
     return {name: _summed(parts, submodel, matrix, update, plan) for name, matrix in rows.items()}, records
+
+
+def _finite_clients(update, steps):
+    """Whether what each client returns, and what it keeps, is finite: bool [K]."""
+    finite = tf.reduce_all(tf.math.is_finite(update.values), axis=1)
+    if update.updated is not None:
+        finite &= tf.reduce_all(tf.math.is_finite(update.local.weights), axis=1)
+    if update.memory is not None:
+        # A client without a step remembers nothing new.
+        finite &= tf.reduce_all(tf.math.is_finite(update.memory), axis=1) | (steps == 0)
+    return finite
 
 
 def _summed(parts, submodel, values, update, plan):

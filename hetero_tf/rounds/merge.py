@@ -49,6 +49,11 @@ def merge_variables(parts: RoundParts, state: dict, total: Sequence[tf.Tensor], 
     return in_variables({**rows, "weights": weights, "slots": slots}, shapes)
 
 
+def all_finite(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return whether no entry of any tensor is NaN or infinite, a scalar bool."""
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+
+
 def masked_mean(old: tf.Tensor, total: tf.Tensor, coverage: tf.Tensor) -> tf.Tensor:
     """Mean over the clients that cover an entry: `total / coverage` where somebody does, else the old value exactly.
 

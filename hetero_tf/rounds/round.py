@@ -10,7 +10,7 @@ from hetero_tf.rounds.client_tables import update_tables
 from hetero_tf.rounds.cohort import record_types, train_together
 from hetero_tf.rounds.given_rows import given_specs, is_given
 from hetero_tf.rounds.global_row import in_rows, in_variables
-from hetero_tf.rounds.merge import merge_updates
+from hetero_tf.rounds.merge import all_finite, merge_updates
 from hetero_tf.rounds.parts import RoundParts
 
 
@@ -28,6 +28,8 @@ def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
         Where replicas share the work, `packed` ends with the replica of each stack, and a call plays one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client) and "finite", each [rounds, stacks * K].
         A client whose result is not finite counts nothing, and the others' merge is bit-equal to one without it.
+        "merge_finite", [rounds]: False where finite results overflowed in the sum or in the server's step; such a round
+        leaves the state as it was.
     """
     dtype, scalar, shared = parts.placement.dtype, tf.TensorSpec([], tf.int32), parts.engine.replicas.count > 1
     weights = [tf.TensorSpec(shape, dtype) for shape in parts.placement.cut.shapes]
@@ -94,9 +96,9 @@ def play(
         # Replicas wait for each other, which they must not do inside of a loop of the graph.
         arrays = [array[0] for array in packed]
         state, records = play_one(parts, state, arrays, learning_rates[0], first_round, seed)
-        return in_variables(state, shapes), {name: records[name][None] for name in record_types(parts.placement.dtype)}
+        return in_variables(state, shapes), {name: records[name][None] for name in _metric_types(parts)}
     rounds = tf.shape(learning_rates)[0]
-    metrics = {name: tf.TensorArray(kind, size=rounds) for name, kind in record_types(parts.placement.dtype).items()}
+    metrics = {name: tf.TensorArray(kind, size=rounds) for name, kind in _metric_types(parts).items()}
 
     def body(index, state, metrics):
         arrays = [array[index] for array in packed]
@@ -109,11 +111,20 @@ def play(
     return in_variables(state, shapes), {name: values.stack() for name, values in metrics.items()}
 
 
+def _metric_types(parts):
+    """`{name: type}` of what a round records: of each client, and of the merge."""
+    return {**record_types(parts.placement.dtype), "merge_finite": tf.bool}
+
+
 def play_one(
     parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[dict, dict]:
     """Plays one round of a state in rows; `packed`: the arrays of one round of a `packing.PackedRounds`."""
     total, coverage, memory_change, records = train_together(parts, state, packed, learning_rate, round, seed)
-    weights, slots = merge_updates(parts, state, total, coverage, memory_change)
-    tables = update_tables(parts, state["tables"], records, *packed[:2])
-    return {"weights": weights, "slots": slots, "tables": tables}, records
+    merged = merge_updates(parts, state, total, coverage, memory_change)
+    finite = all_finite(tf.nest.flatten(merged))
+    weights, slots = tf.cond(finite, lambda: merged, lambda: (state["weights"], state["slots"]))
+    # Clients keep nothing of a round whose merge overflowed.
+    counts = {**records, "weight": tf.where(finite, records["weight"], 0)} if any(state["tables"].values()) else records
+    tables = update_tables(parts, state["tables"], counts, *packed[:2])
+    return {"weights": weights, "slots": slots, "tables": tables}, {**records, "merge_finite": finite}

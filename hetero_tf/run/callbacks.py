@@ -66,7 +66,7 @@ def train(
         callbacks: Called after every round, in this order.
 
     Raises:
-        NotFinite: Too many clients of a round diverged, also with a second cohort.
+        NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
     """
     rounds = process.recipe.rounds if rounds is None else rounds
     state, rows = process.initialize() if state is None else state, []

@@ -1,10 +1,11 @@
-"""One call of the compiled round: which rounds it plans, and what happens where too many of their clients diverge."""
+"""One call of the compiled round: which rounds it plans, and how a failed round is repeated."""
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import NotFinite
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds.failure import FAILURE, RoundFailure
 
 
 def is_measured(recipe: Recipe, round: int) -> bool:
@@ -24,25 +25,29 @@ def _next_stop(recipe, done):
 
 
 def advance(process: LearningProcess, state: State, planned: list[Plan]) -> tuple[State, list[dict], list[Plan]]:
-    """Trains the planned rounds, or those before the first one in which too many clients diverged.
+    """Trains the planned rounds, or those before the first one that fails.
 
-    If that is the first round of all, it is repeated once with another cohort.
+    A round fails if too many clients diverge, its merge overflows or too few devices answer. If that is the first round
+    of all, it is repeated once with another cohort.
 
     Returns:
         The new state, one row of metrics for each round, and the plans of these rounds.
+
+    Raises:
+        NotFinite, TooFewDevices: The second cohort failed as well.
     """
     after, rows = process.run(state, planned)
-    failed = [index for index, row in enumerate(rows) if _too_many_diverged(process, row)]
+    failed = [index for index, row in enumerate(rows) if _failure(process.recipe, row)]
     if failed and failed[0] > 0:
         return advance(process, state, planned[: failed[0]])
     if failed:
         planned = [process.plan(state.round, attempt=1)]
         after, rows = process.run(state, planned)
-        if _too_many_diverged(process, rows[0]):
-            raise NotFinite(
-                f"round {state.round + 1}: {rows[0]['non_finite']} of {process.recipe.round.clients} clients returned "
-                "NaN or infinite weights, also with a second cohort; the state before this round is kept. Lower "
-                f"{_suspect(process.recipe, rows[0]['learning_rate'])}"
+        if failure := _failure(process.recipe, rows[0]):
+            remedy = failure.remedy or f"Lower {_suspect(process.recipe, rows[0]['learning_rate'])}"
+            raise failure.error(
+                f"round {state.round + 1}: {failure.reason}, also with a second cohort; the state before this round is "
+                f"kept. {remedy}"
             )
     rows = [{"round": state.round + index + 1, **row} for index, row in enumerate(rows)]
     return after, rows, planned
@@ -57,5 +62,9 @@ def _suspect(recipe, rate):
     return f"optimizer.learning_rate. Received: learning_rate={rate:g}"
 
 
-def _too_many_diverged(process, row):
-    return row["non_finite"] >= process.recipe.round.non_finite_share * sum(row["levels"].values())
+def _failure(recipe, row):
+    """Return why a round failed, a `RoundFailure`; None where it is good."""
+    diverged = row["non_finite"]
+    if FAILURE not in row and diverged >= recipe.round.non_finite_share * sum(row["levels"].values()):
+        return RoundFailure(f"{diverged} of {recipe.round.clients} clients returned NaN or infinite weights", NotFinite)
+    return row.get(FAILURE)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, NotFinite
 from hetero_tf.evaluation import calibration
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.rounds.state import from_named, named
@@ -31,8 +31,21 @@ class Opened:
 
 
 def arrays_of(state: State, statistics: dict) -> dict[str, np.ndarray]:
-    """Returns the arrays to seal, by name: those of a state, and of statistics where there are any."""
-    return {name: np.asarray(value) for name, value in _with_statistics(state, statistics).items()}
+    """Returns the arrays to seal, by name: those of a state, and of statistics where these are finite.
+
+    Statistics that overflowed are left out: whoever needs them measures them again.
+
+    Raises:
+        NotFinite: A value of the state is NaN or infinite.
+    """
+    arrays = {name: np.asarray(value) for name, value in named(state).items()}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise NotFinite(
+                f"round {state.round} is not saved: {name!r} holds NaN or infinite values; the last checkpoint is kept"
+            )
+    measured = {STATISTICS + path: np.asarray(value) for path, value in statistics.items()}
+    return arrays | (measured if all(np.isfinite(array).all() for array in measured.values()) else {})
 
 
 def _with_statistics(state, statistics):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hetero_tf.accounting.traffic import accumulated
 from hetero_tf.base import exits
 from hetero_tf.base.console import Console, duration, figures
-from hetero_tf.base.errors import NotFinite
+from hetero_tf.base.errors import NotFinite, TooFewDevices
 from hetero_tf.base.live import Live
 from hetero_tf.base.metrics import improves, shown
 from hetero_tf.process import LearningProcess, State
@@ -60,7 +60,7 @@ def train_rounds(
         The progress after the last round.
 
     Raises:
-        NotFinite: Too many clients of a round diverged, also with a second cohort; the state before it is sealed.
+        NotFinite, TooFewDevices: A round failed, also with a second cohort; the state before it is sealed.
     """
     recipe, clock, first = process.recipe, console.clock, progress.state.round
     process, sealing_lock = process.watched(live.seen), threading.Lock()
@@ -84,7 +84,7 @@ def train_rounds(
             _begin_call(live, process, progress.state.round, planned)
             try:
                 state, rows, trained = advance(process, progress.state, planned)
-            except NotFinite:
+            except (NotFinite, TooFewDevices):
                 seal_last_round()
                 raise
             merging, training, seconds = live.since_last_step, live.seconds_of_steps, max(clock() - started, 1e-6)

@@ -1,0 +1,26 @@
+"""Why a round failed: it left the state unchanged and is repeated with another cohort."""
+
+from dataclasses import dataclass
+
+from hetero_tf.base.errors import NotFinite, Refusal
+
+# Key of the metrics of a failed round; such rows are not written.
+FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class RoundFailure:
+    """The failure of a round.
+
+    Attributes:
+        reason: What went wrong, the middle of a sentence: "round 3: REASON, also with a second cohort".
+        error: Raised where the second cohort fails as well.
+        remedy: What to change, the last sentence; None: lower the learning rate.
+    """
+
+    reason: str
+    error: type[Refusal]
+    remedy: str | None = None
+
+
+OVERFLOW = RoundFailure("the merge of the clients' finite weights overflowed to NaN or infinity", NotFinite)
