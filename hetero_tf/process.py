@@ -194,6 +194,11 @@ class LearningProcess:
         return plan_round(self.recipe, self.partition, starts, shuffle, self.division, round, cohort, attempt)
 
     @property
+    def plans_ahead(self) -> bool:
+        """Whether a round may be planned while an earlier one runs."""
+        return True
+
+    @property
     def division(self) -> Division:
         """The stages of the levels of the mix."""
         stages = tuple(len(self.family.stages[name]) for name in self.recipe.levels.names)

@@ -177,6 +177,21 @@ def test_what_a_device_refuses(cnn, tmp_path):
         local.train([batch], 0.1, np.ones(10, bool), None)
     with pytest.raises(ValueError, match="at least one batch"):
         local.train([], 0.1, np.ones(10, bool), None)
+    for value in (np.nan, np.inf, 1e39):
+        with pytest.raises(ValueError, match="must hold finite float32 numbers. Received: NaN or infinity"):
+            local.push(weights | {path: np.full(weights[path].shape, value)})
+    np.testing.assert_array_equal(local.pull()[path], weights[path])
+    batch = {"image": np.zeros((4, 14, 14, 1), np.float32), "label": np.zeros(4, np.int32)}
+    for rate in (np.nan, np.inf, 1e39, -0.1, True, "0.1"):
+        with pytest.raises(ValueError, match="`learning_rate` must "):
+            local.train([batch], rate, np.ones(10, bool), None)
+    with pytest.raises(ValueError, match="`image` must hold finite float32 numbers"):
+        local.train([batch | {"image": batch["image"] + np.float32(np.nan)}], 0.1, np.ones(10, bool), None)
+    for label in (-1, 10):
+        with pytest.raises(ValueError, match=f"labels must be from 0 to 9. Received: labels from {label}"):
+            local.train([batch | {"label": np.full(4, label)}], 0.1, np.ones(10, bool), None)
+    with pytest.raises(ValueError, match="`y` must hold one label for each example. Received: 3 for 4 examples"):
+        next(local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
     (tmp_path / "export.json").write_text('{"formats": {}}')
     with pytest.raises(ValueError, match="export it with --format litert_train"):
         device.Client(tmp_path)

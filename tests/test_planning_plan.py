@@ -3,10 +3,12 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import tiny
 
 from hetero_tf import recipe
-from hetero_tf.planning.plan import Division, deal_members, draw_cohort, local_batches, plan_round
+from hetero_tf.base import seeds
+from hetero_tf.planning.plan import CHUNK, Division, deal_members, draw_cohort, local_batches, plan_devices, plan_round
 
 DATASET, PARTITION = tiny.images((7, 5, 9, 4))
 RECIPE = recipe.loads(tiny.IMAGES)
@@ -200,3 +202,26 @@ def test_of_stages_in_sequence_only_whole_ones_return():
                 counts.add((drawn, steps / each[client]))
     assert {(False, 0.0), (False, 1.0), (False, 3.0)} <= counts
     assert any(drawn and 0 < share < 1 for drawn, share in counts)
+
+
+@pytest.mark.parametrize("starts", [(0,), (0, 4, 8)])
+@pytest.mark.parametrize("division", [JOINT, Division((2, 3), drawn=False), Division((2, 3), drawn=True)])
+def test_a_plan_of_devices_has_the_order_the_steps_and_the_examples_of_the_simulators(division, starts):
+    planned = plan_round(RECIPE, PARTITION, starts, True, division, 1)
+    clients, levels = planned.clients.tolist(), planned.levels.tolist()
+    sizes = [len(PARTITION.train[client]) for client in clients]
+    found = plan_devices(RECIPE, sizes[::-1], starts, division, 1, clients[::-1], levels[::-1])
+    for name in ("clients", "levels", "steps"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(planned, name))
+    counts = (planned.rows >= 0).sum(axis=-1)
+    for stage in range(max(division.stages)):
+        of_stage = np.where(planned.stages == stage, counts, 0).sum(axis=1)
+        np.testing.assert_array_equal(found.stage_examples[:, stage], of_stage)
+
+
+def test_stages_are_drawn_in_chunks_as_they_are_at_once():
+    size = 3 * (CHUNK // 2 + 2)
+    found = plan_devices(RECIPE, [size], (0,), Division((2, 3), drawn=True), 0, [0], [1])
+    drawn = seeds.rng(RECIPE.seed, "stages", 0, 0).integers(3, size=CHUNK + 4)
+    assert found.steps.tolist() == [len(drawn)]
+    assert found.stage_examples.tolist() == [(3 * np.bincount(drawn)).tolist()]

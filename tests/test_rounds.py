@@ -10,8 +10,9 @@ import tiny
 
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
+from hetero_tf.rounds.failure import OVERFLOW
 from hetero_tf.rounds.replicas import Replicas
-from hetero_tf.rounds.state import in_order
+from hetero_tf.rounds.state import in_order, named
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])
@@ -162,6 +163,30 @@ def test_a_client_that_is_not_finite_is_left_out_and_counted(eager):
     alone, rows = run(process, [process.plan(0, [1])])
     assert tiny.same(alone, tiny.arrays(process.initialize()))
     assert rows[0].items() >= {"loss": None, "gradient_norm": None, "non_finite": 1, "learning_rate": 0.1}.items()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("round.server=replace",),
+        ("round.server=adam",),
+        ("round.server=adagrad", "round.weighting=samples"),
+        ("round.server=dynamic", "client.correction=dynamic"),
+        ("round.server=scaffold", "client.correction=scaffold", "optimizer.momentum=0"),
+        ("round.personal=['0']",),
+    ],
+)
+def test_finite_clients_whose_merge_overflows_leave_the_state_as_it_was(eager, overrides):
+    """All clients return a bias of 3e38: it changes no logit's rank, and the sum of two overflows."""
+    shared = ("round.label_rows=all", "client.label_cut=false", "optimizer.weight_decay=0")
+    process = tiny.process(tiny.DENSE, *shared, *overrides)
+    state = process.initialize()
+    path = next(path for path in state.weights if path.startswith("1_0") and path.endswith("bias"))
+    state = dataclasses.replace(state, weights={**state.weights, path: tf.fill(state.weights[path].shape, 3e38)})
+    after, row = process.next(state)
+    assert after.round == 1 and row["failure"] == OVERFLOW and row["non_finite"] == 0
+    for new, old in zip(tf.nest.flatten([named(after)]), tf.nest.flatten([named(state)]), strict=True):
+        np.testing.assert_array_equal(new, old)
 
 
 @pytest.mark.parametrize("base", ["IMAGES", "DENSE"])

@@ -12,8 +12,9 @@ from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput, NotFinite
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.recipe.keys import Plugin
+from hetero_tf.rounds.failure import OVERFLOW
 from hetero_tf.run import calls, experiment
-from hetero_tf.run.checkpoint import open_newest
+from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.store.run_folder import RunFolder
 
 # Without static batch normalisation, which only costs time here.
@@ -120,6 +121,27 @@ def test_clients_that_diverge_are_counted_and_a_bad_round_is_drawn_again():
         NotFinite, match="^round 1: 3 of 4 clients returned NaN or infinite weights, also with a second"
     ):
         calls.advance(Diverging([[4, 3]]), begin, [(0, 0)])
+
+
+def test_a_round_whose_merge_overflows_is_drawn_again_and_then_ends_the_run():
+    process = Diverging([[0], [0, 0], [0, 0]])
+    run, overflowing = process.run, {(1, 0), (2, 0), (2, 1)}
+
+    def overflow(state, planned):
+        after, rows = run(state, planned)
+        return after, [{**row, "failure": OVERFLOW} if key in overflowing else row for row, key in zip(rows, planned)]
+
+    process.run = overflow
+    state, rows, trained = calls.advance(process, State(0, {}), [(0, 0), (1, 0), (2, 0)])
+    assert trained == [(0, 0)] and state.round == 1
+    state, rows, trained = calls.advance(process, state, [(1, 0), (2, 0)])
+    assert trained == [(1, 1)] and state.round == 2 and "failure" not in rows[0]
+    with pytest.raises(NotFinite) as error:
+        calls.advance(process, state, [(2, 0)])
+    assert str(error.value) == (
+        "round 3: the merge of the clients' finite weights overflowed to NaN or infinity, also with a second cohort; "
+        "the state before this round is kept. Lower optimizer.learning_rate. Received: learning_rate=0.1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,3 +259,17 @@ def test_bytes_add_up_over_the_rounds(train, tmp_path):
     found = runs.rows(tmp_path)
     spent = np.cumsum([row["bytes_down"] + row["bytes_up"] for row in found]).tolist()
     assert [row["bytes"] for row in found] == spent and spent[0] > 0
+
+
+def test_a_checkpoint_holds_finite_values_alone():
+    """Statistics that overflowed are measured again; a state that did is never written."""
+    state = State(3, {"w": np.ones(2, np.float32)}, {"velocity": {"w": np.zeros(2, np.float32)}})
+    good, bad = {"mean": np.zeros(2)}, {"mean": np.zeros(2), "variance": np.array([1, np.inf])}
+    assert sorted(arrays_of(state, good)) == ["server/velocity/w", "statistics/mean", "weights/w"]
+    assert sorted(arrays_of(state, bad)) == ["server/velocity/w", "weights/w"]
+    state.server["velocity"]["w"][1] = np.nan
+    with pytest.raises(NotFinite) as error:
+        arrays_of(state, good)
+    assert str(error.value) == (
+        "round 3 is not saved: 'server/velocity/w' holds NaN or infinite values; the last checkpoint is kept"
+    )

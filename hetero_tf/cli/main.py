@@ -20,8 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
     0 done, 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 a sweep with runs that did not finish,
-    8 a worker of the run is gone; 128 + the number of a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2,
-    143 SIGTERM, 152 SIGXCPU (numbers of Linux).
+    8 a worker of the run is gone, or too few devices return a result; 128 + the number of a signal: 129 SIGHUP,
+    130 SIGINT, 138 SIGUSR1, 140 SIGUSR2, 143 SIGTERM, 152 SIGXCPU (numbers of Linux).
     """
     prepare_streams()
     interrupts.install("nothing is half-written")

@@ -79,6 +79,11 @@ class DeployedProcess(LearningProcess):
         """What `compile` does."""
         return "waiting for devices", None
 
+    @property
+    def plans_ahead(self) -> bool:
+        """False: a plan is of the devices that are connected when its round begins, and may wait for them."""
+        return False
+
     def compile(self) -> None:
         """Waits for the devices of a round, which trace their own steps."""
         self.fleet.members(self.recipe.round.clients)

@@ -1,6 +1,7 @@
 """Trains a run: plans each call of the compiled round while the one before runs, then measures and seals."""
 
 import dataclasses
+import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -75,12 +76,12 @@ def train_rounds(
             sealing_lock.release()
 
     with ThreadPoolExecutor(1) as planner, exits.before_exit(seal_last_round):
-        ahead = planner.submit(_timed, clock, plan_call, process, first)
+        ahead = _planned(planner, clock, process, first)
         _trace(process, progress, console, live)
         spent, calls, measuring, ended = [], [], None, clock()
         while progress.state.round < recipe.rounds:
-            (planned, planning), started = ahead.result(), clock()
-            ahead = planner.submit(_timed, clock, plan_call, process, progress.state.round + len(planned))
+            (planned, planning), started = ahead(), clock()
+            ahead = _planned(planner, clock, process, progress.state.round + len(planned))
             _begin_call(live, process, progress.state.round, planned)
             try:
                 state, rows, trained = advance(process, progress.state, planned)
@@ -90,7 +91,7 @@ def train_rounds(
             merging, training, seconds = live.since_last_step, live.seconds_of_steps, max(clock() - started, 1e-6)
             if len(rows) < len(planned):
                 # The call ended before a round that failed: the next one begins with it.
-                ahead = planner.submit(_timed, clock, plan_call, process, state.round)
+                ahead = _planned(planner, clock, process, state.round)
             if progress.state.round == first:
                 _say_first(console, len(rows))
             rows = accumulated(rows, progress.spent)
@@ -120,6 +121,12 @@ def _timed(clock, function, *arguments):
     """The result of a function, and the seconds that it took."""
     began = clock()
     return function(*arguments), clock() - began
+
+
+def _planned(planner, clock, process, first):
+    """Return a function that gives the plans of a call and the seconds of planning, which may run ahead on a thread."""
+    plan = functools.partial(_timed, clock, plan_call, process, first)
+    return planner.submit(plan).result if process.plans_ahead else plan
 
 
 def _trace(process, progress, console, live):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from fleets import LocalFleet
+from fleets import HonestDevice, LocalFleet
 
 import hetero_tf
 from campaign.cases import IMAGES
@@ -18,10 +18,8 @@ from campaign.world import Failed
 from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Refusal
-from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.flower.deployed import deployed
-from hetero_tf.flower.messages import Member, Message, Refused, checked, introduction, packed, put, shapes_of, taken
-from hetero_tf.flower.placement import Placement
+from hetero_tf.flower.messages import Message, Refused, packed
 from hetero_tf.run import experiment
 
 CLIENTS = 6
@@ -36,36 +34,6 @@ SETTINGS = (
     ("round.submodel=rolling",),
     ("evaluate.every=2", "checkpoint.every=2"),
 )
-
-
-class HonestDevice:
-    """A device without a model: it moves each value that it received by a step that its client and round determine."""
-
-    def __init__(self, process, client):
-        self.process, self.placement = process, Placement(process)
-        names = process.recipe.levels.names
-        labels = np.flatnonzero(process.partition.label_mask[client]).astype(np.int32)
-        examples = len(process.partition.train[client])
-        self.member = Member(client, names[client % len(names)], examples, labels, True)
-
-    def answer(self, action, question):
-        """The answer to a question of one of `fleet.ACTIONS`."""
-        process, dtype = self.process, self.process.parts.placement.dtype
-        if action == "introduction":
-            return introduction(self.member, process.recipe)
-        if action == "statistics":
-            model = process.family.predictor(question.told["level"])
-            paths = set(statistics_paths(model))
-            shapes = {v.path: tuple(v.shape) for v in model.non_trainable_variables if v.path in paths}
-            return Message({path: np.ones(shape, dtype) for path, shape in shapes.items()})
-        round = question.told["round"]
-        transfer = self.placement.travels(self.member.client, self.member.level, self.member.labels, round)
-        values = {path: np.zeros(value.shape, dtype) for path, value in process.blank().weights.items()}
-        put(checked(question.arrays, shapes_of(transfer.down), dtype), transfer.down, values)
-        generator = np.random.default_rng([self.member.client, round])
-        moved = {path: value + 0.01 * generator.standard_normal(value.shape) for path, value in values.items()}
-        trained = taken({path: value.astype(dtype) for path, value in moved.items()}, transfer.up)
-        return Message(trained, {"loss": 1.5, "gradient_norm": 0.5, "steps": 1})
 
 
 class Canary:

@@ -1,0 +1,220 @@
+"""Devices that leave, overflow, fall silent or claim too much: a round counts them or fails, and the state stays good."""
+
+import dataclasses
+import io
+import json
+import math
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+from fleets import HonestDevice, LocalFleet
+from refusals import refusal
+
+import hetero_tf
+from hetero_tf.base.console import Console
+from hetero_tf.base.errors import NotFinite, TooFewDevices
+from hetero_tf.flower.deployed import Selection, deployed
+from hetero_tf.flower.messages import Message, Refused, member_of, packed
+from hetero_tf.recipe import load, loads
+from hetero_tf.run import calls, experiment
+from hetero_tf.run.checkpoint import open_newest
+
+CLIENTS = 5
+OVERRIDES = (
+    *("levels.assignment=fixed", "evaluate.statistics=clients", "engine=sequential"),
+    *(f"partition.clients={CLIENTS}", f"round.clients={CLIENTS}", "rounds=3"),
+)
+
+
+class LeavingFleet(LocalFleet):
+    """A fleet that some devices leave before or after they answer a request, or whose devices claim other numbers."""
+
+    def __init__(self, process, devices, leaving=(), before=None, after=None, claims=None):
+        super().__init__(process, devices)
+        self.leaving, self.before, self.after, self.claims, self.left = leaving, before, after, claims or {}, set()
+
+    def members(self, least):
+        return {
+            client: dataclasses.replace(member, examples=self.claims.get(client, member.examples))
+            for client, member in super().members(least).items()
+            if client not in self.left
+        }
+
+    def ask(self, action, questions):
+        self.left |= set(self.leaving if action == self.before else ())
+        answers = super().ask(action, {client: each for client, each in questions.items() if client not in self.left})
+        self.left |= set(self.leaving if action == self.after else ())
+        return answers
+
+
+@pytest.fixture(scope="module")
+def process():
+    return hetero_tf.learning_process(load("digits", OVERRIDES))
+
+
+@pytest.fixture(scope="module")
+def weighted():
+    return hetero_tf.learning_process(load("digits", (*OVERRIDES, "round.weighting=samples")))
+
+
+def devices_of(process):
+    return {client: HonestDevice(process, client) for client in range(CLIENTS)}
+
+
+def filled(number):
+    """Changes an answer into one whose values are all equal to a number."""
+
+    def change(message):
+        values = {path: np.load(io.BytesIO(data)) for path, data in message.arrays.items()}
+        return dataclasses.replace(
+            message, arrays={path: packed(np.full_like(value, number)) for path, value in values.items()}
+        )
+
+    return change
+
+
+def equal(state, other):
+    return all(np.array_equal(value, other.weights[path]) for path, value in state.weights.items())
+
+
+@pytest.mark.parametrize("moment", [{"after": "training"}, {"before": "training"}])
+def test_a_device_that_leaves_before_the_merge_is_dropped(weighted, moment):
+    state, devices = weighted.initialize(), devices_of(weighted)
+    leaving = deployed(weighted, LeavingFleet(weighted, devices, leaving=[0], **moment))
+    silent = deployed(weighted, LocalFleet(weighted, devices, {0: lambda answer: None}))
+    (after, row), (expected, without) = leaving.next(state), silent.next(state)
+    assert row["dropped"] == without["dropped"] == 1 and row["refused"] == row["non_finite"] == 0
+    assert equal(after, expected) and not equal(after, state)
+
+
+@pytest.mark.parametrize("moment", [{"after": "statistics"}, {"before": "statistics"}])
+def test_statistics_are_those_of_the_devices_that_stay(process, moment):
+    state, devices = process.initialize(), devices_of(process)
+    wide = [client for client, device in devices.items() if device.member.level == "a"]
+    assert len(wide) == 2
+    real = deployed(process, LeavingFleet(process, devices, leaving=wide[:1], **moment))
+    assert all(np.array_equal(value, np.ones_like(value)) for value in real.statistics(state).values())
+    assert wide[0] in real.fleet.left
+    everyone = deployed(process, LeavingFleet(process, devices, leaving=wide, **moment))
+    assert everyone.evaluate(state) == ({}, {}) and "nothing was measured" in everyone.fleet.said[0]
+
+
+def test_a_device_with_another_level_than_planned_is_dropped(process):
+    devices = devices_of(process)
+    real = deployed(process, LocalFleet(process, devices))
+    plan = real.plan(0)
+    devices[0] = HonestDevice(process, 1)
+    devices[0].member = dataclasses.replace(devices[0].member, client=0)
+    assert real.run(process.initialize(), [plan])[1][0]["dropped"] == 1
+
+
+def test_a_round_without_a_quorum_leaves_the_state_and_is_repeated_once(process):
+    state, devices = process.initialize(), devices_of(process)
+    silent = dict.fromkeys(range(3), lambda answer: None)
+    real = deployed(process, LocalFleet(process, devices, silent), Selection(quorum=0.5))
+    after, row = real.next(state)
+    assert equal(after, state) and row["dropped"] == 3
+    told = refusal(calls.advance, real, state, [real.plan(0)], kind=TooFewDevices)
+    assert told == (
+        "round 1: 2 of 5 devices returned a result, and the quorum is 3, also with a second cohort; the state before "
+        "this round is kept. Start the same command again once more devices are connected"
+    )
+    assert not equal(deployed(process, real.fleet, Selection(quorum=0.4)).next(state)[0], state)
+    nobody = deployed(process, LocalFleet(process, {}))
+    assert "0 of 5 devices returned a result" in refusal(
+        calls.advance, nobody, state, [nobody.plan(0)], kind=TooFewDevices
+    )
+
+
+def test_over_selection_asks_more_devices(process):
+    small = hetero_tf.learning_process(load("digits", (*OVERRIDES, "round.clients=3")))
+    fleet = LocalFleet(small, devices_of(small))
+    assert [len(deployed(small, fleet, Selection(share)).plan(0).clients) for share in (0, 0.3, 0.5, 9)] == [3, 4, 5, 5]
+
+
+@pytest.mark.parametrize("server", ["replace", "{name: adam}", "{name: momentum}", "{name: adagrad}"])
+def test_finite_values_that_overflow_leave_the_state_as_it_was(server):
+    process = hetero_tf.learning_process(load("digits", (*OVERRIDES, f"round.server={server}")))
+    state, devices = process.initialize(), devices_of(process)
+    real = deployed(process, LocalFleet(process, devices, dict.fromkeys((0, 1), filled(np.float32(3e38)))))
+    after, _ = real.next(state)
+    for value, before in zip(
+        tf.nest.flatten([after.weights, after.server]), tf.nest.flatten([state.weights, state.server])
+    ):
+        np.testing.assert_array_equal(value, before)
+    told = refusal(calls.advance, real, state, [real.plan(0)], kind=NotFinite)
+    assert told.startswith(
+        "round 1: the merge of the clients' finite weights overflowed to NaN or infinity; the largest"
+    )
+    assert "of them, 3e+38, is from client 0, also with a second cohort" in told
+
+
+def test_a_run_that_overflows_keeps_its_last_good_state_and_resumes(tmp_path):
+    """Two devices send 3e38 from round 3 on."""
+    settings = experiment.Settings(tmp_path, None, 2, False, "train")
+    fleets = []
+
+    def train(rounds, wrong):
+        def deploy(process):
+            fleets.append(LocalFleet(process, devices_of(process), wrong))
+            return deployed(process, fleets[-1])
+
+        small = loads(programs.RECIPE, "test", (*OVERRIDES, f"rounds={rounds}"))
+        return experiment.train(small, settings, Console(io.StringIO()), deploy)
+
+    train(2, {})
+    assert refusal(train, 4, dict.fromkeys((0, 1), filled(np.float32(3e38))), kind=NotFinite).startswith("round 3: the")
+    assert [json.loads(line)["round"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [1, 2]
+    assert train(4, {})["rounds"] == 4
+    assert open_newest(tmp_path / "checkpoints", fleets[-1].process).state.round == 4
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e39, 10**400])
+@pytest.mark.parametrize("name", ["loss", "gradient_norm"])
+def test_a_number_that_is_not_finite_is_refused(process, name, number):
+    state = process.initialize()
+    wrong = {0: lambda answer: dataclasses.replace(answer, told={**answer.told, name: number})}
+    real = deployed(process, LocalFleet(process, devices_of(process), wrong))
+    _, row = real.next(state)
+    assert (row["non_finite"], row["refused"], row["dropped"]) == (1, 0, 0) and row[name] < 2
+
+
+def test_a_negative_variance_is_refused(process):
+    devices = devices_of(process)
+    honest = devices[0].answer
+
+    def answer(action, question):
+        found = honest(action, question)
+        if action != "statistics":
+            return found
+        return Message({path: -value if path.endswith("variance") else value for path, value in found.arrays.items()})
+
+    devices[0].answer = answer
+    real = deployed(process, LocalFleet(process, devices))
+    assert all((value >= 0).all() for value in map(np.asarray, real.statistics(process.initialize()).values()))
+    assert "must not be negative" in real.fleet.said[0]
+
+
+def test_a_device_that_claims_more_examples_than_the_data_have_does_not_take_part(weighted):
+    state, devices, most = weighted.initialize(), devices_of(weighted), len(weighted.dataset.train.x)
+    for claimed, takes_part in ((most, True), (most + 1, False), (10**8, False)):
+        real = deployed(weighted, LeavingFleet(weighted, devices, claims={0: claimed}))
+        plan = real.plan(0)
+        assert (0 in plan.clients) == takes_part and equal(real.run(state, [plan])[0], state) is False
+        assert [line for line in real.fleet.said if f"Received: {claimed}" in line] == real.fleet.said
+        assert len(real.fleet.said) == (not takes_part)
+
+
+def test_plans_of_devices_do_not_grow_with_the_examples_that_they_claim(process):
+    fleet = LeavingFleet(process, devices_of(process), claims=dict.fromkeys(range(CLIENTS), 10**9))
+    plan = deployed(process, fleet, Selection(max_examples=10**9)).plan(0)
+    assert sum(array.nbytes for array in plan.arrays()) < 1000 and plan.steps.max() >= 10**8
+
+
+@pytest.mark.parametrize("client", [True, 1.0, "1", 10**5000], ids=["bool", "float", "text", "huge"])
+def test_the_number_of_a_client_is_a_whole_number(process, client):
+    told = HonestDevice(process, 1).answer("introduction", Message()).told
+    with pytest.raises(Refused, match="client must be 1, the number of its key. Received: "):
+        member_of({**told, "client": client}, 1, process.recipe, 10)
