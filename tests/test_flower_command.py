@@ -1,16 +1,19 @@
-"""The command `flower` and what it starts: keys, refusals, jobs, and what may be asked of the server's port."""
+"""The command `flower` and the processes it starts: keys, refusals, jobs, killed processes, the guard of the port."""
 
 import asyncio
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import Refusal, WorkerLost
 from hetero_tf.cli.commands import flower
 from hetero_tf.cli.flags import parse
-from hetero_tf.flower import certificates, job
+from hetero_tf.flower import certificates, job, launch
 from hetero_tf.flower.guard import MOST_BYTES, Guard
 from hetero_tf.recipe import load
 
@@ -120,21 +123,95 @@ def test_a_job_comes_back_as_it_was_written(tmp_path, monkeypatch):
 
 
 def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
-    from hetero_tf.flower import launch
-
-    class Server:
-        def poll(self):
-            return None
-
     told = job.Job("", "", (), None, 1, str(tmp_path))
     told.console.write_text("one\ntwo\nhal")
     told.outcome.write_text('{"refusal": "no such data", "code": 2}')
     said = []
     with pytest.raises(Refusal, match="no such data") as problem:
-        launch._follow(told, Server(), said.append)
+        launch._follow(told, {}, said.append)
     assert problem.value.code == 2 and said == ["one\ntwo"]
     told.outcome.write_text('{"summary": {"rounds": 3}}')
-    assert launch._follow(told, Server(), said.append) == {"rounds": 3}
+    assert launch._follow(told, {}, said.append) == {"rounds": 3}
+
+
+@pytest.fixture
+def killed():
+    """A process that was killed."""
+    process = subprocess.Popen(["sleep", "600"])
+    process.kill()
+    process.wait()
+    return process
+
+
+def test_a_killed_process_of_the_server_ends_the_command_with_a_sentence(tmp_path, killed):
+    here = job.Job("", "", (), None, 1, str(tmp_path))
+    with pytest.raises(WorkerLost) as problem:
+        launch._follow(here, {"the training process": killed}, print)
+    assert problem.value.code == 8
+    assert str(problem.value) == (
+        f"the training process was stopped by SIGKILL; see the logs in {tmp_path}; the same command goes on after the "
+        "last finished round"
+    )
+    # One that has finished its work may end.
+    here.outcome.write_text('{"summary": {"rounds": 3}}')
+    assert launch._follow(here, {"the training process": killed}, print) == {"rounds": 3}
+
+
+def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch):
+    started, said, slept = [], [], []
+
+    class Process:
+        returncode = -signal.SIGKILL
+
+        def __init__(self, words, environment, log):
+            started.append(words)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def poll(self):
+            return self.returncode
+
+    class Node:
+        def poll(self):
+            return None if len(started) < 3 else 4
+
+    monkeypatch.setattr(launch, "_started", Process)
+    monkeypatch.setattr(launch.time, "sleep", slept.append)
+    assert launch._answer(Node(), {}, tmp_path / "log", said.append) == 4
+    assert started == [["clientapp"]] * 3 and slept == [launch.AGAIN] * 2
+    assert said == [f"note: a message was not answered: its process was stopped by SIGKILL; see {tmp_path / 'log'}"] * 2
+
+
+def test_a_run_that_flower_does_not_start_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_flwr", lambda program, words, environment: ([{"success": False}], "no such app"))
+    with pytest.raises(Refusal) as problem:
+        launch._start_run(tmp_path / "app", {}, tmp_path / "log")
+    told = f"Flower's server did not start the run; see {tmp_path / 'log'}: no such app"
+    assert str(problem.value) == told
+    monkeypatch.setattr(launch, "_flwr", lambda program, words, environment: ([{"success": True}], ""))
+    launch._start_run(tmp_path / "app", {}, tmp_path / "log")
+
+
+def test_a_server_that_does_not_answer_the_command_line_is_lost(monkeypatch):
+    def hangs(words, **options):
+        raise subprocess.TimeoutExpired(words, options["timeout"])
+
+    monkeypatch.setattr(launch.subprocess, "run", hangs)
+    with pytest.raises(WorkerLost, match="did not answer within 600 s; start the command again"):
+        launch._flwr("flwr", ["run"], {})
+
+
+def test_settings_of_flower_come_from_the_command_alone(tmp_path, monkeypatch):
+    # This one would open a port without a guard.
+    monkeypatch.setenv("FLWR_INTERNAL_GRPC_CONTROL_API", "1")
+    environment = launch._environment(job.Job("", "", (), None, 1, str(tmp_path)), tmp_path / "flwr")
+    flowers = {name: value for name, value in environment.items() if name.startswith("FLWR_")}
+    assert flowers == {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
+    assert environment["PATH"] == os.environ["PATH"]
 
 
 @pytest.mark.parametrize(
@@ -147,16 +224,15 @@ def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
 def test_a_device_asks_again_where_the_server_does_not_know_it_or_has_begun_anew(
     logs, code, keys, tmp_path, monkeypatch
 ):
-    from hetero_tf.flower import launch
-
     waiting, said, slept = list(logs), [], []
 
     class Ended:
         def __init__(self, words, environment, log):
-            assert words[:3] == ["supernode", "--superlink", "a:1"] and environment[job.VARIABLE] == str(
-                tmp_path / "job.json"
-            )
-            log.write_text(waiting.pop(0))
+            assert environment[job.VARIABLE] == str(tmp_path / "job.json")
+            self.returncode = 0 if words == ["clientapp"] else code
+            if words != ["clientapp"]:
+                assert words[:3] == ["supernode", "--superlink", "a:1"]
+                log.write_text(waiting.pop(0))
 
         def __enter__(self):
             return self
@@ -164,8 +240,8 @@ def test_a_device_asks_again_where_the_server_does_not_know_it_or_has_begun_anew
         def __exit__(self, *_):
             pass
 
-        def wait(self):
-            return code
+        def poll(self):
+            return self.returncode
 
     monkeypatch.setattr(launch, "_started", Ended)
     monkeypatch.setattr(launch.time, "sleep", slept.append)
@@ -205,10 +281,43 @@ def asked(path, client="10.0.0.9", headers=((b"content-length", b"10"),)):
         (403, {"path": "/v1/control/start-run"}),
         (403, {"path": "/v1/runtime/push-messages"}),
         (403, {"path": "/"}),
-        (200, {"path": "/v1/control/start-run", "client": "127.0.0.1"}),
-        (200, {"path": "/v1/control/start-run", "client": "10.0.0.1"}),
+        # An address is not an identity: every user and every proxy of this machine has these.
+        (403, {"path": "/v1/control/start-run", "client": "127.0.0.1"}),
+        (403, {"path": "/v1/control/list-runs", "client": "::1"}),
+        (403, {"path": "/v1/runtime/acquire-task", "client": "10.0.0.1"}),
+        (403, {"path": "/v1/control/start-run", "headers": [(b"x-forwarded-for", b"127.0.0.1")]}),
+        (403, {"path": "/docs", "client": "127.0.0.1"}),
         (413, {"path": "/v1/fleet/x", "client": "127.0.0.1", "headers": [(b"content-length", b"99999999")]}),
     ],
 )
-def test_other_machines_may_ask_what_devices_ask_and_nothing_else(status, request_):
+def test_the_port_accepts_the_requests_of_devices_and_no_others(status, request_):
     assert asked(**request_) == status
+
+
+# Looks at the modes of all files whenever the program is about to touch another one.
+WATCH = """
+import os, stat, sys
+from pathlib import Path
+from hetero_tf.flower import certificates
+folder, modes = Path(sys.argv[1]), set()
+def look(*_):
+    modes.update(stat.S_IMODE(os.lstat(path).st_mode) for path in [folder, *folder.rglob("*")] if path.exists())
+looking = False
+def hook(event, arguments):
+    global looking
+    if not looking and event.split(".")[0] in ("open", "os", "shutil"):
+        looking = True
+        look()
+        looking = False
+os.umask(0)
+sys.addaudithook(hook)
+certificates.make(folder, ["a"], 2)
+looking = True
+look()
+print(sorted(map(oct, modes)))
+"""
+
+
+def test_secrets_are_private_from_their_first_byte(tmp_path):
+    done = subprocess.run([sys.executable, "-c", WATCH, tmp_path / "fleet"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sorted(map(oct, (0o600, 0o700)))}\n"

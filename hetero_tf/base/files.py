@@ -152,6 +152,20 @@ def write_new(path: Path | str, data: bytes | memoryview) -> None:
         file.write(data)
 
 
+def write_private(path: Path | str, data: bytes) -> None:
+    """Writes a new file with mode 0600 from its creation, whatever the umask, and waits until it is on the disk.
+
+    Raises:
+        DiskProblem: A file or link of that name exists, or the system refused.
+    """
+    with disk(path, "write"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | GUARDED, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+
+
 @contextlib.contextmanager
 def replacing(path: Path | str) -> Iterator[BinaryIO]:
     """Opens a file for writing bytes that takes the place of `path` when the block ends.

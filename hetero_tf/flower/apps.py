@@ -8,6 +8,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from hetero_tf.base import files
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Refusal
 from hetero_tf.flower import job
@@ -31,9 +32,14 @@ def main(grid: Grid, context: Context) -> None:
         except Exception as error:
             outcome = {"refusal": f"{type(error).__name__}: {error}; see {here.work}", "code": 1}
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            here.outcome.write_bytes(plain_json.dump(outcome, "the outcome"))
+            _write_outcome(here, outcome)
             raise
-    here.outcome.write_bytes(plain_json.dump(outcome, "the outcome"))
+    _write_outcome(here, outcome)
+
+
+def _write_outcome(here, outcome):
+    # In one step: the launcher reads the file as soon as it exists.
+    files.write_atomic(here.outcome, plain_json.dump(outcome, "the outcome"))
 
 
 def _train(here, grid, console):

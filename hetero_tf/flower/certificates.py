@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,21 +35,24 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
     if folder.exists():
         raise BadInput(f"{folder}: exists; choose a new folder, as devices trust the keys of the old one")
     with files.disk(folder, "create"):
-        (folder / KEYS).mkdir(parents=True, mode=0o700)
+        # Made here alone: in a folder that another user made a moment ago, that user could replace the files.
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        (folder / KEYS).mkdir(mode=0o700)
     own, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     name = _name("hetero_tf authority")
     limits = x509.BasicConstraints(ca=True, path_length=0)
     authority = _certificate(name, name, own.public_key(), limits, []).sign(own, hashes.SHA384())
     limits = x509.BasicConstraints(ca=False, path_length=None)
     server = _certificate(_name(hosts[0]), name, key.public_key(), limits, hosts).sign(own, hashes.SHA384())
-    _write(folder / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
-    _write(folder / CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
-    _write(folder / SERVER_KEY, _private(key, serialization.PrivateFormat.PKCS8))
+    files.write_private(folder / AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
+    files.write_private(folder / CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
+    files.write_private(folder / SERVER_KEY, _private(key, serialization.PrivateFormat.PKCS8))
     for client in range(clients):
         key = ec.generate_private_key(ec.SECP384R1())
-        _write(folder / KEYS / f"{client}.key", _private(key, serialization.PrivateFormat.OpenSSH))
+        files.write_private(folder / KEYS / f"{client}.key", _private(key, serialization.PrivateFormat.OpenSSH))
         public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        _write(folder / KEYS / f"{client}.pub", public + b"\n")
+        files.write_private(folder / KEYS / f"{client}.pub", public + b"\n")
 
 
 def public_keys(folder: Path) -> dict[int, Path]:
@@ -116,8 +118,3 @@ def _general_name(host):
 
 def _private(key, form):
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
-
-def _write(path, content):
-    files.write_atomic(path, content)
-    os.chmod(path, 0o600)

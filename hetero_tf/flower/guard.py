@@ -1,11 +1,10 @@
-"""What a device may ask of the server's one port: Flower's own paths for devices, in requests of a limited size.
+"""Requests that the server's port accepts: Flower's paths for devices, with bodies of a limited size.
 
-Flower answers devices, its own processes and whoever starts runs at one port. Only this machine may do more than
-devices do: whoever starts a run has his code run here and on all devices.
+Whoever reaches Flower's other paths can run code on the server and on all devices. They are served at a Unix socket
+instead (`endpoints`), so the port refuses them whatever address a request comes from.
 """
 
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from typing import Any
 
 # Flower sends values in pieces of 5 MiB; nothing else that it sends is larger.
@@ -18,7 +17,7 @@ class Guard:
 
     Args:
         app: Flower's.
-        most_bytes: Of the body of a request from another machine, or from this one to a path of devices.
+        most_bytes: Limit of the body of a request.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], most_bytes: int = MOST_BYTES):
@@ -41,19 +40,10 @@ def refusal(scope: dict[str, Any], most_bytes: int) -> int | None:
         scope: Of ASGI.
         most_bytes: See `Guard`.
     """
-    of_devices = scope["path"].startswith(OF_DEVICES)
-    if not of_devices:
-        return None if _is_own(scope) else 403
+    if not scope["path"].startswith(OF_DEVICES):
+        return 403
     lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
     # The server holds a body to the length that was announced; without one it could have any.
     if len(lengths) != 1 or not lengths[0].isdigit():
         return 411
     return 413 if int(lengths[0]) > most_bytes else None
-
-
-def _is_own(scope):
-    """Whether the request comes from this machine."""
-    client, server = scope.get("client"), scope.get("server")
-    if client is None:
-        return False
-    return ip_address(client[0]).is_loopback or (server is not None and client[0] == server[0])

@@ -54,6 +54,11 @@ class Job:
         return Path(self.work) / "job.json"
 
     @property
+    def socket(self) -> Path:
+        """Unix socket of Flower's server on this machine."""
+        return Path(self.work) / "api.sock"
+
+    @property
     def console(self) -> Path:
         """What the process says while it works."""
         return Path(self.work) / "console.txt"

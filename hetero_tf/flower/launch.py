@@ -1,19 +1,22 @@
-"""Starts Flower's programs: the server of a run, or a device."""
+"""Starts Flower's programs: the server of a run, or a device.
+
+Every wait for one of them also checks that it lives, so that no command hangs when one is killed.
+"""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base import files
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base import children, files
+from hetero_tf.base.errors import Refusal, WorkerLost
 from hetero_tf.flower import certificates, job
+from hetero_tf.flower.endpoints import ADDRESS, check_socket_path
 from hetero_tf.flower.job import Job
-from hetero_tf.workers.local import free_ports
 
 CHILD = Path(__file__).with_name("child.py")
 # Seconds that Flower's server may take to start, that it may take to be told something, between two looks at what a
@@ -33,12 +36,13 @@ publisher = "hetero-tf"
 serverapp = "hetero_tf.flower.apps:server"
 clientapp = "hetero_tf.flower.apps:client"
 """
-CONNECTION = """\
+# The command line reaches the server by the Unix socket of the job.
+CONNECTION = f"""\
 [superlink]
 default = "own"
 [superlink.own]
-address = {address}
-root-certificates = {authority}
+address = "{ADDRESS}"
+insecure = true
 """
 
 
@@ -65,7 +69,9 @@ def serve(work: Job, address: Address, folder: Path, say: Callable[[str], None])
     Raises:
         BadInput: Certificates or keys are missing.
         Refusal: Flower's server could not start, or the run was refused.
+        WorkerLost: Flower's server or the training process ended before the run did.
     """
+    check_socket_path(work.socket)
     keys = certificates.public_keys(folder)
     authority, certificate, key = certificates.of_server(folder)
     place = Path(work.work)
@@ -73,22 +79,23 @@ def serve(work: Job, address: Address, folder: Path, say: Callable[[str], None])
     with files.disk(place, "create"):
         app.mkdir(parents=True)
         own.mkdir()
-    here = Address("127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host, address.port)
     files.write_atomic(app / "pyproject.toml", APP.encode())
-    connection = CONNECTION.format(address=json.dumps(str(here)), authority=json.dumps(str(authority)))
-    files.write_atomic(own / "config.toml", connection.encode())
+    files.write_atomic(own / "config.toml", CONNECTION.encode())
+    work.save()
     environment = _environment(work, own)
     words = [
         *("superlink", "--host", address.host, "--port", str(address.port), "--enable-supernode-auth"),
         *("--ssl-ca-certfile", str(authority), "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)),
-        "--disable-runtime-dependency-installation",
+        *("--isolation", "process", "--disable-runtime-dependency-installation"),
     ]
-    with _started(words, environment, place / "superlink.txt") as server:
-        clients = _register(keys, environment, server, place)
+    log = place / "superlink.txt"
+    with _started(words, environment, log) as server:
+        clients = _register(keys, environment, server, log)
         Job(**{**work.__dict__, "clients": clients}).save()
         say(f"devices may connect to {address}: {len(clients)} are known by their keys")
-        _flwr("flwr", ["run", str(app), "own"], environment)
-        return _follow(work, server, say)
+        _start_run(app, environment, log)
+        with _started(["serverapp"], environment, place / "serverapp.txt") as training:
+            return _follow(work, {"Flower's server": server, "the training process": training}, say)
 
 
 def connect(work: Job, server: str, key: Path, say: Callable[[str], None]) -> int:
@@ -103,34 +110,53 @@ def connect(work: Job, server: str, key: Path, say: Callable[[str], None]) -> in
     Raises:
         BadInput: The key or the certificate of the server is missing.
     """
+    check_socket_path(work.socket)
     authority, place = certificates.authority_of(key), Path(work.work)
     with files.disk(place, "create"):
         (place / "flwr").mkdir(parents=True)
     work.save()
     words = [
         *("supernode", "--superlink", server, "--root-certificates", str(authority)),
-        *("--auth-supernode-private-key", str(key), "--port", str(free_ports(1)[0])),
+        *("--auth-supernode-private-key", str(key), "--isolation", "process"),
     ]
     say(f"client {work.client} asks {server} for work until it is stopped")
-    log, told = place / "supernode.txt", False
+    log, told, environment = place / "supernode.txt", False, _environment(work, place / "flwr")
     while True:
-        with _started(words, _environment(work, place / "flwr"), log) as process:
-            code = process.wait()
+        with files.disk(place, "write"):
+            log.unlink(missing_ok=True)
+            work.socket.unlink(missing_ok=True)
+        with _started(words, environment, log) as node:
+            code = _answer(node, environment, place / "clientapp.txt", say)
         said = log.read_text(errors="replace")
         if UNKNOWN not in said and KNOWN not in said:
             return code
+        if code < 0:
+            say(f"note: Flower's program of the device {children.ended(code)}; it is started again")
         # A server that has begun anew ends the programs that the one before had let in.
-        if not told:
+        elif not told:
             say(f"the server does not know {key} yet, or has begun anew; it is asked every {AGAIN:g} s")
             told = True
         time.sleep(AGAIN)
 
 
+def _answer(node, environment, log, say):
+    """Starts a process for each message until Flower's program of the device ends, and returns its exit code."""
+    while True:
+        with _started(["clientapp"], environment, log) as app:
+            while (code := node.poll()) is None and app.poll() is None:
+                time.sleep(EVERY)
+        if code is not None:
+            return code
+        if app.returncode:
+            say(f"note: a message was not answered: its process {children.ended(app.returncode)}; see {log}")
+            # Not at once: one that always fails would keep the machine busy.
+            time.sleep(AGAIN)
+
+
 def _environment(work, own):
-    """The variables of Flower's programs and of what they start, which they look for in the path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    own_words = {job.VARIABLE: str(work.file), "FLWR_HOME": str(own), "FLWR_TELEMETRY_ENABLED": "0"}
-    return {**os.environ, **own_words, "PATH": path}
+    """The variables of Flower's programs: of Flower's own settings, those of this package only."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    return {**others, job.VARIABLE: str(work.file), "FLWR_HOME": str(own), "FLWR_TELEMETRY_ENABLED": "0"}
 
 
 class _started:
@@ -140,7 +166,7 @@ class _started:
         self.words, self.environment, self.log = words, environment, log
 
     def __enter__(self) -> subprocess.Popen:
-        with self.log.open("wb") as out:
+        with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, str(CHILD), *self.words],
                 stdin=subprocess.PIPE,
@@ -160,11 +186,15 @@ class _started:
 
 
 def _flwr(program, words, environment):
-    """Runs one of `child.PROGRAMS`, and returns what it printed."""
+    """Runs one of `child.CLIENTS`, and returns the JSON objects that it printed, and its last line.
+
+    Raises:
+        WorkerLost: It takes longer than `TELLING`.
+    """
     # It ends when the other end of its standard input is closed, so that stays open until it has answered.
     reading, writing = os.pipe()
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, str(CHILD), program, *words],
             stdin=reading,
             capture_output=True,
@@ -172,22 +202,35 @@ def _flwr(program, words, environment):
             env=environment,
             timeout=TELLING,
         )
+    except subprocess.TimeoutExpired:
+        raise WorkerLost(f"Flower's server did not answer within {TELLING:g} s; start the command again") from None
     finally:
         os.close(reading)
         os.close(writing)
+    return _answers(done), _last((done.stdout + done.stderr).splitlines())
 
 
-def _register(keys, environment, server, place):
+def _register(keys, environment, server, log):
     """Tells the server which devices there are: `{id of a node: number of its client}`."""
     until = time.monotonic() + START
     while True:
-        done = _flwr("register", [str(key) for key in keys.values()], environment)
-        nodes = [line["node-id"] for line in _answers(done) if "node-id" in line]
+        answers, last = _flwr("register", [str(key) for key in keys.values()], environment)
+        nodes = [line["node-id"] for line in answers if "node-id" in line]
         if len(nodes) == len(keys):
             return dict(zip(map(str, nodes), keys))
-        if nodes or server.poll() is not None or time.monotonic() > until:
-            raise Refusal(f"Flower's server did not take the keys; see {place / 'superlink.txt'}: {_last(done)}")
+        if (code := server.poll()) is not None:
+            last = _last(line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line)
+            raise Refusal(f"Flower's server {children.ended(code)}; see {log}: {last}")
+        if nodes or time.monotonic() > until:
+            raise Refusal(f"Flower's server did not take the keys; see {log}: {last}")
         time.sleep(EVERY)
+
+
+def _start_run(app, environment, log):
+    """Starts the run, whose task then waits for the training process."""
+    answers, last = _flwr("flwr", ["run", str(app), "own", "--format", "json"], environment)
+    if not any(answer.get("success") for answer in answers):
+        raise Refusal(f"Flower's server did not start the run; see {log}: {last}")
 
 
 def _answers(done):
@@ -204,15 +247,27 @@ def _answers(done):
     return found
 
 
-def _last(done):
-    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+def _last(lines):
+    lines = [line.strip() for line in lines if line.strip()]
     return lines[-1][:200] if lines else ""
 
 
-def _follow(work, server, say):
-    """Shows what a run says until it has ended, and returns its summary."""
+def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[[str], None]) -> dict:
+    """Shows the console of a run until it has ended, and returns its summary.
+
+    Args:
+        work: Of the server.
+        processes: Processes without which the run cannot end, by their names in sentences.
+        say: Shows lines of the console.
+
+    Raises:
+        Refusal: The run was refused.
+        WorkerLost: One of the processes ended before the run did.
+    """
     shown = 0
     while True:
+        # Read before the outcome: a process that writes the outcome may end at once.
+        codes = {name: process.poll() for name, process in processes.items()}
         ended = work.outcome.exists()
         if work.console.exists():
             text = work.console.read_text(encoding="utf-8", errors="replace")
@@ -222,8 +277,12 @@ def _follow(work, server, say):
                 shown = whole
         if ended:
             break
-        if server.poll() is not None:
-            raise Refusal(f"Flower's server ended; see {Path(work.work) / 'superlink.txt'}")
+        for name, code in codes.items():
+            if code is not None:
+                raise WorkerLost(
+                    f"{name} {children.ended(code)}; see the logs in {work.work}; the same command goes on after the "
+                    "last finished round"
+                )
         time.sleep(EVERY)
     outcome = json.loads(work.outcome.read_bytes())
     if "refusal" in outcome:
