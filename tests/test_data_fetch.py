@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import io
+import os
 import threading
 import zipfile
 from contextlib import contextmanager
@@ -205,3 +206,19 @@ def test_the_addresses_are_those_of_the_published_corpus():
     assert wikitext2.ARCHIVE.name == "wikitext-2-v1.zip" and len(wikitext2.ARCHIVE.addresses) == 3
     for address in (*wikitext2.ARCHIVE.addresses, wikitext2.SINGLE):
         assert address.startswith("https://")
+
+
+def test_a_server_that_trickles_is_given_up(tmp_path, monkeypatch):
+    seconds = iter(range(10**6))
+    monkeypatch.setattr(fetch.time, "monotonic", lambda: next(seconds))
+
+    class Trickle(io.BytesIO):
+        def read1(self, size=-1):
+            return super().read1(1)
+
+    part = os.open(tmp_path / "part", os.O_RDWR | os.O_CREAT)
+    try:
+        assert fetch._copy(Trickle(CONTENT), part, len(CONTENT)) == fetch.SECONDS
+        assert fetch._copy(io.BytesIO(CONTENT), part, len(CONTENT)) == len(CONTENT)
+    finally:
+        os.close(part)

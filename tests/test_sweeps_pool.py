@@ -125,6 +125,20 @@ def test_of_what_a_run_says_only_finished_rounds_and_its_last_sentence_count():
     assert pool.start([sys.executable, "-c", kill], lambda *told: None)[:2] == (-9, "was stopped by SIGKILL")
 
 
+def test_a_killed_run_ends_although_a_process_that_it_started_holds_its_pipe():
+    code = """
+import os, subprocess
+child = subprocess.Popen(["sleep", "20"])
+print(f"round {child.pid}/9  1 s left  loss 2", flush=True)
+os.kill(os.getpid(), 9)
+"""
+    seen = []
+    ended, _, _ = pool.start([sys.executable, "-c", code], lambda round, rounds: seen.append(round))
+    # It lives: the end of the pipe was not waited for.
+    os.kill(seen[0], signal.SIGKILL)
+    assert ended == -9
+
+
 def test_the_live_line_counts_runs_and_expects_by_rounds():
     progress = pool._Progress(4, {"x": 2, "y": 4}, 3, {"x": "1/3"}, [SimpleNamespace(state="failed")])
     assert progress.line() == "0/4 runs done  1 running  1 failed" and progress.details() == "x 1/3"

@@ -2,13 +2,16 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hetero_tf.base import exits
 
+# Milliseconds between two looks whether a silent process lives.
+PAUSE = 200
 # Seconds in which a stopped program ends: it may be saving a round.
 STOPPING = 5.0
 
@@ -36,6 +39,27 @@ def stop(process: subprocess.Popen) -> None:
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPING)
+
+
+def lines(process: subprocess.Popen) -> Iterator[str]:
+    """Yields the lines that a process of `start` prints, until it has ended.
+
+    The end of its pipe alone would not do: processes that it started may hold the pipe open after a SIGKILL.
+    """
+    assert process.stdout is not None
+    descriptor, poll, rest = process.stdout.fileno(), select.poll(), b""
+    poll.register(descriptor, select.POLLIN)
+    while True:
+        # Looked at before the pipe: output that is there when the process has ended is its last.
+        ended = process.poll() is not None
+        block = os.read(descriptor, 2**16) if poll.poll(0 if ended else PAUSE) else None
+        *whole, rest = (rest + (block or b"")).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="backslashreplace")
+        if block == b"" or ended and block is None:
+            break
+    if rest:
+        yield rest.decode(errors="backslashreplace")
 
 
 def end_with(pipe: int) -> None:

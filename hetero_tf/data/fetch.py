@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from hetero_tf.base.files import disk, lock, open_in_place, read_bytes, remove, 
 
 PART = ".part"
 SECONDS = 10
+# Bytes a second below which a connection counts as broken, averaged from `SECONDS` on: a server that trickles would
+# otherwise hold the program for days.
+MIN_RATE = 1000
 # Connections to one address, as long as each brings something.
 ATTEMPTS = 5
 BLOCK = 2**16
@@ -139,10 +143,10 @@ def _go_on(address, part, most):
 
 def _copy(answer, part, most):
     """Writes what a server sends, at most `most` bytes; returns how many came before it broke off or ended."""
-    copied = 0
+    copied, began = 0, time.monotonic()
     # What came before a connection breaks off is kept: the next one goes on there.
     with contextlib.suppress(OSError, HTTPException):
-        while block := answer.read(BLOCK):
+        while time.monotonic() - began < SECONDS + copied / MIN_RATE and (block := answer.read1(BLOCK)):
             copied += len(block)
             if copied > most:
                 raise ValueError("it sent more than the published file has")

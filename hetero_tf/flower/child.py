@@ -34,16 +34,22 @@ def superlink() -> None:
 
 def supernode() -> None:
     """Runs Flower's program of a device; its own API listens at the socket instead of a port."""
-    import functools
-
-    import uvicorn
     from flwr.supernode.cli import flower_supernode
 
     from hetero_tf.flower import endpoints, job
 
     listener = endpoints.bind(job.current().socket)
-    uvicorn.Config = functools.partial(uvicorn.Config, fd=listener.fileno())
+    _serve_at(listener)
     flower_supernode()
+
+
+def _serve_at(listener):
+    """Makes every server of this process that Flower configures use a socket in place of its host and port."""
+    import functools
+
+    import uvicorn
+
+    uvicorn.Config = functools.partial(uvicorn.Config, fd=listener.fileno())
 
 
 def flwr() -> None:

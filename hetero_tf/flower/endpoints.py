@@ -71,7 +71,7 @@ def serve_superlink(
     import uvicorn
 
     # The application starts and stops with the local server. No proxy is trusted, so none of its headers are read.
-    tls = {"host": host, "port": port, "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
+    tls: dict[str, Any] = {"host": host, "port": port, "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
     devices = uvicorn.Server(uvicorn.Config(Guard(app), lifespan="off", proxy_headers=False, **tls, **settings))
     listener = bind(path)
     local = uvicorn.Server(uvicorn.Config(app, fd=listener.fileno(), **settings))

@@ -183,8 +183,7 @@ def start(words: Sequence[str], seen: Callable[[int, int], None]) -> tuple[int, 
     """
     began, sentence = time.monotonic(), ""
     with children.start(words) as process, exits.before_exit(lambda: children.stop(process)):
-        assert process.stdout is not None
-        for line in process.stdout:
+        for line in children.lines(process):
             if match := _ROUND.match(line):
                 seen(int(match[1]), int(match[2]))
             sentence = line.strip() if line.startswith(_SENTENCES) else sentence

@@ -18,6 +18,8 @@ from hetero_tf.layers.recurrent import Recurrent
 from hetero_tf.models.variables import all_layers
 
 FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True
+# Seconds that the check of a converted file may take; one batch takes less than a second.
+SECONDS = 600
 
 
 def convert(model: Converted, path: Path) -> dict:
@@ -81,9 +83,14 @@ def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]
                 f"{name}/{key}": value for name in requests for key, value in requests[name].items()
             }
             np.savez(asked, **given)
-        done = subprocess.run(
-            [sys.executable, "-c", ASK, str(path), str(asked)], capture_output=True, text=True, check=False
-        )
+        words = [sys.executable, "-c", ASK, str(path), str(asked)]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            problem = (
+                f"{path.name}: LiteRT does not compute one batch within {SECONDS} s; export another level or format"
+            )
+            raise BadInput(problem) from None
     if done.returncode:
         said = "it aborts" if done.returncode < 0 else short(done.stderr.strip().splitlines()[-1])
         raise BadInput(
