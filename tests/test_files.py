@@ -2,6 +2,9 @@
 
 import math
 import os
+import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -200,3 +203,36 @@ def test_finite_turns_numpy_into_numbers_and_nan_into_none():
         "d": (True, np.bool_(0)),
     }
     assert plain_json.finite(row) == {"a": None, "b": [3, None], "c": [1.5, None], "d": [True, False]}
+
+
+def test_a_wait_for_a_lock_is_said_and_ends_with_the_process_that_has_it(tmp_path):
+    path, said = tmp_path / "a.part", []
+    code = (
+        f"import fcntl, time; file = open({str(path)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(1, flush=True)"
+    )
+    words = [sys.executable, "-c", f"{code}; time.sleep(600)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holder, path.open("w") as file:
+        holder.stdout.readline()
+
+        def say(sentence):
+            said.append(sentence)
+            holder.kill()
+
+        files.wait_for_lock(file.fileno(), path, say)
+        files.wait_for_lock(file.fileno(), path, say)
+    assert said == [f"{path}: another process writes this file; waiting for it"]
+
+
+@pytest.mark.parametrize("umask", [0, 0o77, 0o277])
+def test_private_files_are_new_and_for_their_owner_alone(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        files.write_private(tmp_path / "a.key", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.key").read_bytes() == b"x"
+    assert stat.S_IMODE(os.stat(tmp_path / "a.key").st_mode) == 0o600 & ~umask
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("a.key", "link"):
+        with pytest.raises(DiskProblem, match="could not write: File exists"):
+            files.write_private(tmp_path / name, b"y")

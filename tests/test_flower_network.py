@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import urllib.error
 import urllib.request
 import venv
@@ -56,9 +57,17 @@ def python(tmp_path_factory):
     return bin_ / "python"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_folder():
+    """Where the commands make their Unix sockets, whose paths are short."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", name)
+        yield
+
+
 def start(python, folder, name, *words):
     """Starts `hetero_tf flower WORDS`; what it says goes to a file."""
-    environment = programs.environment(PYTHONPATH=f"{programs.ROOT}:{folder}", TMPDIR=str(folder))
+    environment = programs.environment(PYTHONPATH=f"{programs.ROOT}:{folder}")
     with (folder / f"{name}.txt").open("wb") as out:
         command = [python, "-m", "hetero_tf", "flower", *words, *WORDS, "--threads=1"]
         return subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=folder)
@@ -98,6 +107,8 @@ def test_a_round_over_the_network_is_the_simulators_and_a_liar_is_refused(python
         place = f"https://{address}:{port}/v1/fleet/push-messages"
         assert status_of(place, authority, MOST_BYTES + 1, {}) == 413
         assert status_of(place, authority, 10, {}) not in (200, 413)
+        for path in ("control/start-run", "control/list-runs", "runtime/acquire-task"):
+            assert status_of(f"https://{address}:{port}/v1/{path}", authority, 10, {}) == 403
         with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
             urllib.request.urlopen(place, timeout=20)
         assert run.wait(300) == 0, said.read_text()

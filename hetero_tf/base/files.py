@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -140,6 +140,24 @@ def lock(descriptor: int, path: Path | str, wait: bool) -> None:
             f"{path}: this file system has no locks ({error.strerror}), so two programs could write into one folder; "
             "choose a folder on a local disk, or mount this file system with locks"
         ) from error
+
+
+def wait_for_lock(descriptor: int, path: Path | str, say: Callable[[str], None]) -> None:
+    """Locks an open file, and waits for the process that has locked it; the system frees the lock when that ends.
+
+    Args:
+        descriptor: Of the file.
+        path: Its path, for sentences.
+        say: Called once if another process has the lock.
+
+    Raises:
+        DiskProblem: See `lock`.
+    """
+    try:
+        lock(descriptor, path, wait=False)
+    except BlockingIOError:
+        say(f"{path}: another process writes this file; waiting for it")
+        lock(descriptor, path, wait=True)
 
 
 def write_new(path: Path | str, data: bytes | memoryview) -> None:

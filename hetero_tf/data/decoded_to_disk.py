@@ -18,7 +18,7 @@ import numpy as np
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import DiskProblem
-from hetero_tf.base.files import TEMPORARY, Damaged, disk, lock, open_in_place, remove, replacing
+from hetero_tf.base.files import TEMPORARY, Damaged, disk, open_in_place, remove, replacing, wait_for_lock
 from hetero_tf.base.hardware import memory
 from hetero_tf.data import decoded
 from hetero_tf.data.disk_array import DiskArray
@@ -66,7 +66,7 @@ def _locked(path):
     """Waits until no other program writes the rows of the same folder and size."""
     descriptor = open_in_place(path, os.O_RDWR, "lock")
     try:
-        lock(descriptor, path, wait=True)
+        wait_for_lock(descriptor, path, Console(sys.stderr).say)
         yield
     finally:
         os.close(descriptor)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import re
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.files import disk, lock, open_in_place, read_bytes, remove, sync_folder
+from hetero_tf.base.files import disk, open_in_place, read_bytes, remove, sync_folder, wait_for_lock
 
 PART = ".part"
 SECONDS = 10
@@ -65,7 +67,7 @@ def fetch(file: Published, folder: Path) -> Path:
     path, part = folder / file.name, folder / f"{file.name}{PART}"
     descriptor = open_in_place(part, os.O_RDWR, "fetch into")
     try:
-        lock(descriptor, part, wait=True)
+        wait_for_lock(descriptor, part, Console(sys.stderr).say)
         if not is_published(file, path):
             _fetch_any(file, descriptor)
             with disk(path, "write"):

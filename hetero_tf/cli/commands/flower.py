@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetero_tf.base import exits
+from hetero_tf.base import children, exits
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, require
 from hetero_tf.cli.commands import OF_RECIPES
@@ -53,9 +53,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
             shutil.rmtree(work)
             return summary
         code = launch.connect(told, flags.address, Path(flags.key).absolute(), console.say)
-    raise Refusal(
-        f"Flower's program of the device ended with exit code {code}, see {work}; the same command connects again"
-    )
+    raise Refusal(f"Flower's program of the device {children.ended(code)}, see {work}; the same command connects again")
 
 
 def _make_keys(recipe, flags, console, host):
