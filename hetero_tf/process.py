@@ -26,6 +26,7 @@ from hetero_tf.base.console import engine_lines
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.metrics import METRICS, chooses
 from hetero_tf.data.dataset import Dataset
+from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation.evaluator import Evaluator
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.evaluation.round_metrics import round_metrics
@@ -412,6 +413,25 @@ def learning_process(
         check_split(recipe, partition, source.starts(dataset.train.x))
         family = family_of(_within_budgets(recipe, source, dataset), source, dataset, model)
         return _assembled(family, dataset, partition, source, Replicas(parallel, strategy), device)
+
+
+def described_process(
+    recipe: Recipe, dataset: DescribedDataset, partition: Partition, parallel: int
+) -> LearningProcess:
+    """Builds the process of a finished run whose data are only described: for its models, not to train or measure.
+
+    Args:
+        recipe: Of the run; it was checked against the data when the run began.
+        dataset: The description.
+        partition: Of the run, without test and held-out examples.
+        parallel: See `learning_process`.
+    """
+    hardware.prepare(parallel)
+    check_data(recipe, dataset)
+    source = build_input(recipe, dataset)
+    with located(recipe):
+        family = family_of(_within_budgets(recipe, source, dataset), source, dataset)
+        return _assembled(family, dataset, partition, source, Replicas(parallel), hardware.devices())
 
 
 def _assembled(family, dataset, partition, source, replicas, device):

@@ -24,7 +24,7 @@ RECIPE = programs.RECIPE
 
 def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
     summary, said = train(tmp_path / "run", RECIPE)
-    files = "README.txt best checkpoints costs.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml"
+    files = "README.txt best checkpoints costs.json data.json environment.json log.txt metrics.jsonl partition.npz recipe.yaml"
     files += " run.lock timings.jsonl"
     assert " ".join(sorted(path.name for path in (tmp_path / "run").iterdir())) == files
     found = runs.rows(tmp_path / "run")

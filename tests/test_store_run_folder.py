@@ -36,6 +36,7 @@ def test_layout(tmp_path):
         "readme": "README.txt",
         "export": "export",
         "costs": "costs.json",
+        "data": "data.json",
     }
     files |= {"recipe": "recipe.yaml", "checkpoints": "checkpoints", "best": "best", "partition": "partition.npz"}
     assert {name: getattr(run, name).name for name in files} == files
@@ -176,7 +177,16 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     assert (tmp_path / "target").read_text() == "mine"
 
 
-FILES = ("run.lock", "recipe.yaml", "metrics.jsonl", "timings.jsonl", "environment.json", "costs.json", "partition.npz")
+FILES = (
+    "run.lock",
+    "recipe.yaml",
+    "metrics.jsonl",
+    "timings.jsonl",
+    "environment.json",
+    "costs.json",
+    "data.json",
+    "partition.npz",
+)
 FILES += ("log.txt", "README.txt")
 
 
@@ -226,7 +236,14 @@ def test_reading_what_is_no_run(tmp_path):
 
 def test_only_what_this_program_left_is_swept(tmp_path):
     """Drafts of files under the lock are nobody's."""
-    left = [".tmp-recipe.yaml.7", ".tmp-metrics.jsonl.7", ".tmp-partition.npz", ".tmp-costs.json.7", ".partition.npz.7"]
+    left = [
+        ".tmp-recipe.yaml.7",
+        ".tmp-metrics.jsonl.7",
+        ".tmp-partition.npz",
+        ".tmp-costs.json.7",
+        ".tmp-data.json.7",
+        ".partition.npz.7",
+    ]
     left.append(f".tmp-environment.json.{os.getppid()}")
     mine = [".tmp-mine", ".old-mine", ".tmp-recipe.yaml.bak", ".partition.npz.swp", ".metrics.jsonl.7", "recipe.yaml.7"]
     run = RunFolder(tmp_path / "run")

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,10 +68,35 @@ def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[
     return open_state(recipe, settings_of(recipe, flags), flags.state, console.say)
 
 
+def open_described(
+    recipe: "Recipe", flags: "FlagValues", levels: Sequence[str], console: Console
+) -> "tuple[LearningProcess, Opened] | None":
+    """Opens a run folder as `open_run` does, without the data; None where the models of `levels` need the data."""
+    from hetero_tf.run.opened import open_state
+    from hetero_tf.store.run_folder import RunFolder
+
+    run = RunFolder(flags.run_dir)
+    # The best networks of an ensemble are those that predict held-out examples best.
+    if not (run.data.exists() and run.partition.exists()) or recipe.evaluate.members != "first":
+        return None
+    process, found = open_state(recipe, settings_of(recipe, flags), flags.state, console.say, described=True)
+    measured = all(_sealed_statistics(process, found, level) is not None for level in levels)
+    return (process, found) if measured else None
+
+
+def _sealed_statistics(process, found, level):
+    """The statistics of a level as the state was sealed with them; None where they have to be queried."""
+    from hetero_tf.evaluation.calibration import statistics_paths
+
+    if not statistics_paths(process.family.predictor(level)):
+        return {}
+    return found.statistics or None if level == process.recipe.levels.global_level else None
+
+
 def statistics_of(process: "LearningProcess", found: "Opened", level: str) -> dict:
     """Returns the statistics of a level: those that the state was sealed with where they are its own, else queried."""
-    sealed = found.statistics if level == process.recipe.levels.global_level else None
-    return sealed or process.statistics(found.state, level)
+    sealed = _sealed_statistics(process, found, level)
+    return process.statistics(found.state, level) if sealed is None else sealed
 
 
 def check_level(recipe: "Recipe", flags: "FlagValues", *others: str) -> None:

@@ -23,6 +23,7 @@ import tensorflow as tf
 from hetero_tf import __version__
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean, short
+from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
@@ -82,7 +83,7 @@ def export(
         _write_labels(draft, process.dataset.class_names)
         ask = saved_model.answering(draft)
         gap = check_answers(process, model, ask, str(folder))
-        measured = measure(process, ask)
+        measured = _measured(process, ask, "these files")
         function, specs = endpoints[kind.PORTABLE]
         part = Converted(draft, kind.PORTABLE, function, specs, process, level, model, lambda: examples(process))
         converted = {name: _write_format(name, part) for name in others}
@@ -91,7 +92,7 @@ def export(
             "signatures": signatures,
             "input": kind.input_spec(process),
             "limits": kind.limits(process, model),
-            "measured": {**measured, "on": "the whole test set, by these files"},
+            "measured": measured,
             "largest_difference_of_logits": gap,
             "formats": converted,
             **info,
@@ -153,10 +154,17 @@ def _write_format(name, part):
         "file": kind.FILE,
         "signature": part.signature,
         "bytes": path.stat().st_size,
-        "measured": {**measure(part.process, ask), "on": "the whole test set, by this file"},
+        "measured": _measured(part.process, ask, "this file"),
         "largest_difference_of_logits": gap,
         **more,
     }
+
+
+def _measured(process, ask, by):
+    """Metrics on the test set, and by which files, for `export.json`."""
+    if isinstance(process.dataset, DescribedDataset):
+        return {"on": "nothing, since the data were missing at the export"}
+    return {**measure(process, ask), "on": f"the whole test set, by {by}"}
 
 
 def _write_model(process, kind, model, folder):

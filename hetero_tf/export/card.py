@@ -91,7 +91,7 @@ def _training(one):
 def _measured(about):
     found = dict(about["measured"])
     where = found.pop("on")
-    return f"{figures(found)}, {where}"
+    return f"{figures(found)}, {where}" if found else where
 
 
 def _tensors(specs):

@@ -1,6 +1,7 @@
 """Runs a recipe in its folder from start to end: begins or resumes, builds, trains, and reports."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +10,17 @@ from hetero_tf.accounting.budgets import exceeded, told
 from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import files, metrics, registry
 from hetero_tf.base.console import Console, figures
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import BadInput, Refusal
 from hetero_tf.base.live import Live
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.describe import mix_costs
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.process import LearningProcess, learning_process
+from hetero_tf.partitions.shares import Shares
+from hetero_tf.process import LearningProcess, described_process, learning_process
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.rounds.build import load_data, split
 from hetero_tf.rounds.start import first_weights
-from hetero_tf.run import best, facts, readme, resume
+from hetero_tf.run import best, description, facts, readme, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.store import environment, plain_json
@@ -94,6 +96,10 @@ def train(
             progress = _restore(run, process, before, conditions, console)
             if before is None or not run.partition.exists():
                 process.partition.save(run.partition)
+            if not run.data.exists():
+                # Data with too many words or columns to describe are needed by `predict` and `export` too.
+                with contextlib.suppress(BadInput):
+                    description.save(run.data, process.dataset)
             readme.write(run, recipe, settings.command, process.chosen_by)
             if not run.costs.exists():
                 # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
@@ -158,6 +164,22 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
     """
     loaded = _load(recipe, settings, run, None if run is None else facts.newest(run) or facts.best(run))
     return learning_process(recipe, *loaded, parallel=settings.threads)
+
+
+def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) -> LearningProcess:
+    """Builds the learning process of a run without its data: it gives models, but can neither train nor measure.
+
+    Raises:
+        BadInput: The run folder has no description of the data, or a file of it is damaged or of another run.
+    """
+    dataset, before = description.load(run.data), facts.newest(run) or facts.best(run)
+    partition = resume.stored_partition(run, dataset, before, lambda: Partition.load(run.partition))
+    clients, classes = partition.label_mask.shape
+    if classes != dataset.classes:
+        raise files.Damaged(f"{run.data}: has {dataset.classes} classes, and {run.partition} has {classes}")
+    # Nothing can be read of examples that are measured.
+    partition = dataclasses.replace(partition, test=Shares.empty(clients), held_out=Shares.empty(clients))
+    return described_process(recipe, dataset, partition, settings.threads)
 
 
 def _load(recipe, settings, run, before) -> tuple[Dataset, Partition]:

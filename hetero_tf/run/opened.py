@@ -9,14 +9,14 @@ from hetero_tf.process import LearningProcess, State
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run import best, facts, resume
 from hetero_tf.run.checkpoint import Opened, open_newest
-from hetero_tf.run.experiment import Settings, build_process
+from hetero_tf.run.experiment import Settings, build_described_process, build_process
 from hetero_tf.store.run_folder import RunFolder
 
 STATES = ("best", "last")
 
 
 def open_state(
-    recipe: Recipe, settings: Settings, which: str, say: Callable[[str], None]
+    recipe: Recipe, settings: Settings, which: str, say: Callable[[str], None], described: bool = False
 ) -> tuple[LearningProcess, Opened]:
     """Returns the process of a run folder, and one of its states; it writes nothing.
 
@@ -25,6 +25,8 @@ def open_state(
         settings: Names the folder, the data and the threads.
         which: "best" or "last".
         say: Gets a sentence for each damaged newer state.
+        described: Whether the folder's description of the data takes the place of the data, see
+            `experiment.build_described_process`.
 
     Raises:
         BadInput: Nothing was sealed yet, the state is damaged or of another run, or the data are other ones.
@@ -33,7 +35,7 @@ def open_state(
     # Read before the state, as a training that goes on seals the best state first.
     newest = facts.newest(run)
     folder = run.best if which == "best" else run.checkpoints
-    process = build_process(recipe, settings, run)
+    process = (build_described_process if described else build_process)(recipe, settings, run)
     found = open_newest(folder, process)
     if found is None:
         also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""

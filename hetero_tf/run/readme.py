@@ -13,6 +13,7 @@ CONTENTS = {
     "best": "the sealed state of the round that {metric} chose",
     "checkpoints": "the sealed states of the newest rounds, from which the run goes on",
     "partition": "which client has which examples; another recipe may read it (partition: {{name: file}})",
+    "data": "shape, classes, words and columns of the data, without examples: `predict` and `export` need no more",
     "environment": "what equality bit for bit depends on: versions, processor, threads",
     "costs": "what a client of each level costs",
     "timings": "how long each part of the work took",

@@ -24,7 +24,7 @@ SWEEP = "sweep.yaml"
 RECIPE_LIMIT = 2**24
 # What killed programs leave beside the files of a run; the first version wrote `.partition.npz.PROCESS`.
 _LEFT = re.compile(
-    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
+    r"\.tmp-(?:recipe\.yaml|environment\.json|costs\.json|data\.json|metrics\.jsonl|partition\.npz|README\.txt)(?:\.[0-9]+)?"
     r"|\.partition\.npz\.[0-9]+"
 )
 
@@ -47,6 +47,7 @@ class RunFolder:
     environment = _inside("environment.json", "What bit-equality depends on.")
     costs = _inside("costs.json", "What a client of each level costs.")
     partition = _inside("partition.npz", "The split of the data over clients.")
+    data = _inside("data.json", "Shape, classes, words and columns of the data, without examples.")
     log = _inside("log.txt", "What the terminal said.")
     readme = _inside("README.txt", "What lies in the folder, for a person.")
     export = _inside("export", "SavedModels for serving, LEVEL/VERSION.")
@@ -81,7 +82,16 @@ class RunFolder:
         Raises:
             BadInput: The sentence names the first one.
         """
-        written = (self.recipe, self.metrics, self.timings, self.environment, self.costs, self.partition, self.log)
+        written = (
+            self.recipe,
+            self.metrics,
+            self.timings,
+            self.environment,
+            self.costs,
+            self.partition,
+            self.data,
+            self.log,
+        )
         for path in (self.path / LOCK, self.readme, *written):
             files.check_place(path)
         for path in (self.checkpoints, self.best):

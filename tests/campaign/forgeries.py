@@ -45,7 +45,7 @@ def damaged(world, rng):
     """A file is damaged, lost, replaced by another one, a link, a pipe or a folder."""
     case, kind = rng.choice(world.cases), rng.choice(KINDS)
     folder = stopped(world, rng, case)
-    unread = ("log.txt", "timings.jsonl", "costs.json", "README.txt", "run.lock")
+    unread = ("log.txt", "timings.jsonl", "costs.json", "data.json", "README.txt", "run.lock")
     names = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in unread)
     path, other = rng.sample(names, 2)
     outside = world.folder / "outside"

@@ -31,7 +31,7 @@ def folders(train, tmp_path):
     train(tmp_path / "finished", RECIPE, *MORE)
     assert len(runs.rows(tmp_path / "stopped")) == 3 and len(runs.rows(tmp_path / "finished")) == 5
     for name in ("stopped", "finished"):
-        for unread in ("log.txt", "timings.jsonl", "costs.json", "README.txt"):
+        for unread in ("log.txt", "timings.jsonl", "costs.json", "data.json", "README.txt"):
             os.unlink(tmp_path / name / unread)
     return tmp_path
 
@@ -106,7 +106,9 @@ def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):
     assert_same_end(folders / "stopped", folders / "finished", said)
 
 
-@pytest.mark.parametrize("name", ["recipe.yaml", "environment.json", "partition.npz", "costs.json", "README.txt"])
+@pytest.mark.parametrize(
+    "name", ["recipe.yaml", "environment.json", "partition.npz", "costs.json", "data.json", "README.txt"]
+)
 def test_a_lost_file_is_written_again(train, folders, name):
     # The fixture has removed what nothing reads already.
     (folders / "stopped" / name).unlink(missing_ok=True)

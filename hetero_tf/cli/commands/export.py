@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hetero_tf.base.console import Console, printable
 from hetero_tf.base.errors import BadInput
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import check_level, open_run, statistics_of
+from hetero_tf.cli.opened import check_level, open_described, open_run, statistics_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -37,7 +37,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     others = list(dict.fromkeys(name for name in flags.format if name != "savedmodel"))
     for name in others:
         formats.find(name)
-    process, found = open_run(recipe, flags, console)
+    process, found = _open(recipe, flags, names, console)
     state, written = found.state, []
     for level in names:
         info, statistics = {"state": flags.state}, statistics_of(process, found, level)
@@ -46,11 +46,22 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
             info |= {name: found.sealed.info[name] for name in ("last", "best")}
         where, about = exports.export(process, state, statistics, folder, info, level, flags.export_version, others)
         measured = {name: value for name, value in about["measured"].items() if name != "on"}
-        console.say(
-            f"exported round {state.round} to {where}: the model of level {level}, {figures(measured)} on the test set"
-        )
+        quality = f"{figures(measured)} on the test set" if measured else "not measured"
+        console.say(f"exported round {state.round} to {where}: the model of level {level}, {quality}")
         for name, told in about["formats"].items():
             reached = {metric: told["measured"][metric] for metric in measured}
             console.say(f"      {told['file']} ({name}, {told['bytes']:,} bytes): {figures(reached)}")
         written.append({"export": str(where), "level": level, **measured, "formats": about["formats"]})
     return {"round": state.round, "state": flags.state, "exports": written}
+
+
+def _open(recipe, flags, levels, console):
+    """The process and the state of a run folder; without the data where they are missing, which is said."""
+    try:
+        return open_run(recipe, flags, console)
+    except BadInput as problem:
+        if (described := open_described(recipe, flags, levels, console)) is None:
+            raise
+        reason = str(problem).partition("\n")[0]
+        console.say(f"note: exported without the data, so the files are not measured: {reason}")
+        return described

@@ -5,6 +5,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
+from hetero_tf.data.described import DescribedDataset
 from hetero_tf.export.formats import Converted
 from hetero_tf.export.formats.litert import answering, check_loops, converter, write
 
@@ -24,6 +25,11 @@ def convert(model: Converted, path: Path) -> dict:
         raise BadInput(
             "--format litert_int8: not for tables, since 256 steps over the range of the widest feature would erase "
             "the others; use litert"
+        )
+    if isinstance(model.process.dataset, DescribedDataset):
+        raise BadInput(
+            "--format litert_int8: needs training examples, by which the range of every value is found; give the data "
+            "by --data_dir"
         )
     check_loops(model.model)
     made = converter(model.saved_model, [model.signature])

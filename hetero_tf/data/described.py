@@ -1,0 +1,120 @@
+"""Describe a data set without its examples, so that a trained model can be used where the data are not."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from hetero_tf.base import seeds
+from hetero_tf.base.errors import BadInput
+from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.columns import Column
+from hetero_tf.data.dataset import Dataset, Split
+
+# Examples that are drawn in place of those of a split, and what their numbers may be.
+DRAWN = 32
+TYPES = ("uint8", "int32", "float32", "float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedDataset(Dataset):
+    """A data set of which only the description is known: its few examples are random, of the right shape and type.
+
+    Args:
+        digest: `sha256` of the data.
+        statistics: Mean and standard deviation of each feature of a table, float64 `[2, features]`; else None.
+    """
+
+    digest: str = ""
+    statistics: np.ndarray | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the data that were described."""
+        return self.digest
+
+    @property
+    def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each feature of a table, see `Dataset`."""
+        if self.statistics is None:
+            raise BadInput(f"{self.source}: its description has no statistics of features")
+        return self.statistics[0], self.statistics[1]
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Returns the description of a data set, ready for JSON."""
+    x, is_float = dataset.train.x, dataset.kind == "images" and dataset.train.x.dtype != np.uint8
+    return {
+        "kind": dataset.kind,
+        "shape": list(x.shape[1:]),
+        "dtype": np.dtype(x.dtype).name,
+        "range": [float(x.min()), float(x.max())] if is_float else None,
+        "classes": dataset.classes,
+        "source": dataset.source,
+        "stand_in_for": dataset.stand_in_for,
+        "vocabulary": dataset.vocabulary and list(dataset.vocabulary),
+        "class_names": dataset.class_names and list(dataset.class_names),
+        "columns": dataset.columns and [[one.name, list(one.categories), one.one_hot] for one in dataset.columns],
+        "statistics": [list(map(float, one)) for one in dataset.feature_statistics]
+        if dataset.kind == "table"
+        else None,
+        "data": dataset.sha256,
+    }
+
+
+def described(value: dict[str, Any]) -> DescribedDataset:
+    """Returns the data set of a description, with random examples.
+
+    Raises:
+        BadInput: The description contradicts itself.
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: It is not one that `describe` returns.
+    """
+    kind, dtype, classes = value["kind"], value["dtype"], int(value["classes"])
+    shape, words, columns = (DRAWN, *map(int, value["shape"])), value["vocabulary"], value["columns"]
+    if dtype not in TYPES or not isinstance(value["data"], str) or not isinstance(value["source"], str):
+        raise ValueError(f"an entry has a value that is not allowed, such as dtype {dtype!r}")
+    check_memory(value["source"], 2 * int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize)
+    rng = seeds.rng(0, "examples of a description")
+    statistics = None if value["statistics"] is None else np.array(value["statistics"], np.float64)
+    if statistics is not None and (statistics.shape != (2, *shape[1:]) or not np.isfinite(statistics).all()):
+        raise ValueError("its statistics are not those of its features")
+
+    def draw():
+        if kind in ("text", "sequences"):
+            x = rng.integers(0, classes if kind == "text" else len(words), shape)
+        elif dtype == "uint8":
+            x = rng.integers(0, 256, shape)
+        elif statistics is not None:
+            x = statistics[0] + statistics[1] * rng.standard_normal(shape)
+        else:
+            low, high = value["range"]
+            x = np.clip(low + (high - low) * rng.random(shape), low, high)
+            # Normalisations are checked against the range.
+            x.flat[:2] = low, high
+        labels = None if kind == "text" else np.arange(DRAWN, dtype=np.int32) % classes
+        return Split(x.astype(dtype), labels)
+
+    return DescribedDataset(
+        train=draw(),
+        test=draw(),
+        classes=classes,
+        source=value["source"],
+        stand_in_for=value["stand_in_for"],
+        vocabulary=_texts(words),
+        class_names=_texts(value["class_names"]),
+        columns=columns and tuple(_column(*column) for column in columns),
+        digest=value["data"],
+        statistics=statistics,
+    )
+
+
+def _column(name, categories, one_hot):
+    (name,) = _texts([name])
+    return Column(name, _texts(categories) or (), bool(one_hot))
+
+
+def _texts(values):
+    """Names as a tuple; None where there are none."""
+    if values is not None and not (isinstance(values, list) and all(isinstance(one, str) for one in values)):
+        raise ValueError(f"names must be texts, not {values!r:.80}")
+    return values and tuple(values)

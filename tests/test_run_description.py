@@ -1,0 +1,142 @@
+"""Runs whose data have gone: descriptions of data sets, and `predict` and `export` by them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import programs
+import pytest
+import tiny
+
+from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.data.columns import Column
+from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.run import description
+
+RNG = np.random.default_rng(3)
+TABLE = Dataset(
+    *(Split(RNG.normal(50, 9, (40, 3)).astype(np.float32), RNG.integers(0, 2, 40).astype(np.int32)) for _ in range(2)),
+    classes=2,
+    source="table (t.csv)",
+    class_names=("no", "yes"),
+    columns=(Column("size"), Column("colour", ("red", "blue"))),
+)
+SEQUENCES = Dataset(
+    *(Split(RNG.integers(0, 4, (9, 5)).astype(np.int32), RNG.integers(0, 3, 9).astype(np.int32)) for _ in range(2)),
+    classes=3,
+    source="sentences",
+    vocabulary=("<pad>", "<unk>", "good", "bad"),
+)
+FLOATS = Dataset(
+    *(Split(RNG.normal(0, 9, (9, 4, 4, 2)).astype(np.float32), np.arange(9, dtype=np.int32) % 3) for _ in range(2)),
+    classes=3,
+    source="floats",
+    stand_in_for="the real ones",
+)
+SETS = {"table": TABLE, "sequences": SEQUENCES, "floats": FLOATS}
+SETS |= {name: tiny.shared(base).dataset for name, base in (("images", tiny.IMAGES), ("text", tiny.TEXT))}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
+    dataset = SETS[name]
+    description.save(tmp_path / "data.json", dataset)
+    loaded = description.load(tmp_path / "data.json")
+    for field in ("kind", "classes", "source", "vocabulary", "class_names", "columns", "stand_in_for", "sha256"):
+        assert getattr(loaded, field) == getattr(dataset, field)
+    for split, described in ((dataset.train, loaded.train), (dataset.test, loaded.test)):
+        assert described.x.shape == (32, *split.x.shape[1:]) and described.x.dtype == split.x.dtype
+    if name == "table":
+        assert np.array_equal(loaded.feature_statistics, dataset.feature_statistics)
+    if name == "floats":
+        assert (loaded.train.x.min(), loaded.train.x.max()) == (dataset.train.x.min(), dataset.train.x.max())
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"shape": [10**12]}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
+        ({"shape": [-1]}, BadInput, "does not describe a data set"),
+        ({"dtype": "object"}, BadInput, "does not describe a data set: an entry has a value that is not allowed"),
+        ({"statistics": [[1], [2]]}, BadInput, "its statistics are not those of its features"),
+        ({"statistics": []}, BadInput, "its statistics are not those of its features"),
+        ({"class_names": [1, 2]}, BadInput, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
+        ({"columns": [["a", ["x", 1], True]]}, BadInput, "names must be texts"),
+        ({"classes": 10**30}, BadInput, "does not describe a data set: Python int too large"),
+        ({"vocabulary": 5}, BadInput, "names must be texts, not 5"),
+        ({"data": 5}, BadInput, "an entry has a value that is not allowed"),
+    ],
+)
+def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
+    path = tmp_path / "data.json"
+    description.save(path, TABLE)
+    value = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(value))
+    with pytest.raises(BadInput, match="data.json: its content differs from its sha256, so the file was changed"):
+        description.load(path)
+    path.write_text(json.dumps(value | {"sha256": description._digest(value)}))
+    with pytest.raises(error, match=sentence):
+        description.load(path)
+
+
+RECIPE = """
+base: digits
+name: rows
+data: {name: csv, path: rows.csv, label: kind}
+input: table
+model:
+  layers: [Dense: {units: !w 8}, Norm: {kind: sbn}, ReLU, Dense: {units: !classes}]
+partition.clients: 6
+round.clients: 2
+client.epochs: 1
+rounds: 1
+levels.mix: a-b
+"""
+
+
+def test_predict_and_export_do_not_need_the_data(tmp_path):
+    rows = [f"{RNG.random():.3f},{colour},{kind}" for colour in ("red", "blue") for kind in "ab" for _ in range(20)]
+    (tmp_path / "rows.csv").write_text("\n".join(["size,colour,kind", *rows]))
+    (tmp_path / "rows.yaml").write_text(RECIPE)
+
+    def run(*words):
+        return programs.shared().run(*words, cwd=tmp_path)
+
+    assert run("--recipe", "rows.yaml", "--run_dir", "run").code == 0
+    predict = ("predict", "--run_dir", "run", "0.9,red")
+    of_description, file = run(*predict), tmp_path / "run" / "data.json"
+    content = file.read_bytes()
+    file.unlink()
+    of_data = run(*predict)
+    assert of_data.code == 0 and of_description.out == of_data.out, of_data.err
+    file.write_bytes(content)
+    (tmp_path / "rows.csv").unlink()
+    without = run(*predict)
+    assert (without.code, without.out) == (0, of_data.out), without.err
+    export = run("export", "--run_dir", "run")
+    assert export.code == 0, export.err
+    assert "note: exported without the data, so the files are not measured: run/recipe.yaml:" in export.out
+    assert "exported round 1 to run/export/a/1: the model of level a, not measured" in export.out
+    about = json.loads((tmp_path / "run" / "export" / "a" / "1" / "export.json").read_text())
+    assert about["measured"] == {"on": "nothing, since the data were missing at the export"}
+    assert [column["name"] for column in about["input"]["columns"]] == ["size", "colour"]
+    assert about["class_names"] == ["a", "b"] and about["last"]["round"] == 1
+    # Statistics of a narrower level were never queried, and measuring needs examples.
+    for words in (("export", "--run_dir", "run", "--level", "b"), ("evaluate", "--run_dir", "run")):
+        refused = run(*words)
+        assert refused.code == 2 and "must name an existing file. Received: path='rows.csv'" in refused.err
+    file.write_bytes(content.replace(b"red", b"rex"))
+    damaged = run(*predict)
+    assert damaged.code == 2 and "its content differs from its sha256" in damaged.err
+
+
+def test_a_description_of_other_data_is_refused_and_without_a_partition_the_data_are_read(tmp_path):
+    recipe, folder = programs.recipe_file(tmp_path), tmp_path / "run"
+    trained = programs.shared().run(f"--recipe={recipe}", "--set=rounds=1", f"--run_dir={folder}")
+    assert trained.code == 0, trained.err
+    description.save(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
+    refused = programs.shared().run("predict", f"--run_dir={folder}", "x.png")
+    assert refused.code == 2 and "was trained on other data than these (table (t.csv))" in refused.err, refused.err
+    (folder / "partition.npz").unlink()
+    read = programs.shared().run("predict", f"--run_dir={folder}", "x.png")
+    assert read.code == 2 and "x.png: could not read: No such file or directory" in read.err, read.err
