@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "address, allow_other_machine, as, at, band, certificates, client, data_dir, debug, definition, devices, draw, dry_run, "
+        "address, allow_host, allow_other_machine, as, at, band, certificates, client, data_dir, debug, definition, devices, draw, dry_run, "
         "engine, export_version, format, help, host, input, jobs, json, key, level, levels, litert, local, metric, out, "
-        "patience, plugin, port, published, quiet, recipe, role, run, run_dir, seeds, set, state, sweep, target, threads, version, word, worker, workers, x, y",
+        "patience, plugin, port, published, quiet, recipe, role, run, run_dir, seeds, set, state, sweep, target, threads, version, versions, word, worker, workers, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -42,13 +42,13 @@ WRONG = [
     ([R, "--epochs"], "unknown flag --epochs; use --set client.epochs=VALUE"),
     ([R, "--clients=9"], "unknown flag --clients; use --set round.clients=9 or --set partition.clients=9"),
     (["list", "nowhere"], "nowhere: is no folder; name run folders, or a folder of runs such as runs"),
-    ([R, "-z"], "unknown flag --z; known: address, allow_other_machine..."),
+    ([R, "-z"], "unknown flag --z; known: address, allow_host, allow_other_machine..."),
     ([R, "--norecipe"], "unknown flag --norecipe; did you mean 'recipe'?"),
     (["--recipe"], "Missing value for flag --recipe" + FLAGS),
     ([R, "--run_dir"], "Missing value for flag --run_dir" + FLAGS),
     ([R, "--set"], "Missing value for flag --set" + FLAGS),
-    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; known: address, allow_other_machine..."),
-    ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: address, allow_other_machine..."),
+    ([R, "--flagfile=nowhere"], "unknown flag --flagfile; known: address, allow_host, allow_other_machine..."),
+    ([R, "-undefok=level", "--level=a"], "unknown flag --undefok; known: address, allow_host, allow_other_machine..."),
     ([], NO_RECIPE),
     (["train"], NO_RECIPE),
     (["describe"], "--recipe is missing; try hetero_tf describe --recipe digits"),
