@@ -403,7 +403,13 @@ def settle(server, present, expected, events):
     if len(expected) == 2 and expected["first"] == expected["second"]:
         raise Failed(f"{'; '.join(events)}: both models answer alike")
     gone = next(number for number in range(2, 11) if number not in present)
-    status, _ = server.request("GET", f"/v1/models/a/versions/{gone}")
+    path = f"/v1/models/a/versions/{gone}"
+    status, body = server.request("GET", path)
+    states = {each["state"] for each in body.get("model_version_status", [])}
+    # A version that could not be loaded keeps its state END, with the reason.
+    if not (status == 404 or status == 200 and states == {"END"}):
+        raise Failed(f"{'; '.join(events)}: version {gone} is gone, but its status is {status} {sorted(states)}")
+    status, _ = server.request("POST", f"{path}:predict", json.dumps({"instances": picture()}))
     if status != 404:
         raise Failed(f"{'; '.join(events)}: version {gone} is gone, but answers {status}")
 
