@@ -3,6 +3,7 @@
 import base64
 import json
 import queue
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -185,6 +186,18 @@ def test_status_metadata_and_page(address, folder):
     assert told["e"]["measured"] == about["measured"] and told["b"]["input"]["kind"] == "text"
     status, page = fetch(f"{address}/")
     assert status == 200 and page.startswith("<!doctype html>") and "/v1/models" in page
+
+
+def test_curl_lines_of_a_model_card_work(address, folder):
+    card = (folder / "b" / "1" / "MODEL_CARD.md").read_text()
+    lines = re.findall(r"^curl -d '(.*)' http://127\.0\.0\.1:8501(.*)$", card, re.MULTILINE)
+    assert len(lines) == 3 and all(fetch(address + path, body.encode())[0] == 200 for body, path in lines)
+    card = (folder / "e" / "1" / "MODEL_CARD.md").read_text()
+    begin, end = re.search(
+        r"\(printf '(.*)'; base64 < picture\.png \| tr -d '\\n'; printf '(.*)'\) \| curl", card
+    ).groups()
+    body = begin + png(np.zeros((9, 9, 1), np.uint8)) + end
+    assert fetch(f"{address}/v1/models/e:predict", body.encode())[0] == 200
 
 
 def test_a_new_version_takes_over_and_nothing_is_lost(pictures, tmp_path):
