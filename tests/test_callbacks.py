@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import keras
 import numpy as np
 import pytest
 import tiny
@@ -37,6 +38,30 @@ def test_callbacks_hear_of_every_round_and_end_the_training():
 
     trained = hetero_tf.train(process(), 9, callbacks=[stop, lambda end: after.append(end.state.round)])
     assert heard == [(1, 1, True), (2, 2, True)] and after == [1, 2] and trained.state.round == 2
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "sentence"),
+    [
+        ([keras.callbacks.EarlyStopping()], "callbacks[0] must be a function of one RoundEnd"),
+        ([print, keras.callbacks.ModelCheckpoint], "callbacks[1] must be a function of one RoundEnd"),
+        ([EarlyStopping], "callbacks[0] must be a function of one RoundEnd"),
+        (["log"], "callbacks[0] must be a function of one RoundEnd"),
+        ([lambda: None], "callbacks[0] must be a function of one RoundEnd"),
+        (EarlyStopping(), "`callbacks` must be a list of functions. Received: EarlyStopping"),
+        ("log", "`callbacks` must be a list of functions. Received: str"),
+    ],
+)
+def test_callbacks_of_another_kind_are_refused_before_the_first_round(callbacks, sentence, monkeypatch):
+    monkeypatch.setattr(type(process()), "initialize", lambda process: pytest.fail("a round began"))
+    assert refusal(hetero_tf.train, process(), 1, callbacks=callbacks).startswith(sentence)
+
+
+def test_refusals_of_callbacks_say_what_to_pass():
+    said = refusal(hetero_tf.train, process(), 1, callbacks=[keras.callbacks.EarlyStopping()])
+    assert said.endswith("or `lambda end: ...`. Received: keras.callbacks.EarlyStopping")
+    said = refusal(hetero_tf.train, process(), 1, callbacks=[lambda end: end.metrics["loss"]])
+    assert said == ("callbacks[0] must return True to end the training, and False or None otherwise. Received: float")
 
 
 def ends(metric, values):

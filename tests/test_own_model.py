@@ -12,6 +12,7 @@ from hetero_tf.describe import describe
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.own_model import build_own_model, static_norms
+from hetero_tf.models.requirements import check_behavior, check_structure
 from hetero_tf.process import learning_process
 from hetero_tf.recipe.model import Width
 
@@ -127,6 +128,23 @@ def alike(width, classes):
     return keras.Model(inputs, keras.layers.Dense(classes)(value))
 
 
+def two_outputs(width, classes):
+    inputs = keras.Input(SHAPE)
+    value = keras.layers.Flatten()(inputs)
+    return keras.Model(inputs, [keras.layers.Dense(classes)(value), keras.layers.Dense(classes)(value)])
+
+
+def named_output(width, classes):
+    model = dense(width, classes)
+    return keras.Model(model.inputs, {"logits": model.output})
+
+
+def flattened(width, classes):
+    inputs = keras.Input(SHAPE)
+    value = keras.layers.Flatten()(keras.layers.Conv2D(Width(8).at(width), 3, activation="relu")(inputs))
+    return keras.Model(inputs, keras.layers.Dense(classes)(value))
+
+
 def failing(width, classes):
     raise KeyError("no such block")
 
@@ -141,15 +159,145 @@ def failing(width, classes):
         (lambda width, classes: 3, "`model` must return a functional or Sequential Keras model with one input"),
         (without_inputs, "`model` must return a functional or Sequential Keras model with one input"),
         (lambda width, classes: dense(width, 4), "`model` must give one tensor of logits of the shape (None, 9)"),
-        (softmax, "`model` must give logits; leave the softmax of its last layer out"),
+        (softmax, "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid"),
         (residual, "`model` must have no running averages of a client's data: give hetero_tf.static_norms(model)"),
         (frozen, "`model` must have something to train. Received: a model without trainable weights"),
         (alike, "`model` must give its layers different names. Received: two weights named"),
+        (
+            two_outputs,
+            "`model` must give one tensor of logits of the shape (None, 9). Received: 2 outputs of the shapes",
+        ),
+        (named_output, "`model` must return one tensor of logits. Received: a dict of tensors"),
+        (flattened, "`model` packs several things, such as positions, branches, heads or gates, on axis 0 of dense/"),
         (lambda width, classes: dense(1.5 - width, classes), "`model` must build the same layers at every width"),
     ],
 )
 def test_what_cannot_be_trained_is_one_sentence(function, sentence):
     assert refusal(built, function).startswith(sentence)
+
+
+class Stepping(keras.Model):
+    def train_step(self, data):
+        return {}
+
+
+class Adding(keras.layers.Layer):
+    def call(self, inputs):
+        self.add_loss(keras.ops.mean(inputs))
+        return inputs
+
+
+def one_layer(layer=None, first=None, model=keras.Model, **options):
+    """A model of one Dense layer with these options, between two others; classes: 3."""
+    inputs = value = keras.Input(SHAPE)
+    value = first(value) if first else value
+    value = keras.layers.Dense(3, name="first", **options)(keras.layers.Flatten()(value))
+    return model(inputs, layer(value) if layer else value)
+
+
+def compiled():
+    model = one_layer()
+    model.compile(optimizer=keras.optimizers.AdamW(weight_decay=0.1), loss="mse")
+    return model
+
+
+def inside(**options):
+    """A model that contains another one, whose only layer has these options."""
+    base, inputs = one_layer(**options), keras.Input(SHAPE)
+    return keras.Model(inputs, keras.layers.Dense(3)(base(inputs)))
+
+
+def adapted():
+    norm = keras.layers.Normalization()
+    norm.adapt(np.ones((2, *SHAPE), np.float32))
+    return one_layer(first=norm)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: one_layer(kernel_regularizer="l2"), "no regularizers, which local training does not apply"),
+        (lambda: inside(bias_regularizer="l1"), "no regularizers, which local training does not apply"),
+        (lambda: inside(activity_regularizer="l2"), "no activity regularizers, which local training does not apply"),
+        (lambda: inside(kernel_constraint="non_neg"), "no constraints, which local training does not apply"),
+        (compiled, "not be compiled, since the recipe sets the loss and the optimizer"),
+        (lambda: one_layer(model=Stepping), "train by the steps of the recipe: leave out train_step"),
+        (adapted, "fixed statistics of its inputs: give Normalization(mean=..., variance=...)"),
+    ],
+)
+def test_parts_that_a_round_would_ignore_are_refused(make, sentence):
+    said = refusal(build_own_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
+    assert said.startswith(f"`model` must {'have ' if sentence.startswith(('no ', 'fixed')) else ''}{sentence}")
+
+
+def test_losses_of_a_layer_are_refused_and_penalties_of_frozen_weights_accepted():
+    assert refusal(check_behavior, one_layer(Adding()), SHAPE).startswith("`model` must add no losses, since clients")
+    model = inside(kernel_regularizer="l2", kernel_constraint="non_neg")
+    model.layers[1].trainable = False
+    check_structure(model, SHAPE, 3)
+    check_behavior(model, SHAPE)
+
+
+ENDS = {
+    "activation": keras.layers.Activation("softmax"),
+    "function": keras.ops.softmax,
+    "sigmoid": keras.ops.sigmoid,
+    "scaled": lambda value: keras.layers.Rescaling(10.0)(keras.layers.Softmax()(value)),
+    "nested": keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), keras.layers.Softmax()]),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_probabilities_are_refused_however_they_arise(name):
+    assert refusal(check_behavior, one_layer(ENDS[name]), SHAPE).startswith("`model` must give logits, since the loss")
+
+
+@pytest.mark.parametrize("last", [None, keras.ops.log_softmax, keras.ops.relu, keras.ops.tanh, keras.ops.softplus])
+def test_other_outputs_are_logits(last):
+    check_behavior(one_layer(last), SHAPE)
+
+
+def test_levels_of_one_model_are_reported():
+    with pytest.warns(
+        UserWarning, match="levels a and c are the same model: `model` builds equal shapes at the widths"
+    ):
+        built(lambda width, classes: dense(1.0, classes))
+
+
+def transfer(trainable=True):
+    """A model around a base, which contains another one with a norm."""
+    norms = [keras.layers.BatchNormalization(name=f"norm{number}") for number in range(2)]
+    deepest = keras.Sequential([keras.Input(SHAPE), keras.layers.Conv2D(2, 1, name="conv"), norms[0]], name="deepest")
+    inputs = keras.Input(SHAPE)
+    base = keras.Model(inputs, norms[1](deepest(inputs)), name="base")
+    base.trainable, outer = trainable, keras.Input(SHAPE)
+    value = keras.layers.GlobalAveragePooling2D()(base(outer, training=False))
+    model = keras.Model(outer, keras.layers.Dense(3, name="head")(value))
+    for number, variable in enumerate(model.weights):
+        variable.assign(variable + 0.1 * (number + 1))
+    return model
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_static_norms_reach_nested_models_and_keep_what_is_frozen(trainable):
+    model, x = transfer(trainable), np.random.default_rng(0).normal(size=(3, *SHAPE))
+    static = static_norms(model)
+    check_structure(static, SHAPE, 3)
+    np.testing.assert_allclose(static(x), model(x), rtol=1e-5, atol=1e-6)
+    assert [v.path for v in static.trainable_variables] == [v.path for v in model.trainable_variables]
+    kinds = {layer.name: type(layer) for layer in static._flatten_layers()}
+    kind = StaticBatchNormalization if trainable else keras.layers.BatchNormalization
+    assert kinds["norm0"] is kinds["norm1"] is kind
+    model.get_layer("head").kernel.trainable = False
+    assert [v.path for v in static_norms(model).non_trainable_variables].count("head/kernel") == 1
+
+
+def test_norms_that_static_ones_cannot_replace_are_refused():
+    def refused(**options):
+        return refusal(static_norms, keras.Sequential([keras.Input(SHAPE), keras.layers.BatchNormalization(**options)]))
+
+    assert "must have no gamma_regularizer, which local training does not apply" in refused(gamma_regularizer="l2")
+    assert "must normalize the last axis, which has the channels" in refused(axis=1)
 
 
 def test_inputs_of_another_shape_and_layers_that_only_recipes_have_are_refused():

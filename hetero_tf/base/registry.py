@@ -132,6 +132,26 @@ def plugged() -> tuple[str, ...]:
     return tuple(dict.fromkeys(module for of_kind in _plugged.values() for module in of_kind.values()))
 
 
+def is_plugged(kind: str, name: str) -> bool:
+    """Tells whether `register_plugin` added a plug-in."""
+    return name in _plugged[kind]
+
+
+def unannotated(kind: str, name: str) -> frozenset[str]:
+    """Returns the parameters of a plug-in that no recipe can set, because they have no annotation."""
+    path = _source(kind, name)
+    body = tree(path).body
+    if kind == "layers":
+        body, function = _definition(body, ast.ClassDef, name).body, "__init__"
+    else:
+        function = EXPORTS[kind]
+    node = _definition(body, ast.FunctionDef, function)
+    if node is None:
+        return frozenset()
+    plain = [*node.args.posonlyargs, *node.args.args][1:] if kind == "layers" else []
+    return frozenset(each.arg for each in (*plain, *node.args.kwonlyargs) if each.annotation is None)
+
+
 def _as_module(path):
     """What to type instead of a path, as the end of a sentence."""
     parts = Path(path.removesuffix(".py").removeprefix("./")).parts

@@ -5,6 +5,7 @@ import functools
 import random
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import tensorflow as tf
@@ -132,26 +133,42 @@ def _walk(model, make, layers, inputs, route, link):
     made and others when they are built, so the order decides the initial values.
     """
     value, branches = inputs, {}
-    run = set(route.before.units) if route is not None and route.buffered else set()
+    units = set(route.before.units) if route is not None and route.buffered else set()
     for spec in model.layers:
         if not _is_on(spec, route):
             continue
-        with _placed(spec):
-            layers[spec.name] = make(spec)
-        if spec.exit is not None:
+        with _naming(spec) as run:
             with _placed(spec):
-                branches[spec.exit] = layers[spec.name](branches.get(spec.exit, value))
-            continue
-        if spec.unit not in run:
-            value = keras.ops.stop_gradient(value) if route is not None and len(run) == route.frozen > 0 else value
-            value = link(value) if link is not None and spec.unit == model.trunk[-1] else value
-            run.add(spec.unit)
-        with _placed(spec):
-            value = layers[spec.name](value)
+                layers[spec.name] = run(make, spec)
+            if spec.exit is not None:
+                with _placed(spec):
+                    branches[spec.exit] = run(layers[spec.name], branches.get(spec.exit, value))
+                continue
+            if spec.unit not in units:
+                first = route is not None and len(units) == route.frozen > 0
+                value = keras.ops.stop_gradient(value) if first else value
+                value = link(value) if link is not None and spec.unit == model.trunk[-1] else value
+                units.add(spec.unit)
+            with _placed(spec):
+                value = run(layers[spec.name], value)
     if not branches:
         return value
     logits = [branches.get(number, value) for number in route.exits]
     return logits[0] if len(logits) == 1 else logits
+
+
+@contextlib.contextmanager
+def _naming(spec):
+    """Yields `(function, *args) -> result`, in which unnamed sublayers get the same names in every model.
+
+    Keras numbers unnamed layers in each thread. A plug-in's layer gets a thread of its own, so the number depends on
+    the position in the layer alone: paths of weights are alike at every level and in every process.
+    """
+    if not registry.is_plugged("layers", spec.kind):
+        yield lambda function, *args: function(*args)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda function, *args: thread.submit(function, *args).result()
 
 
 @contextlib.contextmanager

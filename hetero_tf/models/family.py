@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import re
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,10 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
 from hetero_tf.models.build import build_model
 from hetero_tf.models.counting import Forward, forward
-from hetero_tf.models.own_model import ModelFunction, build_own_model, check_nested, layers_of
+from hetero_tf.models.nesting import check_entries, check_shapes, same_models
+from hetero_tf.models.own_model import ModelFunction, build_own_model, layers_of
 from hetero_tf.models.repeated_blocks import call_by_functions
+from hetero_tf.models.requirements import check_behavior
 from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
@@ -229,8 +232,9 @@ def build_family(
     Raises:
         BadInput: A level cannot hold any unit, some unit is trained by nobody, or the function's models are not nested.
     """
-    if function is not None:
-        recipe = _with_own_model(recipe, shape, classes, function)
+    # A recipe that has the layers of the function was checked before.
+    if function is not None and not recipe.model.layers:
+        recipe = _with_own_model(recipe, shape, example, classes, function)
     plugin, options = registry.find("stages", recipe.client.stages.name), recipe.client.stages.options
     # Counting what units take needs a whole model, so it is done only where levels have budgets.
     shares = unit_shares(recipe, shape, example, classes) if recipe.levels.budgets else {}
@@ -242,15 +246,22 @@ def build_family(
     return ModelFamily(recipe, shape, classes, stages, plugin.DRAWN, function)
 
 
-def _with_own_model(recipe, shape, classes, function):
+def _with_own_model(recipe, shape, example, classes, function):
     """The recipe whose layers are those that the function builds at the global level."""
-    models = {
-        level: build_own_model(function, shape, recipe.levels.widths[level], classes=classes)
-        for level in recipe.levels.names
-    }
-    top = recipe.levels.global_level
-    check_nested(models, top)
-    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=layers_of(models[top])))
+    top, widths = recipe.levels.global_level, recipe.levels.widths
+    models = {level: build_own_model(function, shape, widths[level], classes=classes) for level in recipe.levels.names}
+    check_shapes(models, top)
+    check_behavior(models[top], example)
+    for one, other in same_models(models):
+        if widths[one] != widths[other]:
+            warnings.warn(
+                f"levels {one} and {other} are the same model: `model` builds equal shapes at the widths "
+                f"{widths[one]:g} and {widths[other]:g}. Make its layers depend on `width`, or leave out a level",
+                stacklevel=2,
+            )
+    layers = layers_of(models[top])
+    check_entries(models, top, example)
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=layers))
 
 
 def _check_every_unit_is_trained(recipe, stages):

@@ -5,7 +5,7 @@ same names at every width. Clients of such a model are computed one by one.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -13,6 +13,8 @@ import keras
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build import seeded
+from hetero_tf.models.requirements import check_structure
+from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec
 
 # `(width, classes) -> keras.Model`, or `(width, classes, scale)`; see `build_own_model`.
@@ -57,12 +59,14 @@ def build_own_model(
     with seeded(seed), ThreadPoolExecutor(1) as thread:
         try:
             model = thread.submit(build).result()
+        except BadInput:
+            raise
         except Exception as problem:
             raise BadInput(
                 f"`model` must build a Keras model. Received: {type(problem).__name__}: {problem} from "
                 f"{_name(function)}(width={width:g}, classes={classes})"
             ) from problem
-    _check(model, shape, classes)
+    check_structure(model, shape, classes)
     return model
 
 
@@ -76,16 +80,21 @@ def static_norms(model: keras.Model) -> keras.Model:
     """Returns the same model with static batch normalisation wherever it has Keras' BatchNormalization.
 
     Running averages would carry a client's activations to the server and mix badly over widths; static ones are
-    gathered once, after training (HeteroFL, arXiv 2010.01264, section 3.2). Weights and statistics keep their values;
-    a norm without gamma or beta gets them, as 1 and 0.
+    gathered once, after training (HeteroFL, arXiv 2010.01264, section 3.2). Weights, statistics and `trainable` of all
+    layers stay; a norm without gamma or beta gets them, as 1 and 0. A norm that is not trainable stays Keras' own: it
+    normalizes by its fixed statistics, which become constants of every client.
 
     Args:
-        model: Functional or Sequential Keras model, such as one of `keras.applications`.
+        model: Functional or Sequential Keras model, such as one of `keras.applications`, also one that contains others.
+
+    Raises:
+        BadInput: A norm has a regularizer or a constraint, or normalizes another axis than the last one.
     """
 
     def replaced(layer):
-        if isinstance(layer, keras.layers.BatchNormalization):
-            return StaticBatchNormalization(layer.epsilon, name=layer.name)
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+            _check_norm(layer)
+            return StaticBatchNormalization(layer.epsilon, name=layer.name, dtype=layer.dtype_policy)
         return layer.__class__.from_config(layer.get_config())
 
     def called(layer, *args, **options):
@@ -93,69 +102,39 @@ def static_norms(model: keras.Model) -> keras.Model:
         return layer(*args, **{name: value for name, value in options.items() if value is not None})
 
     calls = {} if isinstance(model, keras.Sequential) else {"call_function": called}
-    cloned = keras.models.clone_model(model, clone_function=replaced, **calls)
-    for layer, copy in zip(model.layers, cloned.layers, strict=True):
-        if isinstance(layer, keras.layers.BatchNormalization):
-            for name, value in (("mean", layer.moving_mean), ("variance", layer.moving_variance)):
-                getattr(copy, name).assign(value)
-            for name in ("gamma", "beta"):
-                if getattr(layer, name) is not None:
-                    getattr(copy, name).assign(getattr(layer, name))
+    cloned = keras.models.clone_model(model, clone_function=replaced, recursive=True, **calls)
+    # A layer comes before the layers inside it, to which `trainable` of it is passed on.
+    for layer, copy in zip([model, *all_layers(model)], [cloned, *all_layers(cloned)], strict=True):
+        copy.trainable = layer.trainable
+        if isinstance(copy, StaticBatchNormalization) and not isinstance(layer, StaticBatchNormalization):
+            pairs = [(layer.moving_mean, copy.mean), (layer.moving_variance, copy.variance)]
+            affine = [(getattr(layer, name), getattr(copy, name)) for name in ("gamma", "beta")]
+            pairs += [(value, variable) for value, variable in affine if value is not None]
         else:
-            copy.set_weights(layer.get_weights())
+            variables = [layer._trainable_variables, layer._non_trainable_variables]
+            copies = [copy._trainable_variables, copy._non_trainable_variables]
+            pairs = [pair for group in zip(variables, copies) for pair in zip(*group, strict=True)]
+        for value, variable in pairs:
+            variable.assign(value)
+            variable.trainable = value.trainable
     return cloned
 
 
-def check_nested(models: Mapping[str, keras.Model], top: str) -> None:
-    """Refuses models that are no parts of the global one.
-
-    Args:
-        models: The model of each level.
-        top: The level of the global model.
-
-    Raises:
-        BadInput: Names the level and the weight.
-    """
-    whole = {variable.path: tuple(variable.shape) for variable in models[top].weights}
-    for level, model in models.items():
-        for variable in model.weights:
-            shape, full = tuple(variable.shape), whole.get(variable.path)
-            if full is None or len(shape) != len(full) or any(size > most for size, most in zip(shape, full)):
-                raise BadInput(
-                    f"`model` must build the same layers at every width, none of them larger than in the model of "
-                    f"level {top}, where {variable.path} has the shape {full}. Received: {shape} at level {level}"
-                )
+def _check_norm(layer):
+    """Refuses a norm of which static batch normalisation would leave something out."""
+    for name in ("gamma_regularizer", "beta_regularizer", "gamma_constraint", "beta_constraint"):
+        if getattr(layer, name) is not None:
+            raise BadInput(
+                f"static_norms: {layer.name} must have no {name}, which local training does not apply; leave it out. "
+                f"Received: {name}={type(getattr(layer, name)).__name__}"
+            )
+    rank = layer.input_spec.ndim
+    if layer.axis % rank != rank - 1:
+        raise BadInput(
+            f"static_norms: {layer.name} must normalize the last axis, which has the channels; use channels_last. "
+            f"Received: axis={layer.axis}"
+        )
 
 
 def _name(function):
     return getattr(function, "__name__", type(function).__name__)
-
-
-def _check(model, shape, classes):
-    """Refuses what cannot be cut, trained or exported."""
-    if not isinstance(model, keras.Model) or not model.built or len(getattr(model, "inputs", None) or ()) != 1:
-        raise BadInput(
-            "`model` must return a functional or Sequential Keras model with one input, such as "
-            f"keras.Model(inputs, logits). Received: {type(model).__name__}"
-        )
-    given, expected = tuple(model.inputs[0].shape[1:]), tuple(shape)
-    if given != expected:
-        raise BadInput(f"`model` must take inputs of the shape {expected} of the data. Received: {given}")
-    output = tuple(model.outputs[0].shape)
-    wanted = (None, classes) if shape != (None,) else (None, None, classes)
-    if len(model.outputs) != 1 or len(output) != len(wanted) or output[-1] != classes:
-        raise BadInput(f"`model` must give one tensor of logits of the shape {wanted}. Received: {output}")
-    if getattr(model.layers[-1], "activation", None) is keras.activations.softmax:
-        raise BadInput("`model` must give logits; leave the softmax of its last layer out")
-    for layer in model._flatten_layers(include_self=False):
-        if isinstance(layer, keras.layers.BatchNormalization):
-            raise BadInput(
-                f"`model` must have no running averages of a client's data: give hetero_tf.static_norms(model), which "
-                f"puts static batch normalisation in their place. Received: {layer.name}, a BatchNormalization"
-            )
-    if not model.trainable_variables:
-        raise BadInput("`model` must have something to train. Received: a model without trainable weights")
-    paths = [variable.path for variable in model.weights]
-    twice = sorted({path for path in paths if paths.count(path) > 1})
-    if twice:
-        raise BadInput(f"`model` must give its layers different names. Received: two weights named {twice[0]}")

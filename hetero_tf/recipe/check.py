@@ -9,7 +9,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
-from hetero_tf.recipe.layers import build_model, check_mapping, unit_names
+from hetero_tf.recipe.layers import build_model, check_annotated, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.scenarios import SCENARIOS
@@ -109,6 +109,7 @@ def plugin(
     if name not in registry.names(kind):
         raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
     options = registry.options(kind, name)
+    check_annotated(kind, name, value, path)
     check_mapping(value, path, ("name", *common, *options))
     for option in options.values():
         if option.required and option.name not in value:

@@ -5,7 +5,7 @@ Ordinary Keras layers stand here as data. Our own and plugged-in layers are read
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
-from hetero_tf.base.errors import did_you_mean
+from hetero_tf.base.errors import did_you_mean, nearest
 from hetero_tf.recipe.nodes import show
 
 ACTIVATIONS = (
@@ -109,6 +109,34 @@ ADVICE = {
     "Reshape": "a shape cannot follow the width of a level; use GlobalAveragePooling2D",
     "MultiHeadAttention": "its projections have no Scaler; use TransformerBlock",
     **dict.fromkeys(
+        ("Add", "Average", "Concatenate", "Dot", "Maximum", "Minimum", "Multiply", "Subtract"),
+        "a recipe is a chain, and this layer joins branches; use a block such as PreActivationBlock, or build a model "
+        "of your own in Python (BUILD.md, In Python)",
+    ),
+    **dict.fromkeys(
+        ("Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "SimpleRNN", "StackedRNNCells"),
+        "use LSTM or GRU, or write a layer and pass it by --plugin",
+    ),
+    **dict.fromkeys(
+        ("CategoryEncoding", "Discretization", "Hashing", "IntegerLookup", "StringLookup", "TextVectorization"),
+        "the data become numbers before the model; see data: labelled_text or csv, and input: sequences or table",
+    ),
+    **dict.fromkeys(
+        ("Normalization", "Rescaling"),
+        "the input normalises; set input.mean and input.std, which are part of every exported model",
+    ),
+    **dict.fromkeys(
+        ("RandomBrightness", "RandomContrast", "RandomCrop", "RandomFlip", "RandomRotation", "RandomTranslation"),
+        "the input augments; set input.augment, such as crop_flip",
+    ),
+    **dict.fromkeys(("Input", "InputLayer"), "the data say the shape of an input; leave it out"),
+    **dict.fromkeys(
+        ("AveragePooling1D", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "MaxPooling1D"),
+        "use ClassTokenReadout behind tokens, and LSTM or GRU without return_sequences behind words",
+    ),
+    **dict.fromkeys(("Permute", "RepeatVector"), "a recipe keeps the axes of its maps; use GlobalAveragePooling2D"),
+    "SeparableConv2D": "use SeparableBlock, or DepthwiseConv2D and Conv2D",
+    **dict.fromkeys(
         ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
         "a recipe is data and cannot hold code; write a layer and pass it by --plugin",
     ),
@@ -128,7 +156,9 @@ def refused(name: str) -> str | None:
         return f"{name} is not allowed; {ADVICE[name]}"
     if "." in name or ":" in name:
         return f"{show(name)} is not a layer; layers are named by class alone, own modules come by --plugin"
-    return f"unknown layer {show(name)}{did_you_mean(name, known_layers())}"
+    near = nearest(name, known_layers())
+    advice = "" if near else "; pass a layer of your own by --plugin (BUILD.md, Add a part)"
+    return f"unknown layer {show(name)}{advice}{did_you_mean(name, known_layers())}"
 
 
 def arguments(name: str) -> tuple[dict[str, Constraint], set[str]]:

@@ -1,5 +1,6 @@
 """Builds the model of a recipe: units, repeats and settings of `model.layers` become LayerSpecs with names."""
 
+from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
@@ -58,6 +59,33 @@ def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
         if key not in known:
             hint = did_you_mean(key, known) if known else "; it takes none"
             raise Wrong((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
+
+
+def check_annotated(kind: str, name: str, value: object, path: tuple) -> None:
+    """Refuses an option that a plug-in of the user's takes without saying what it may be.
+
+    Args:
+        kind: Kind of the plug-in.
+        name: Its name.
+        value: The options of the recipe.
+        path: Their path.
+    """
+    if not registry.is_plugged(kind, name) or not isinstance(value, dict):
+        return
+    for key in sorted(registry.unannotated(kind, name) & value.keys()):
+        owner = f"__init__ of {name}" if kind == "layers" else f"{registry.EXPORTS[kind]} of {name}"
+        raise Wrong(
+            (*path, key),
+            f"the parameter {key} in {owner} has no annotation, so a recipe cannot set it; annotate it, such as "
+            f"`{key}: int` or `{key}: Size` (BUILD.md, Add a part)",
+            at_key=True,
+        )
+    if kind == "layers" and value and not registry.options(kind, name):
+        raise Wrong(
+            path,
+            f"{name} takes no arguments, because its class defines no __init__ with annotated parameters; write one "
+            f"(BUILD.md, Add a part). Received: {show(value)}",
+        )
 
 
 def _specs(items, path, settings, used):
@@ -161,6 +189,7 @@ def _layer(part, path, settings, used):
 def _arguments(kind, args, path, skip=()):
     """Returns the checked arguments; `skip` names required ones that stand elsewhere."""
     constraints, required = layer_table.arguments(kind)
+    check_annotated("layers", kind, args, path)
     check_mapping(args, path, tuple(constraints))
     missing = sorted(required - {*args, *skip})
     if missing:

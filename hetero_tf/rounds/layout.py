@@ -249,7 +249,8 @@ def _variables_in_order(family, level, classes):
         if variable.path not in order:
             raise BadInput(
                 f"level {level}: {variable.path} belongs to its width alone, and level {top} never runs at "
-                "that width; norms of kind wbn need client.stages: nested or slimmable"
+                "that width; norms of kind wbn need client.stages: nested or slimmable, and a layer of your own must "
+                "create the same weights at every width"
             )
     return sorted(variables, key=lambda variable: order[variable.path])
 

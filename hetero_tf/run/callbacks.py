@@ -4,11 +4,15 @@ trained = hetero_tf.train(process, 20, callbacks=[EarlyStopping(patience=3), Che
 trained.rows[-1]["global_accuracy"]
 """
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import keras
+import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.metrics import METRICS, find
@@ -67,7 +71,9 @@ def train(
 
     Raises:
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
+        BadInput: A callback is not a function of one `RoundEnd`, or returns something else than True, False or None.
     """
+    callbacks = _checked(callbacks)
     rounds = process.recipe.rounds if rounds is None else rounds
     state, rows = process.initialize() if state is None else state, []
     while state.round < rounds:
@@ -77,10 +83,57 @@ def train(
             metrics = metrics | process.evaluate(state)[0]
         rows.append(metrics)
         # Every callback hears of the round, also of the one that ends the training.
-        asked = [callback(RoundEnd(process, state, metrics)) for callback in callbacks]
-        if any(asked):
+        end = RoundEnd(process, state, metrics)
+        stops = [_stops(index, callback(end)) for index, callback in enumerate(callbacks)]
+        if any(stops):
             break
     return Trained(state, rows)
+
+
+def _checked(callbacks):
+    """Refuses, before the first round, callbacks that could not be called after it."""
+    if isinstance(callbacks, str | Mapping) or not isinstance(callbacks, Iterable):
+        raise BadInput(f"`callbacks` must be a list of functions. Received: {type(callbacks).__name__}")
+    callbacks = tuple(callbacks)
+    for index, callback in enumerate(callbacks):
+        advice = _advice(callback)
+        if advice:
+            raise BadInput(
+                f"callbacks[{index}] must be a function of one RoundEnd, which has process, state and metrics: {advice}"
+            )
+    return callbacks
+
+
+def _advice(callback):
+    """Returns the sentence part on a callback that cannot be called with one `RoundEnd`, None for the others."""
+    kind = callback if inspect.isclass(callback) else type(callback)
+    if issubclass(kind, keras.callbacks.Callback):
+        return (
+            "Keras callbacks work on an optimizer and epochs that a round does not have; use EarlyStopping, Checkpoint "
+            f"or log of hetero_tf.run.callbacks, or `lambda end: ...`. Received: keras.callbacks.{kind.__name__}"
+        )
+    if inspect.isclass(callback):
+        return f"pass an instance, such as {kind.__name__}(...). Received: the class {kind.__name__}"
+    if not callable(callback):
+        return f"pass a function. Received: {kind.__name__}"
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError as problem:
+        return f"it must take one argument. Received: {getattr(callback, '__name__', kind.__name__)}, {problem}"
+    # Functions of C have no signature.
+    except ValueError:
+        return None
+    return None
+
+
+def _stops(index, value):
+    """Whether the returned value of a callback ends the training."""
+    if value is None or isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise BadInput(
+        f"callbacks[{index}] must return True to end the training, and False or None otherwise. "
+        f"Received: {type(value).__name__}"
+    )
 
 
 class EarlyStopping:

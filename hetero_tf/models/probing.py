@@ -1,0 +1,71 @@
+"""Random weights and examples for a Keras model, by which its behavior is checked before training."""
+
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.layers.embedding import Embedding
+from hetero_tf.models.variables import all_layers, is_seed
+
+LARGEST_BATCH, VALUES_OF_A_BATCH = 32, 500_000
+
+
+def call(
+    model: keras.Model, values: Mapping[str, np.ndarray | tf.Tensor], examples: np.ndarray | tf.Tensor
+) -> tf.Tensor:
+    """Returns the float32 outputs of a model in inference with other values of its weights.
+
+    Args:
+        model: Keras model with one output.
+        values: By path; the other variables keep theirs.
+        examples: Batch of inputs.
+    """
+    chosen = [
+        [tf.cast(values.get(variable.path, variable), variable.dtype) for variable in variables]
+        for variables in (model.trainable_variables, model.non_trainable_variables)
+    ]
+    outputs, _ = model.stateless_call(*chosen, examples, training=False)
+    return tf.cast(outputs, tf.float32)
+
+
+def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Returns a batch of random inputs for a model: standard normal numbers, or words 1 and 2.
+
+    Args:
+        model: Its input decides between numbers and words.
+        example: Shape of one input without the batch axis.
+        rng: Random generator.
+    """
+    size = int(np.clip(VALUES_OF_A_BATCH // max(1, int(np.prod(example))), 2, LARGEST_BATCH))
+    if _takes_words(model):
+        # Every vocabulary has these two, and 0 may be padding.
+        return rng.integers(1, 3, (size, *example)).astype(np.int32)
+    return rng.normal(size=(size, *example)).astype(np.float32)
+
+
+def initial_values(model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns `{path: value}` of all weights of a model, without the states of random generators."""
+    return {v.path: tf.convert_to_tensor(v).numpy() for v in model.weights if not is_seed(v)}
+
+
+def draw_values(initial: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Returns random values in the range of initial ones, by path.
+
+    Args:
+        initial: Constant ones, such as those of biases and scales, become different numbers.
+        rng: Random generator.
+    """
+
+    def draw(value):
+        if np.ptp(value) == 0:
+            return value + rng.uniform(-0.5, 0.5, value.shape).astype(value.dtype)
+        return rng.permutation(value.ravel()).reshape(value.shape)
+
+    return {path: draw(value) for path, value in initial.items()}
+
+
+def _takes_words(model):
+    embeds = any(isinstance(layer, keras.layers.Embedding | Embedding) for layer in all_layers(model))
+    return embeds or "int" in str(model.inputs[0].dtype)

@@ -1,0 +1,153 @@
+"""Requirements of a Keras model that a user supplies; refuses parts that a round would ignore."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.models.probing import call, draw_examples, draw_values, initial_values
+from hetero_tf.models.variables import all_layers
+
+# Draws of weights, and the factor by which their last ones are larger: probabilities stay below 1 at any size.
+DRAWS, FACTOR = 3, 8.0
+TOLERANCE = 1e-3
+
+
+def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> None:
+    """Refuses a model that cannot be cut, trained or exported, by its layers and shapes.
+
+    Args:
+        model: The value that the user's function returned.
+        shape: Of one input without the batch axis.
+        classes: Length of the label axis.
+
+    Raises:
+        BadInput: Names the layer or the weight.
+    """
+    _check_interface(model, shape, classes)
+    _check_training(model)
+    _check_penalties(model)
+    _check_statistics(model)
+    if not model.trainable_variables:
+        raise BadInput("`model` must have something to train. Received: a model without trainable weights")
+    paths = [variable.path for variable in model.weights]
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if twice:
+        raise BadInput(f"`model` must give its layers different names. Received: two weights named {twice[0]}")
+
+
+def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
+    """Refuses a model that adds losses while it runs, or that ends in probabilities; calls it on random examples.
+
+    Args:
+        model: A model that `check_structure` accepts.
+        example: Shape of one input without the batch axis.
+
+    Raises:
+        BadInput: Says what the model does.
+    """
+    rng = np.random.default_rng(0)
+    outputs = model(draw_examples(model, example, rng), training=True)
+    if not tf.is_tensor(outputs):
+        raise BadInput(f"`model` must return one tensor of logits. Received: a {type(outputs).__name__} of tensors")
+    if model.losses:
+        raise BadInput(
+            f"`model` must add no losses, since clients minimize the loss of the recipe: leave `add_loss` out. "
+            f"Received: {len(model.losses)} losses of a call"
+        )
+    initial = initial_values(model)
+    learned = {variable.path for variable in model.trainable_variables}
+    draws = []
+    for factor in (1.0, FACTOR):
+        for _ in range(DRAWS):
+            values = draw_values(initial, rng)
+            values = {path: factor * value if path in learned else value for path, value in values.items()}
+            draws.append(call(model, values, draw_examples(model, example, rng)).numpy())
+    informative = [outputs for outputs in draws if np.ptp(outputs, axis=0).max() > 1e-6 * np.abs(outputs).max()]
+    if informative and all(_are_probabilities(outputs) for outputs in informative):
+        raise BadInput(
+            "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid at its "
+            f"end. Received: outputs from {min(map(np.min, draws)):.2g} to {max(map(np.max, draws)):.2g} for random "
+            "weights and inputs"
+        )
+
+
+def _are_probabilities(outputs):
+    """Whether outputs add up to one constant, as those of a softmax do, or are inside of 0 and 1, as of a sigmoid."""
+    sums = outputs.sum(-1)
+    add_up = np.ptp(sums) <= TOLERANCE * np.abs(sums).mean()
+    return outputs.min() >= 0 and (add_up or (outputs.min() > 0 and outputs.max() <= 1))
+
+
+def _check_interface(model, shape, classes):
+    if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
+        raise BadInput(
+            "`model` must return a functional or Sequential Keras model with one input, such as "
+            f"keras.Model(inputs, logits). Received: {type(model).__name__}"
+        )
+    if len(model.inputs) != 1:
+        raise BadInput(f"`model` must have one input. Received: {len(model.inputs)} inputs")
+    received, expected = tuple(model.inputs[0].shape[1:]), tuple(shape)
+    if received != expected:
+        raise BadInput(f"`model` must take inputs of the shape {expected} of the data. Received: {received}")
+    shapes = [tuple(output.shape) for output in model.outputs]
+    wanted = (None, classes) if shape != (None,) else (None, None, classes)
+    if len(shapes) != 1:
+        raise BadInput(
+            f"`model` must give one tensor of logits of the shape {wanted}. Received: {len(shapes)} outputs of the "
+            f"shapes {', '.join(map(str, shapes))}"
+        )
+    if len(shapes[0]) != len(wanted) or shapes[0][-1] != classes:
+        raise BadInput(f"`model` must give one tensor of logits of the shape {wanted}. Received: {shapes[0]}")
+
+
+def _check_training(model):
+    """Refuses an optimizer, a loss or training steps of the model: those of the recipe run instead."""
+    if model.compiled:
+        raise BadInput(
+            "`model` must not be compiled, since the recipe sets the loss and the optimizer: leave out compile(), or "
+            "load a model with compile=False. Received: a compiled model"
+        )
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise BadInput(
+                f"`model` must train by the steps of the recipe: leave out {name}. Received: {type(model).__name__}, "
+                f"which defines {name}"
+            )
+
+
+def _check_penalties(model):
+    for variable in model.trainable_variables:
+        for name, advice in (
+            ("regularizer", "set optimizer.weight_decay in the recipe"),
+            ("constraint", "compute the constrained value in `call` of a layer"),
+        ):
+            value = getattr(variable, name, None)
+            if value is not None:
+                raise BadInput(
+                    f"`model` must have no {name}s, which local training does not apply: leave it out and {advice}. "
+                    f"Received: {type(value).__name__} on {variable.path}"
+                )
+    for layer in all_layers(model):
+        if getattr(layer, "activity_regularizer", None) is not None:
+            raise BadInput(
+                "`model` must have no activity regularizers, which local training does not apply: leave it out. "
+                f"Received: {type(layer.activity_regularizer).__name__} on {layer.name}"
+            )
+
+
+def _check_statistics(model):
+    for layer in all_layers(model):
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+            raise BadInput(
+                f"`model` must have no running averages of a client's data: give hetero_tf.static_norms(model), which "
+                f"puts static batch normalisation in their place; in a layer of your own, write "
+                f"StaticBatchNormalization of hetero_tf.layers. Received: {layer.path}, a BatchNormalization"
+            )
+        if isinstance(layer, keras.layers.Normalization) and layer.weights:
+            raise BadInput(
+                "`model` must have fixed statistics of its inputs: give Normalization(mean=..., variance=...), or set "
+                f"input.mean and input.std in the recipe. Received: {layer.path}, a Normalization that was adapted"
+            )
