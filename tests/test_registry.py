@@ -1,14 +1,18 @@
 """The closed table of plug-ins, options read from source, and modules of a person's own."""
 
 import sys
+from dataclasses import replace
 
 import pytest
+import tiny
 from refusals import refusal
 
+from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.build import layer_class
+from hetero_tf.models.build import build_model, layer_class
+from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 
 PLUGIN = '''
 """A module of a person's own."""
@@ -115,6 +119,63 @@ def test_plugin_adds_layers_defined_in_it_only(plugged):
     assert list(registry.options("layers", "Twice")) == ["units"]
     assert registry.level_arguments("Twice") == {"scale"}
     assert layer_class("Twice").__name__ == "Twice"
+
+
+SUBLAYERS = """
+import keras
+
+
+class Mixer(keras.layers.Layer):
+    def __init__(self, units: int, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.units = keras.layers.Dense(units), units
+
+    def build(self, input_shape):
+        self.second = keras.layers.Dense(self.units)
+
+    def call(self, inputs):
+        return self.second(self.first(inputs))
+
+
+class Bare(keras.layers.Layer):
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+
+
+class Inheriting(keras.layers.Dense):
+    pass
+
+
+def update(weights, start, steps, key, *, strength):
+    return weights
+"""
+
+
+def test_unnamed_sublayers_have_the_same_paths_in_every_model(plugged):
+    registry.register_plugin(plugged("sublayers", SUBLAYERS))
+    layer = LayerSpec(kind="Mixer", args={"units": Width(4)}, name="mixer", unit="0")
+    last = LayerSpec(kind="Dense", args={"units": Classes()}, name="head", unit="1")
+    built = [
+        build_model(Model(layers=(layer, layer_b, last)), (3,), width)
+        for width in (1.0, 0.5, 0.5)
+        for layer_b in [replace(layer, name="again")]
+    ]
+    paths = [[variable.path for variable in model.weights] for model in built]
+    assert paths[0] == paths[1] == paths[2]
+    assert paths[0][:4] == [f"mixer/dense{number}/{name}" for number in ("", "_1") for name in ("kernel", "bias")]
+    assert "again/dense_1/kernel" in paths[0] and [v.shape[-1] for v in built[1].weights][:4] == [2, 2, 2, 2]
+
+
+def test_parameters_without_annotation_are_named(plugged):
+    registry.register_plugin(plugged("sublayers", SUBLAYERS))
+    for line, sentence in (
+        ("Bare: {units: 3}", "the parameter units in __init__ of Bare has no annotation, so a recipe cannot set it"),
+        ("Inheriting: {units: 3}", "Inheriting takes no arguments, because its class defines no __init__ with annotat"),
+    ):
+        said = refusal(recipe.loads, tiny.DENSE.replace("Dense: {units: !w 8}", line))
+        assert sentence in said and said.count("BUILD.md, Add a part") == 1
+    said = refusal(recipe.loads, tiny.DENSE, "r", ["client.update={name: sublayers, strength: 2}"])
+    assert "the parameter strength in update of sublayers has no annotation" in said
 
 
 @pytest.mark.parametrize(

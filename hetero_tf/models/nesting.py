@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.probing import call, draw_examples, draw_values, initial_values
+from hetero_tf.models.probing import call, draw_examples, draw_values, initial_values, with_statistics
 from hetero_tf.models.variables import all_layers
 
 # Their statistics depend on the number of channels, which is part of HeteroFL's cut; the comparison leaves them out.
@@ -112,9 +112,10 @@ def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[in
             wide_shape, narrow_shape = (dict(_shapes(model))[path] for model in (wide, narrow))
             raise BadInput(
                 f"`model` packs several things, such as positions, branches, heads or gates, on axis {axis} of {path} "
-                f"or on an axis before it, so the first {narrow_shape[axis]} of {wide_shape[axis]} entries belong to "
-                "other units than at the narrow level. Give each its own axis, or let only the last things on the axis "
-                "become narrower (in place of Flatten: GlobalAveragePooling2D, or Permute((3, 1, 2)) before it). "
+                "or on an axis before it, or connects its layers in another way at this width, so the first "
+                f"{narrow_shape[axis]} of {wide_shape[axis]} entries belong to other units than at the narrow level. "
+                "Give each its own axis, or let only the last things on the axis become narrower (in place of Flatten: "
+                "GlobalAveragePooling2D, or Permute((3, 1, 2)) before it). "
                 f"Received: {path} of the shape {wide_shape} at level {top} and {narrow_shape} at level {level}"
             )
 
@@ -127,7 +128,8 @@ def _find_mismatch(narrow, wide, example, probes):
     """Returns the (path, axis) of a weight whose entries differ, None where the cut is correct."""
     rng, pair = np.random.default_rng(0), (narrow, wide)
     initial = initial_values(narrow)
-    examples, values = draw_examples(narrow, example, rng), _draw(initial, rng)
+    examples = draw_examples(narrow, example, rng)
+    values = with_statistics(narrow, _draw(initial, rng), examples)
     with _without_norms(pair, CHANNEL_NORMS):
         outputs, others = (call(model, _padded(model, values), examples).numpy() for model in pair)
     # A constant part, such as a large bias, must not hide a difference.
@@ -139,7 +141,8 @@ def _find_mismatch(narrow, wide, example, probes):
         for probe in (None, *(_probes(narrow, wide, rng) if probes else ())):
             mismatches = None
             for _ in range(DRAWS):
-                examples, values = draw_examples(narrow, example, rng), _draw(initial, rng, probe)
+                examples = draw_examples(narrow, example, rng)
+                values = with_statistics(narrow, _draw(initial, rng, probe), examples)
                 projection = rng.normal(size=outputs.shape).astype(np.float32)
                 present, others = (gradient(values, examples, projection) for gradient in gradients)
                 differing = _disagreements(wide, present, others)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.layers.embedding import Embedding
-from hetero_tf.models.variables import all_layers, is_seed
+from hetero_tf.models.variables import all_layers, is_seed, queried
 
 LARGEST_BATCH, VALUES_OF_A_BATCH = 32, 500_000
 
@@ -22,12 +22,36 @@ def call(
         values: By path; the other variables keep theirs.
         examples: Batch of inputs.
     """
-    chosen = [
+    outputs, _ = model.stateless_call(*_in_order(model, values), examples, training=False)
+    return tf.cast(outputs, tf.float32)
+
+
+def with_statistics(
+    model: keras.Model, values: Mapping[str, np.ndarray], examples: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns values in which the statistics of static batch normalization are those of a batch.
+
+    With random statistics, signals would vanish in a deep model.
+
+    Args:
+        model: Keras model with one output.
+        values: All of its weights by path.
+        examples: Batch of inputs.
+    """
+    measured = {variable.path for variable in queried(model)}
+    if not measured:
+        return dict(values)
+    _, state = model.stateless_call(*_in_order(model, values), examples, training=True)
+    statistics = {variable.path: value.numpy() for variable, value in zip(model.non_trainable_variables, state)}
+    return {**values, **{path: statistics[path] for path in measured}}
+
+
+def _in_order(model, values):
+    """Returns the trainable and the other values of a model."""
+    return [
         [tf.cast(values.get(variable.path, variable), variable.dtype) for variable in variables]
         for variables in (model.trainable_variables, model.non_trainable_variables)
     ]
-    outputs, _ = model.stateless_call(*chosen, examples, training=False)
-    return tf.cast(outputs, tf.float32)
 
 
 def draw_examples(model: keras.Model, example: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
