@@ -145,7 +145,8 @@ def _check_statistics(model):
             raise BadInput(
                 f"`model` must have no running averages of a client's data: give hetero_tf.static_norms(model), which "
                 f"puts static batch normalisation in their place; in a layer of your own, write "
-                f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. Received: {layer.path}, a BatchNormalization"
+                f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
+                f"Received: {layer.path}, a BatchNormalization"
             )
         if isinstance(layer, keras.layers.Normalization) and layer.weights:
             raise BadInput(
