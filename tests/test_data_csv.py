@@ -1,5 +1,7 @@
 """Tables as text: which column is what, labels, owners, splits; every refusal names file and line."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from hetero_tf.data.dataset import NotAvailable
 
 LINES = ["height,colour,zip,farm,kind"]
 LINES += [
-    f"{place}.5,{'red' if place % 3 else 'blue'},0{place % 2}7,f{place % 4},{'ox' if place % 2 else 'cow'}"
+    f"{place}.5,{'red' if place % 3 else 'blue'},1{place % 2}7,f{place % 4},{'ox' if place % 2 else 'cow'}"
     for place in range(20)
 ]
 
@@ -27,7 +29,7 @@ def load(folder, **options):
 def test_numbers_are_features_and_texts_are_categories(tmp_path):
     found = load(write(tmp_path), categorical=("zip",), ignore=("farm",), test_share=0.25)
     assert (found.kind, found.classes, found.class_names) == ("table", 2, ("cow", "ox"))
-    assert found.columns == (Column("height"), Column("colour", ("blue", "red")), Column("zip", ("007", "017")))
+    assert found.columns == (Column("height"), Column("colour", ("blue", "red")), Column("zip", ("107", "117")))
     assert found.source == f"table ({tmp_path}/own.csv)"
     assert found.train.x.dtype == np.float32 and found.train.x.shape == (16, 5) and len(found.test.x) == 4
     assert found.train.owners is None
@@ -129,7 +131,7 @@ def test_test_rows_must_be_like_the_training_rows(tmp_path, line, told):
         ({"ignore": ("height", "colour", "zip", "farm")}, r"expected at least one column beside the label"),
         ({"test": "other.csv"}, r"other.csv: must have the columns of .*own.csv. Received: \['b'"),
         ({"header": False, "label": "column_4"}, r"column 'column_0' holds numbers, but here 'height'"),
-        ({"delimiter": "tab"}, r"`label` must name a column"),
+        ({"delimiter": "tab"}, r"own.csv:1: has no .* between names; is it `delimiter: comma`\?"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, options, told):
@@ -143,8 +145,8 @@ def test_options_that_do_not_fit_are_refused(tmp_path, options, told):
     [
         (b"", "own.csv: expected rows of a table. Received: none"),
         (b"a,kind\n", "own.csv: expected rows of a table. Received: none"),
-        (b"a,a,kind\n1,2,x\n", "every column must have a name of its own. Received: 'a' again or no name"),
-        (b"a,,kind\n1,2,x\n", "every column must have a name of its own"),
+        (b"a,a,kind\n1,2,x\n", "every column must have a name of its own. Received: 'a' again"),
+        (b"a,,kind\n1,2,x\n", r"column 'Unnamed: 1' has no name, or is an index .* `index=False`, or .* `ignore: "),
         (
             b"1,2,3\n1,2,3\n",
             "own.csv:1: expected the names of the columns; if there is no such line, say `header: false`",
@@ -191,3 +193,67 @@ def test_columns_encode_what_a_person_writes():
     for value in ("x", "nan", "inf", "1e39", ""):
         with pytest.raises(BadInput, match=f"column 'n' must hold finite numbers. Received: '{value}'"):
             Column("n").encode(value)
+
+
+def column(folder, values, **options):
+    """The values of a column of a file with semicolons, or its categories."""
+    lines = ["sep=;", "a;kind", *(f"{value};{'uv'[place % 2]}" for place, value in enumerate(2 * values))]
+    found = load(write(folder, lines), delimiter="semicolon", test_share=0.5, **options)
+    return found.columns[0].categories or sorted(set(np.concatenate([found.train.x, found.test.x])[:, 0].tolist()))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1,5",
+        "1.234,56",
+        "1,234.5",
+        "12 %",
+        "1_000",
+        "0x1f",
+        "inf",
+        "$12",
+        "2024-01-05",
+        "05.01.2024",
+        "12:30",
+        "\uff11",
+    ],
+)
+def test_numbers_in_another_notation_are_no_categories(tmp_path, value):
+    values = [value, value.replace("1", "2"), "3"]
+    told = (
+        rf"own.csv:3: column 'a' holds '{re.escape(value)}', which is no plain number such as -1234.5; set `numbers: "
+    )
+    with pytest.raises(BadInput, match=told):
+        column(tmp_path, values)
+    assert set(values) <= set(column(tmp_path, values, categorical=("a",)))
+
+
+@pytest.mark.parametrize(
+    ("notation", "values", "expected"),
+    [
+        ("comma", ["1.234,5", "-2,25", "1 000", "12 %", "7"], [-2.25, 0.12, 7, 1000, 1234.5]),
+        ("point", ["1,234.5", "-2.25", "1'000", "12.5%", "007", "1e2"], [-2.25, 0.125, 7, 100, 1000, 1234.5]),
+    ],
+)
+def test_numbers_in_another_notation_are_read_by_an_option(tmp_path, notation, values, expected):
+    np.testing.assert_allclose(column(tmp_path, values, numbers=notation), expected, rtol=1e-6)
+
+
+def test_ids_are_no_numbers(tmp_path):
+    assert column(tmp_path, ["1_3", "2_3"]) == ("1_3", "2_3")
+    with pytest.raises(BadInput, match=r"own.csv:3: column 'a' holds '007', whose leading zero a number would lose"):
+        column(tmp_path, ["007", "12"])
+    with pytest.raises(
+        BadInput, match=r"own.csv:1: the first line sep=; names another delimiter; set `delimiter: semi"
+    ):
+        load(tmp_path)
+
+
+def test_lines_and_columns_have_limits(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv, "LONGEST_LINE", 100)
+    with pytest.raises(BadInput, match="own.csv:2: a line may have up to 100 characters"):
+        load(write(tmp_path, ["a,kind", "1" * 200 + ",x"]))
+    monkeypatch.setattr(csv, "MOST_COLUMNS", 4)
+    with pytest.raises(BadInput, match="own.csv:1: a table may have up to 4 columns. Received: 5"):
+        load(write(tmp_path))

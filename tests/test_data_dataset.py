@@ -7,6 +7,7 @@ import pytest
 
 from hetero_tf import data
 from hetero_tf.base.errors import BadInput
+from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.recipe.schema import Plugin
 
@@ -162,3 +163,22 @@ def test_damaged_data_are_never_replaced(tmp_path):
 def test_datasets_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Dataset(images(), images(), 2, "s").classes = 3
+
+
+def test_images_with_the_channels_first_are_rejected():
+    labels = np.zeros(2, np.int32)
+    for shape in ((2, 3, 16, 16), (2, 1, 16, 16), (2, 12, 64, 64)):
+        split = Split(np.zeros(shape, np.uint8), labels)
+        with pytest.raises(BadInput, match=r"the channels seem to be the second axis; convert them with np.moveaxis"):
+            Dataset(split, split, 1, "s")
+    for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
+        split = Split(np.zeros(shape, np.uint8), labels)
+        assert Dataset(split, split, 1, "s").kind == "images"
+
+
+def test_names_that_are_not_unicode_are_rejected():
+    """JSON, and arrays of NumPy, may hold half of a surrogate pair, which no file can be written with."""
+    split = Split(np.zeros((2, 1), np.float32), np.array([0, 1], np.int32))
+    for names, columns in ((("a", "\ud800"), (Column("c"),)), (None, (Column("\ud800"),))):
+        with pytest.raises(BadInput, match=r"must be valid Unicode text. Received: '\\ud800'"):
+            Dataset(split, split, 2, "s", class_names=names, columns=columns)

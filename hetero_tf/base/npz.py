@@ -43,6 +43,12 @@ def array_names(path: Path | str) -> list[str]:
         return sorted(members)
 
 
+def array_bytes(path: Path | str, names: Iterable[str]) -> int:
+    """Return the unpacked bytes of named arrays of a .npz file; 0 for one that it lacks."""
+    with _archive(path) as (archive, members):
+        return sum(archive.getinfo(members[name]).file_size for name in names if name in members)
+
+
 @contextlib.contextmanager
 def _archive(path):
     """Yields the archive and {array name: member name}; turns every error of the readers into a sentence."""

@@ -13,9 +13,11 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, short
 from hetero_tf.base.files import opened, read_bytes
-from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.arrow_messages import unpacked_bytes
 from hetero_tf.data.files import READS
+from hetero_tf.data.parquet_pages import columns_in, read_pages
 from hetero_tf.data.tables import Sheet
+from hetero_tf.data.unpacked import check_unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +28,10 @@ TESTS = ("test", "val", "validation", "valid")
 # What a table takes in memory while its columns become arrays, beside what it takes unpacked.
 MEMORY = 4
 LARGEST_JSON = 2**26
+# Bytes that a value takes in memory beside its own: its number in a dictionary, and its place in a list.
+PER_VALUE = 16
+# Rows that are read at once, and bytes of those whose values may be longer than their pages.
+BATCH_ROWS, BATCH_BYTES = 2**16, 2**25
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def read_part(
     """
     import pyarrow as pa
 
-    tables = [_table(path) for path in files]
+    tables = [_table(path, wanted, ignore, image) for path in files]
     for path, table in zip(files, tables):
         if table.schema.types != tables[0].schema.types or table.schema.names != tables[0].schema.names:
             raise BadInput(f"{path}: must have the columns of {files[0]}, with the same types")
@@ -110,25 +116,19 @@ def read_part(
         return f"{files[number]}, row {row - (ends[number - 1] if number else 0)}"
 
     whole = pa.concat_tables(tables)
-    for option, names in (("ignore", ignore), ("label, image and owner", wanted or ())):
-        for name in names:
-            if name not in whole.column_names:
-                raise BadInput(
-                    f"{source}: {option} must name columns. Received: {name!r}{did_you_mean(name, whole.column_names)}"
-                )
-    kept = [name for name in whole.column_names if name not in ignore and (wanted is None or name in wanted)]
-    columns = {name: _values(name, whole.column(name), place, name == image) for name in kept}
-    return Part(Sheet(source, columns, place), _features(whole.schema, files[0].parent))
+    columns = {name: _values(name, whole.column(name), place, name == image) for name in whole.column_names}
+    size = sum(path.stat().st_size for path in files)
+    return Part(Sheet(source, columns, place, size), _features(whole.schema, files[0].parent))
 
 
-def _table(path):
-    """The `pyarrow.Table` of a file, whose every value has been looked at."""
+def _table(path, wanted, ignore, image):
+    """The wanted columns of a file as a `pyarrow.Table`, whose every value has been looked at."""
     with opened(path) as file:
         try:
-            table = _read(path, file)
-            # Without this, offsets and texts of crafted files are believed.
-            table.validate(full=True)
-            names = table.column_names
+            begin = file.read(6)
+            file.seek(0)
+            read = _read_parquet if begin.startswith(b"PAR1") else _read_arrow
+            return read(path, file, wanted, ignore, image)
         except (Refusal, MemoryError):
             raise
         # Crafted bytes make the readers fail in many ways.
@@ -137,56 +137,152 @@ def _table(path):
                 f"{path}: cannot be read as a Parquet or Arrow file, it is damaged or something else: "
                 f"{short(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {READS}"
             ) from error
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
-        raise BadInput(f"{path}: every column must have a name of its own. Received: {twice[0]!r} again")
-    return table
 
 
-def _read(path, file):
-    """What the first bytes of a file say that it is: Parquet, or Arrow as a file or as a stream."""
+def _selected(path, schema, wanted, ignore, image):
+    """Names of the columns to read; their types are checked, so that no other column is unpacked."""
+    names = schema.names
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(f"{path}: every column must have a name of its own. Received: {name!r} again")
+        seen.add(name)
+    for option, listed in (("ignore", ignore), ("label, image and owner", wanted or ())):
+        for name in listed:
+            if name not in seen:
+                raise BadInput(f"{path}: {option} must name columns. Received: {name!r}{did_you_mean(name, names)}")
+    selected = [name for name in names if name not in ignore and (wanted is None or name in wanted)]
+    for name in selected:
+        _check_type(path, name, schema.field(name).type, name == image)
+    return selected
+
+
+def _read_parquet(path, file, wanted, ignore, image):
     import pyarrow as pa
-    import pyarrow.parquet
+    import pyarrow.parquet as pq
 
-    begins = file.read(6)
+    schema = pq.read_schema(file)
+    names = _selected(path, schema, wanted, ignore, image)
+    kinds = {name: schema.field(name).type for name in names}
+    texts = {name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)}
     file.seek(0)
-    if not begins.startswith(b"PAR1"):
-        check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)
-        return (pa.ipc.open_file if begins == b"ARROW1" else pa.ipc.open_stream)(file).read_all()
-    rows = pa.parquet.ParquetFile(file)
-    groups = (rows.metadata.row_group(number) for number in range(rows.metadata.num_row_groups))
-    check_memory(path, MEMORY * sum(group.total_byte_size for group in groups))
-    return rows.read()
+    metadata = pq.read_metadata(file)
+    # The only encoding that pyarrow cannot read into a dictionary.
+    texts -= columns_in(metadata, "DELTA_BYTE_ARRAY")
+    pages = read_pages(file, metadata, set(names), set(names) - texts)
+    file.seek(0)
+    reader = pq.ParquetFile(file, metadata=metadata, read_dictionary=sorted(texts))
+    values = max(pages.values, metadata.num_rows * len(names))
+    packed = os.fstat(file.fileno()).st_size
+    check_unpacked(path, pages.unpacked + PER_VALUE * values, packed, MEMORY)
+    rows = min(BATCH_ROWS, max(BATCH_BYTES // max(pages.longest, 1), 1))
+    batches = reader.iter_batches(rows, columns=names, use_threads=False)
+    return _joined(path, batches, reader.schema_arrow, names, packed)
+
+
+def _read_arrow(path, file, wanted, ignore, image):
+    """A stream, or a file, which is a stream behind eight bytes and has an index at its end."""
+    import pyarrow as pa
+
+    packed, first = os.fstat(file.fileno()).st_size, 8 if file.read(6) == b"ARROW1" else 0
+    file.seek(first)
+    schema = pa.ipc.open_stream(file).schema
+    names = _selected(path, schema, wanted, ignore, image)
+    file.seek(first)
+    check_unpacked(path, unpacked_bytes(file), packed, MEMORY)
+    file.seek(first)
+    options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names], use_threads=False)
+    return _joined(path, pa.ipc.open_stream(file, options=options), schema, names, packed)
+
+
+def _joined(path, batches, schema, names, packed):
+    """The table of batches, which are counted while they are read: what repeats may still be more than it seems."""
+    import pyarrow as pa
+
+    read, size, dictionaries = [], 0, {}
+    for batch in batches:
+        # Without this, offsets and texts of crafted files are believed.
+        batch.validate(full=True)
+        read.append(batch)
+        size += batch.num_rows * len(names) * PER_VALUE
+        for name, column in zip(batch.schema.names, batch.columns):
+            if not pa.types.is_dictionary(column.type):
+                size += column.nbytes
+                continue
+            last = tuple(buffer and buffer.address for buffer in column.dictionary.buffers())
+            if dictionaries.get(name) != last:
+                dictionaries[name] = last
+                size += column.dictionary.nbytes + PER_VALUE * len(column.dictionary)
+        check_unpacked(path, size, packed, MEMORY)
+    kinds = read[0].schema if read else pa.schema([schema.field(name) for name in names])
+    return pa.Table.from_batches(read, kinds).select(names).replace_schema_metadata(schema.metadata)
+
+
+def _check_type(path, name, kind, is_image):
+    """Raises `BadInput` unless a column holds numbers or texts, or pictures where it should."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    types = pa.types
+    is_binary = types.is_binary(kind) or types.is_large_binary(kind)
+    if is_image:
+        if types.is_struct(kind):
+            kind = next((field.type for field in kind if field.name == "bytes"), kind)
+        # Pictures that are all missing have the type null; the sentence about the first one says more.
+        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind):
+            return
+        raise BadInput(f"{path}: column {name!r} must hold the bytes of picture files. Received: {kind}")
+    checks = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_string)
+    if any(check(kind) for check in (*checks, types.is_large_string)):
+        return
+    is_picture = is_binary or (types.is_struct(kind) and "bytes" in {field.name for field in kind})
+    advice = "leave it out by `ignore`" + ", or name it as `image`" * is_picture
+    raise BadInput(f"{path}: column {name!r} must hold numbers or texts; {advice}. Received: {short(str(kind), 80)}")
 
 
 def _values(name, column: "pa.ChunkedArray", place, is_image):
     """Numbers as an array; texts, or the bytes of pictures, as a list."""
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind, column = kind.value_type, column.cast(kind.value_type)
-    if pa.types.is_struct(kind) and {field.name for field in kind} >= {"bytes"}:
+    if pa.types.is_struct(column.type):
         column = _bytes_of(column)
-        kind = column.type
-    if column.null_count:
+    is_indexed = pa.types.is_dictionary(column.type)
+    kind = column.type.value_type if is_indexed else column.type
+    values = _from_dictionaries(column) if is_indexed else None
+    empty = column.is_null().to_numpy() if values is None else np.array([value is None for value in values], bool)
+    if empty.any():
         advice = (
             "no picture here (its path alone is none); save the pictures themselves, or use data: folder"
             if is_image
             else "no value here; fill it in, remove the row, or leave the column out by `ignore`"
         )
-        raise BadInput(f"{place(int(column.is_null().to_numpy().argmax()))}: column {name!r} has {advice}")
-    if not is_image and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return np.asarray(column.to_numpy())
-    if not is_image and (pa.types.is_boolean(kind) or pa.types.is_decimal(kind)):
-        return np.asarray(column.cast(pa.float64() if pa.types.is_decimal(kind) else pa.int8()).to_numpy())
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    if binary if is_image else text:
-        return column.to_pylist()
-    wanted = "the bytes of picture files" if is_image else "numbers or texts"
-    advice = "" if is_image else "; leave it out by `ignore`" + ", or name it as `image`" * binary
-    raise BadInput(f"{place(0)}: column {name!r} must hold {wanted}{advice}. Received: {kind}")
+        raise BadInput(f"{place(int(empty.argmax()))}: column {name!r} has {advice}")
+    if is_image or not _is_numeric(kind):
+        return column.to_pylist() if values is None else values
+    if values is not None:
+        return np.asarray(values, np.float64)
+    if pa.types.is_decimal(kind) or pa.types.is_boolean(kind):
+        column = column.cast(pa.float64() if pa.types.is_decimal(kind) else pa.int8())
+    return np.asarray(column.to_numpy())
+
+
+def _is_numeric(kind):
+    import pyarrow as pa
+
+    types = pa.types
+    return any(check(kind) for check in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
+
+
+def _from_dictionaries(column):
+    """The values of a column with dictionaries as a list; equal values of a dictionary are one object."""
+    values, last, words = [], None, []
+    for chunk in column.chunks:
+        address = [buffer and buffer.address for buffer in chunk.dictionary.buffers()]
+        if address != last:
+            last, words = address, chunk.dictionary.to_pylist()
+        values += [words[index] for index in chunk.indices.to_pylist()]
+    return values
 
 
 def _bytes_of(column):

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,9 @@ from hetero_tf.data.tables import Roles, Sheet, table_dataset
 
 # What the texts of a table take in memory, beside what they take on the disk.
 MEMORY = 20
+LONGEST_LINE = 2**24
+# Columns take a moment each, whatever is in them.
+MOST_COLUMNS = 100_000
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " "}
 
 
@@ -31,6 +35,7 @@ def load(
     ignore: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
     categories: Literal["one_hot", "numbers"] = "one_hot",
+    numbers: Literal["plain", "point", "comma"] = "plain",
     header: bool = True,
     delimiter: Literal["comma", "semicolon", "tab", "space"] = "comma",
 ) -> Dataset:
@@ -51,6 +56,7 @@ def load(
         categorical: columns whose numbers are categories, such as postal codes
         categories: one_hot (each category is a feature of its own, 0 or 1) or numbers (a column is one feature, the
             number of its category)
+        numbers: how numbers are written: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
         header: whether the first line names the columns
         delimiter: what stands between two values
 
@@ -59,7 +65,7 @@ def load(
         BadInput: A file is no such table, or a value is missing or of another kind than those above it.
         MemoryProblem: The table does not fit into memory.
     """
-    roles = Roles(label, owner, ignore, categorical, categories == "one_hot")
+    roles = Roles(label, owner, ignore, categorical, categories == "one_hot", numbers)
     train = read_sheet(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
     tests = None if test is None else read_sheet(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
     return table_dataset(train, tests, roles, test_share)
@@ -74,9 +80,10 @@ def read_sheet(path: Path, header: bool, delimiter: str) -> Sheet:
     """
     lines, rows = [], []
     with opened(path) as file:
-        check_memory(path, MEMORY * os.fstat(file.fileno()).st_size)
+        size = os.fstat(file.fileno()).st_size
+        check_memory(path, MEMORY * size)
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
+        reader = csv.reader(_lines(path, text, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True)
         try:
             for row in reader:
                 # A blank line is no row.
@@ -89,7 +96,30 @@ def read_sheet(path: Path, header: bool, delimiter: str) -> Sheet:
             raise BadInput(f"{path}:{reader.line_num}: is no row of a table: {error}") from error
     names = _names(path, rows, lines, header, delimiter)
     columns: dict = {name: [row[place].strip() for row in rows] for place, name in enumerate(names)}
-    return Sheet(str(path), columns, lambda row: f"{path}:{lines[row]}")
+    return Sheet(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
+
+
+def _after_separator(path, text, delimiter):
+    """The first line, or an empty one for a line `sep=;`, which some spreadsheets write to name the delimiter."""
+    first = text.readline(LONGEST_LINE)
+    stated = re.fullmatch(r'"?sep=(.)"?[\r\n]*', first, re.IGNORECASE)
+    if stated is None:
+        return first
+    if stated[1] != delimiter:
+        known = next((name for name, sign in DELIMITERS.items() if sign == stated[1]), None)
+        advice = f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} between values"
+        raise BadInput(f"{path}:1: the first line sep={stated[1]} names another delimiter; {advice}")
+    return "\n"
+
+
+def _lines(path, text, delimiter):
+    """Yields the lines of a table, none of them longer than `LONGEST_LINE`."""
+    line, number = _after_separator(path, text, delimiter), 1
+    while line:
+        if len(line) >= LONGEST_LINE:
+            raise BadInput(f"{path}:{number}: a line may have up to {LONGEST_LINE:,} characters; is it a table?")
+        yield line
+        line, number = text.readline(LONGEST_LINE), number + 1
 
 
 def _names(path, rows, lines, header, delimiter):
@@ -97,12 +127,23 @@ def _names(path, rows, lines, header, delimiter):
     if len(rows) <= header:
         raise BadInput(f"{path}: expected rows of a table. Received: none")
     if header:
-        names, _ = [name.strip() for name in rows.pop(0)], lines.pop(0)
+        lines.pop(0)
+        # As pandas names the columns that have no name.
+        names = [name.strip() or f"Unnamed: {place}" for place, name in enumerate(rows.pop(0))]
     else:
         names = [f"column_{place}" for place in range(len(rows[0]))]
-    twice = [name for place, name in enumerate(names) if name in names[:place] or not name]
-    if twice:
-        raise BadInput(f"{path}:1: every column must have a name of its own. Received: {twice[0]!r} again or no name")
+    other = next((name for name, sign in DELIMITERS.items() if sign != " " and sign in names[0]), None)
+    if len(names) == 1 and other:
+        raise BadInput(
+            f"{path}:1: has no {delimiter!r} between names; is it `delimiter: {other}`? Received: {short(names[0])}"
+        )
+    if len(names) > MOST_COLUMNS:
+        raise BadInput(f"{path}:1: a table may have up to {MOST_COLUMNS:,} columns. Received: {len(names):,}")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BadInput(f"{path}:1: every column must have a name of its own. Received: {name!r} again")
+        seen.add(name)
     if header and all(is_number(name) for name in names):
         raise BadInput(f"{path}:1: expected the names of the columns; if there is no such line, say `header: false`")
     for row, line in zip(rows, lines):

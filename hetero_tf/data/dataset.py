@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, short
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray
 
@@ -99,17 +99,24 @@ class Dataset:
         self._check_columns()
 
     def _check_class_names(self):
-        names = self.class_names or ()
-        for place, name in enumerate(names):
-            if name.splitlines() != [name] or name in names[:place]:
+        seen: set[str] = set()
+        for place, name in enumerate(self.class_names or ()):
+            check_text(self.source, "class name", name)
+            if name.splitlines() != [name] or name in seen:
                 raise BadInput(
                     f"{self.source}: every class name must be one line of text, and another for each class. "
                     f"Received: {name!r} for class {place}"
                 )
+            seen.add(name)
+        for word in self.vocabulary or ():
+            check_text(self.source, "word", word)
 
     def _check_columns(self):
         if self.columns is None:
             return
+        for column in self.columns:
+            for text in (column.name, *column.categories):
+                check_text(self.source, "name and category of a column", text)
         features, held = len(feature_names(self.columns)), self.train.x.shape[1:]
         if self.kind != "table" or held != (features,):
             raise BadInput(
@@ -165,9 +172,32 @@ def _check_images(where, split, dataset):
             f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
+    check_channels_last(where, split.x.shape)
     if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
         raise BadInput(f"{where}: expected finite pixels. Received: NaN or infinity")
     _check_labels(where, split, "image", dataset.classes)
+
+
+def check_channels_last(where: str, shape: tuple[int, ...]) -> None:
+    """Raise `BadInput` for images [n, channels, height, width], as PyTorch stores them.
+
+    They are known by a second axis of at most four and a last one of more, or by a second axis that is shorter than
+    two equal ones of more than four.
+    """
+    _, first, second, last = shape
+    if last > 4 and (first <= 4 or first < second == last):
+        raise BadInput(
+            f"{where}: expected images [n, height, width, channels], but the channels seem to be the second axis; "
+            f"convert them with np.moveaxis(x, 1, -1). Received: {tuple(shape)}"
+        )
+
+
+def check_text(where: str, what: str, text: str) -> None:
+    """Raise `BadInput` for a text that is not valid Unicode: half of a surrogate pair cannot be saved as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{where}: every {what} must be valid Unicode text. Received: {short(text, 80)}") from None
 
 
 def _check_table(where, split, dataset):

@@ -113,7 +113,7 @@ def _json_lines(path):
     if not kept:
         raise BadInput(f"{path}: expected rows. Received: none")
     columns = {name: [row[name] for row, _ in kept] for name in kept[0][0]}
-    return Sheet(str(path), columns, lambda row: f"{path}:{kept[row][1]}")
+    return Sheet(str(path), columns, lambda row: f"{path}:{kept[row][1]}", path.stat().st_size)
 
 
 def _object(place: str, line: bytes, before: Iterable[dict | None]) -> dict[str, str] | None:

@@ -5,10 +5,11 @@ from pathlib import Path
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import opened
-from hetero_tf.base.npz import array_names, read_arrays
+from hetero_tf.base.npz import array_bytes, array_names, read_arrays
 from hetero_tf.data.arrays import from_arrays
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.files import READS, find_file
+from hetero_tf.data.unpacked import check_unpacked
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")
@@ -39,8 +40,9 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
     with opened(file) as content:
         if content.read(2) != b"PK":
             raise BadInput(f"{file}: cannot be read as an .npz file, it is damaged or something else; {READS}")
-    there = set(array_names(file))
-    data = read_arrays(file, [*NAMES, *({*OWNERS, *TEXTS} & there)])
+    names = [*NAMES, *({*OWNERS, *TEXTS} & set(array_names(file)))]
+    check_unpacked(file, array_bytes(file, names), file.stat().st_size)
+    data = read_arrays(file, names)
     for name in TEXTS:
         if name in data and (data[name].dtype.kind != "U" or data[name].ndim != 1):
             raise BadInput(

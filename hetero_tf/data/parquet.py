@@ -1,5 +1,6 @@
 """A person's own table or pictures in Parquet or Arrow files, or as Hugging Face's `datasets` saves them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.files import find
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.pictures import decode_pictures
-from hetero_tf.data.tables import Roles, Sheet, classes_of, labels_of, owner_numbers, owners_of, table_dataset
+from hetero_tf.data.tables import Roles, classes_of, labels_of, owner_numbers, owners_of, table_dataset
 
 
 def load(
@@ -29,6 +30,7 @@ def load(
     ignore: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
     categories: Literal["one_hot", "numbers"] = "one_hot",
+    numbers: Literal["plain", "point", "comma"] = "plain",
 ) -> Dataset:
     """Loads a `.parquet` or `.arrow` file, a folder of such files, or a folder that `save_to_disk` wrote.
 
@@ -51,6 +53,7 @@ def load(
         categorical: columns whose numbers are categories, such as postal codes
         categories: one_hot (each category is a feature of its own, 0 or 1) or numbers (a column is one feature, the
             number of its category)
+        numbers: how texts write numbers: plain (1234.5), point (1,234.5 and 12 %) or comma (1.234,5 and 12 %)
 
     Raises:
         NotAvailable: There is no such file.
@@ -69,7 +72,7 @@ def load(
     if image is not None:
         return _pictures(train, tests, (label, image, owner), (size, channels), test_share, names)
     # What is to be ignored was not read.
-    roles = Roles(label, owner, (), categorical, categories == "one_hot")
+    roles = Roles(label, owner, (), categorical, categories == "one_hot", numbers)
     return table_dataset(train, tests, roles, test_share, names)
 
 
@@ -104,7 +107,7 @@ def _named(sheet, label, names):
                 f"{sheet.place(row)}: column {label!r} must be in 0..{len(names) - 1}, since the file names so many "
                 f"classes. Received: {value}"
             )
-    return Sheet(sheet.source, {**sheet.columns, label: [names[int(value)] for value in values]}, sheet.place)
+    return replace(sheet, columns={**sheet.columns, label: [names[int(value)] for value in values]})
 
 
 def _pictures(train, tests, roles, shape, test_share, names):

@@ -1,20 +1,35 @@
 """From columns of numbers or texts to a `Dataset`: what kind each column is, labels, owners and the test split."""
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from hetero_tf.base.errors import BadInput, did_you_mean, nearest
-from hetero_tf.data.columns import Column, feature_names, in_order, is_number
+from hetero_tf.data.columns import (
+    Column,
+    are_plain,
+    has_leading_zero,
+    in_order,
+    is_number,
+    plain_number,
+    resembles_number,
+)
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
+from hetero_tf.data.unpacked import check_unpacked
 
 # What stands for a value that is not there.
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 # More would make a model of mostly inputs that are 0; it is rather a text or an id.
 MOST_CATEGORIES = 1000
 MOST_CLASSES = 10_000
+# Copies of the features that are in memory at once: the table, its splits, and one more while they are checked.
+COPIES = 3
+# Names that pandas gives to an index and to columns without a name.
+_INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
 
 @dataclass(frozen=True)
@@ -25,11 +40,13 @@ class Sheet:
         source: File or folder.
         columns: `{name: numbers [n], or texts}`, all equally long.
         place: `row -> "FILE:LINE"`.
+        file_bytes: Size of the file or files.
     """
 
     source: str
     columns: dict[str, np.ndarray | Sequence[str]]
     place: Callable[[int], str]
+    file_bytes: int
 
     @property
     def rows(self) -> int:
@@ -47,6 +64,7 @@ class Roles:
         ignore: Columns that are left out.
         categorical: Columns whose numbers are categories too.
         one_hot: Whether a category is a feature of its own, see `Column`.
+        numbers: How numbers are written: "plain", or "point" or "comma", see `columns.plain_number`.
     """
 
     label: str
@@ -54,6 +72,7 @@ class Roles:
     ignore: tuple[str, ...]
     categorical: tuple[str, ...]
     one_hot: bool
+    numbers: Literal["plain", "point", "comma"]
 
 
 def table_dataset(
@@ -71,6 +90,7 @@ def table_dataset(
     Raises:
         BadInput: A column is missing, or a value is missing or of another kind than those above it.
     """
+    train, test = _in_plain_notation(train, roles), test and _in_plain_notation(test, roles)
     kept = _kept(train, roles)
     columns = tuple(_column(train, name, roles) for name in kept)
     names = class_names or classes_of(train, roles.label)
@@ -83,6 +103,20 @@ def table_dataset(
         tested = held_out(splits[0].labels, test_share, train.source)
         splits = [splits[0].of(~tested), splits[0].of(tested)]
     return Dataset(splits[0], splits[1], len(names), f"table ({train.source})", class_names=names, columns=columns)
+
+
+def _in_plain_notation(sheet, roles):
+    """The sheet with the numbers of its features in plain notation."""
+    if roles.numbers == "plain":
+        return sheet
+    others = {roles.label, roles.owner, *roles.ignore, *roles.categorical}
+    columns = {
+        name: values
+        if name in others or isinstance(values, np.ndarray)
+        else [plain_number(text, roles.numbers) for text in values]
+        for name, values in sheet.columns.items()
+    }
+    return replace(sheet, columns=columns)
 
 
 def _kept(sheet, roles):
@@ -99,6 +133,12 @@ def _kept(sheet, roles):
     left = [name for name in sheet.columns if name not in (roles.label, roles.owner, *roles.ignore)]
     if not left:
         raise BadInput(f"{sheet.source}: expected at least one column beside the label. Received: none")
+    for name in left:
+        if _INDEX.fullmatch(name):
+            raise BadInput(
+                f"{sheet.source}: column {name!r} has no name, or is an index that pandas wrote; save the table with "
+                f"`index=False`, or leave the column out by `ignore: [{name!r}]`"
+            )
     return left
 
 
@@ -111,6 +151,8 @@ def _same_columns(train, test):
 def _column(sheet, name, roles):
     """The `Column` of a name: numbers, unless its values are texts or `categorical` names it."""
     if name not in roles.categorical and numbers_of(sheet, name) is not None:
+        if roles.numbers == "plain":
+            _refuse_leading_zeros(sheet, name)
         return Column(name)
     texts = texts_of(sheet, name)
     if name not in roles.categorical:
@@ -132,6 +174,27 @@ def _refuse_mixed(sheet, name, texts):
             f"{sheet.place(words[0])}: column {name!r} holds numbers, but here {texts[words[0]]!r}; correct it, or "
             "name the column in `categorical`"
         )
+    if 2 * sum(map(resembles_number, texts)) > len(texts):
+        row = next(row for row in words if resembles_number(texts[row]))
+        raise BadInput(
+            f"{sheet.place(row)}: column {name!r} holds {texts[row]!r}, which is no plain number such as -1234.5; set "
+            "`numbers: point` (for 1,234.5 and 12 %) or `numbers: comma` (for 1.234,5), name the column in "
+            "`categorical`, or leave it out by `ignore`"
+        )
+
+
+def _refuse_leading_zeros(sheet, name):
+    values = sheet.columns[name]
+    row = (
+        None
+        if isinstance(values, np.ndarray)
+        else next(filter(lambda at: has_leading_zero(values[at]), range(len(values))), None)
+    )
+    if row is not None:
+        raise BadInput(
+            f"{sheet.place(row)}: column {name!r} holds {values[row]!r}, whose leading zero a number would lose; name "
+            "the column in `categorical` if it holds ids, or set `numbers: point` if it holds numbers"
+        )
 
 
 def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
@@ -143,7 +206,7 @@ def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
         found = np.asarray(values, np.float64)
     except ValueError:
         return None
-    return found if np.isfinite(found).all() else None
+    return found if np.isfinite(found).all() and are_plain(values) else None
 
 
 def texts_of(sheet: Sheet, name: str) -> list[str]:
@@ -193,11 +256,14 @@ def _split(sheet, columns, names, roles, owners):
     """The `Split` of a sheet."""
     if not sheet.rows:
         raise BadInput(f"{sheet.source}: expected rows. Received: none")
-    x = np.empty((sheet.rows, len(feature_names(columns))), np.float32)
+    features = sum(column.width for column in columns)
+    advice = "set `categories: numbers`, or leave columns of many categories out by `ignore`"
+    check_unpacked(sheet.source, 4 * sheet.rows * features, sheet.file_bytes, COPIES, advice)
+    x = np.zeros((sheet.rows, features), np.float32)
     first = 0
     for column in columns:
-        x[:, first : first + len(column.features)] = _encoded(sheet, column)
-        first += len(column.features)
+        _encode(sheet, column, x[:, first : first + column.width])
+        first += column.width
     y = labels_of(sheet, roles.label, names)
     return Split(x, y, owners_of(sheet, roles.owner, owners))
 
@@ -222,8 +288,8 @@ def _numbers(sheet, name, number, refused):
     return np.array([number[text] for text in texts], np.int32)
 
 
-def _encoded(sheet, column):
-    """The features of a column, [n, features]."""
+def _encode(sheet, column, x):
+    """Writes the features of a column into zeros [n, features]."""
     if not column.categories:
         values = numbers_of(sheet, column.name)
         if values is None:
@@ -231,10 +297,14 @@ def _encoded(sheet, column):
             row = next(row for row, text in enumerate(texts) if not is_number(text))
             raise BadInput(f"{sheet.place(row)}: column {column.name!r} must hold a number. Received: {texts[row]!r}")
         _check_numbers(sheet, column.name, values)
-        return values[:, None]
+        x[:, 0] = values
+        return
     number = {category: place for place, category in enumerate(column.categories)}
     places = _numbers(sheet, column.name, number, "no category of the training rows")
-    return np.eye(len(number), dtype=np.float32)[places] if column.one_hot else places[:, None]
+    if column.one_hot:
+        x[np.arange(len(places)), places] = 1
+    else:
+        x[:, 0] = places
 
 
 def _check_numbers(sheet, name, values):

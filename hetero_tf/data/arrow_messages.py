@@ -1,0 +1,69 @@
+"""The sizes of an Arrow stream's buffers, from its messages: what the reader will allocate to decompress them.
+
+References: Arrow columnar format, "Serialization and Interprocess Communication"; Message.fbs; FlatBuffers internals.
+"""
+
+import struct
+from typing import BinaryIO
+
+_DICTIONARY, _BATCH = 2, 3
+# Positions of fields in their tables.
+_HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 1, 2, 1, 2, 3
+
+
+def unpacked_bytes(file: BinaryIO) -> int:
+    """Return the bytes of all buffers of a stream, decompressed; the file is read once for it.
+
+    Raises:
+        ValueError, struct.error: A message is damaged.
+        pyarrow.ArrowInvalid: It is no stream of messages.
+    """
+    import pyarrow as pa
+
+    total, reader = 0, pa.ipc.MessageReader.open_stream(file)
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            return total
+        total += _unpacked(message.metadata.to_pybytes(), message.body)
+
+
+def _unpacked(metadata, body):
+    """The bytes of the buffers of one message."""
+    message = _root(metadata)
+    kind_at, batch = _field(metadata, message, _HEADER_TYPE), _table(metadata, message, _HEADER)
+    kind = metadata[kind_at] if kind_at else 0
+    if kind == _DICTIONARY and batch:
+        batch = _table(metadata, batch, _DICTIONARY_DATA)
+    if kind not in (_DICTIONARY, _BATCH) or not batch or body is None:
+        return 0
+    if not _field(metadata, batch, _COMPRESSION):
+        return body.size
+    vector, total, data = _table(metadata, batch, _BUFFERS), 0, memoryview(body)
+    (count,) = struct.unpack_from("<I", metadata, vector)
+    for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 : vector + 4 + 16 * count]):
+        if length >= 8:
+            # Minus one stands for a buffer that is not compressed.
+            (unpacked,) = struct.unpack_from("<q", data, offset)
+            total += length if unpacked < 0 else unpacked
+    return total
+
+
+def _root(data):
+    return struct.unpack_from("<I", data, 0)[0]
+
+
+def _field(data, table, number):
+    """Position of a field's value; 0 where the table lacks it."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + 4 + 2 * number)
+    return table + offset if offset else 0
+
+
+def _table(data, table, number):
+    """Position of the table or vector that a field refers to; 0 where it lacks it."""
+    position = _field(data, table, number)
+    return position + struct.unpack_from("<I", data, position)[0] if position else 0
