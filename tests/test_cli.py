@@ -31,9 +31,9 @@ WRONG = [
     (
         [R, "--nosuch"],
         "unknown flag --nosuch; known: "
-        "address, allow_host, allow_other_machine, as, at, band, certificates, client, data_dir, debug, definition, devices, draw, dry_run, "
-        "engine, export_version, format, help, host, input, jobs, json, key, level, levels, litert, local, metric, out, "
-        "patience, plugin, port, published, quiet, recipe, role, run, run_dir, seeds, set, state, sweep, target, threads, version, versions, word, worker, workers, x, y",
+        "address, allow_host, allow_other_machine, as, at, band, certificates, client, data_dir, deadline, debug, definition, devices, draw, dry_run, "
+        "engine, export_version, format, help, host, input, jobs, json, key, level, levels, litert, local, max_examples, metric, out, over_selection, "
+        "patience, plugin, port, published, quiet, quorum, recipe, role, run, run_dir, seeds, set, state, sweep, target, threads, version, versions, word, worker, workers, x, y",
     ),
     ([R, "--rounds", "5"], "unknown flag --rounds; use --set rounds=5"),
     ([R, "--seed=1"], "unknown flag --seed; use --set seed=1"),
@@ -186,6 +186,7 @@ TAKES = {
     "serve": ("run_dir", "out", "host", "port", "allow_host", "versions", "threads"),
     "flower": (
         *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),
+        *("deadline", "quorum", "over_selection", "max_examples"),
         *("client", "key", "level", "litert", *OF_RECIPES),
     ),
     "list": ("run", "plugin"),
@@ -205,6 +206,10 @@ VALUES = {
     "worker": "0",
     "client": "0",
     "patience": "9",
+    "deadline": "9",
+    "quorum": "0.5",
+    "over_selection": "0.5",
+    "max_examples": "9",
     "devices": "2",
     "local": "2",
     "export_version": "3",
@@ -421,7 +426,7 @@ def test_a_flag_of_several_commands_has_the_meaning_and_the_default_of_each():
     assert meaning("train", "threads") == f"clients in flight at once; default {cores}"
     assert meaning("compare", "out") == "file to write the table into; default standard output"
     assert meaning("export", "out") == "folder to write into; default RUN_DIR/export"
-    assert meaning("flower", "patience") == "server: seconds to wait for an answer; default 600"
+    assert meaning("flower", "patience") == "server: seconds after which an unanswered request is lost; default 600"
     assert meaning("evaluate", "state") == "<best|last>: which state to use; default best"
     assert meaning("train", "allow_other_machine").endswith("; default false")
 

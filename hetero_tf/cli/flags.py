@@ -62,7 +62,21 @@ def definitions() -> "flags.FlagValues":
         "client: folder of an export with litert_train to train; default none, TensorFlow trains",
         values,
     )
-    flags.DEFINE_float("patience", 600.0, "server: seconds to wait for an answer", 1, flag_values=values)
+    flags.DEFINE_float(
+        "patience", 600.0, "server: seconds after which an unanswered request is lost", 1, flag_values=values
+    )
+    flags.DEFINE_float(
+        "deadline", None, "server: seconds to wait for the devices of a round; default --patience", 1, None, values
+    )
+    flags.DEFINE_float(
+        "quorum", 0.0, "server: share of round.clients whose results a round needs; at least one", 0, 1, values
+    )
+    flags.DEFINE_float(
+        "over_selection", 0.0, "server: share of round.clients to ask in addition, such as 0.3", 0, 10, values
+    )
+    flags.DEFINE_integer(
+        "max_examples", None, "server: most examples of a device; default those of the recipe's data", 1, None, values
+    )
     flags.DEFINE_enum(
         "engine",
         None,

@@ -48,13 +48,18 @@ def _train(here, grid, console):
     recipe = prepared_recipe(here)
     hardware.import_quietly()
     hardware.prepare(here.threads)
-    from hetero_tf.flower.deployed import deployed
+    from hetero_tf.flower.deployed import Selection, deployed
     from hetero_tf.run import experiment
 
     def deploy(process):
         numbers = {int(node): number for node, number in here.clients.items()}
-        fleet = FlowerFleet(grid, process.recipe, process.dataset.classes, numbers, here.patience, console.say)
-        return deployed(process, fleet)
+        selection = Selection(here.over_selection, here.quorum, here.max_examples)
+        quorum = selection.quorum_size(recipe.round.clients)
+        fleet = FlowerFleet(
+            *(grid, process.recipe, process.dataset.classes, numbers),
+            *(here.patience, console.say, here.deadline, quorum),
+        )
+        return deployed(process, fleet, selection)
 
     data_dir = None if here.data_dir is None else Path(here.data_dir)
     assert here.run_dir is not None

@@ -27,7 +27,8 @@ class Job:
         command: Of the server: what a person typed.
         allow_other_machine: Of the server: see `run.experiment.Settings`.
         clients: Of the server: `{id of a node: number of its client}`.
-        patience: Of the server: seconds that it waits for an answer.
+        patience, deadline, quorum: Of the server: see `waiting.Waiting`; the quorum is a share of `round.clients`.
+        over_selection, max_examples: Of the server: see `deployed.Selection`.
         client: Of a device: its number.
         level: Of a device: name of its level; None: the recipe's.
         litert: Of a device: folder of an export that it trains by LiteRT; None: it trains by TensorFlow.
@@ -44,6 +45,10 @@ class Job:
     allow_other_machine: bool = False
     clients: dict[str, int] = dataclasses.field(default_factory=dict)
     patience: float = 0.0
+    deadline: float | None = None
+    quorum: float = 0.0
+    over_selection: float = 0.0
+    max_examples: int | None = None
     client: int = 0
     level: str | None = None
     litert: str | None = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 USAGE, SUMMARY = "flower server|client|keys", "trains on real devices, which Flower connects"
 FLAGS = (
     *("role", "recipe", "run_dir", "allow_other_machine", "address", "certificates", "patience", "out"),
+    *("deadline", "quorum", "over_selection", "max_examples"),
     *("client", "key", "level", "litert", *OF_RECIPES),
 )
 WORDS, SOURCE = "role", "recipe"
@@ -79,6 +80,11 @@ def _job(recipe, flags, role, work):
     from hetero_tf.flower.job import Job
 
     check_level(recipe, flags)
+    if flags.deadline is not None and flags.deadline > flags.patience:
+        raise BadInput(
+            "--deadline must be at most --patience: a request is lost after that. "
+            f"Received: --deadline={flags.deadline:g}, --patience={flags.patience:g}"
+        )
     return Job(
         recipe=recipe.source,
         path=recipe.path,
@@ -90,6 +96,10 @@ def _job(recipe, flags, role, work):
         command=typed(),
         allow_other_machine=flags.allow_other_machine,
         patience=flags.patience,
+        deadline=flags.deadline,
+        quorum=flags.quorum,
+        over_selection=flags.over_selection,
+        max_examples=flags.max_examples,
         client=flags.client or 0,
         level=flags.level,
         litert=_absolute(flags.litert),
