@@ -13,7 +13,7 @@ class Fleet(Protocol):
     """The devices that are connected."""
 
     def members(self, least: int) -> dict[int, Member]:
-        """Returns the devices that have introduced themselves by client; waits until there are `least`."""
+        """Returns the devices that are ready by client; with 0 at once, else see `waiting.WaitingFleet.members`."""
 
     def ask(self, action: str, questions: Mapping[int, Message]) -> dict[int, Message | Refused]:
         """Asks devices and waits for their answers.
@@ -23,7 +23,7 @@ class Fleet(Protocol):
             questions: By client.
 
         Returns:
-            By client what came back, its arrays as bytes; a device that did not answer in time is left out.
+            By client what came back, its arrays as bytes; a device that did not answer in time or left is left out.
         """
 
     def say(self, sentence: str) -> None:

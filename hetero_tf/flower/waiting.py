@@ -1,7 +1,7 @@
 """Devices that come and go: who is ready, whose answer is awaited how long, and when a device is asked again.
 
-A device that does not answer delays one step by the deadline. It is asked again only after its late answer, or after a
-pause that doubles with every further failure.
+A device that does not answer delays one step by the deadline. The server asks it again after its late answer, or after
+a pause that doubles with every further failure.
 """
 
 import time
