@@ -58,6 +58,11 @@ def keys(tmp_path_factory):
         (["keys", "--out=x", "--address=nowhere"], "--address: an address must be host:port. Received: 'nowhere'"),
         (["keys", "--out=x", "--address=0.0.0.0:9"], "--address must have the name or address by which devices reach"),
         (["keys", "--out=x", "--address=a:0"], "--address: an address must be host:port. Received: 'a:0'"),
+        (
+            ["server", "--address=a:1", "--certificates=x", "--deadline=700"],
+            "--deadline must be at most --patience: a request is lost after that. "
+            "Received: --deadline=700, --patience=600",
+        ),
     ],
 )
 def test_what_is_missing_is_said(words, sentence):

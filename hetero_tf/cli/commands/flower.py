@@ -37,6 +37,11 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     for name in NEEDED[role]:
         if flags[name].value is None:
             raise BadInput(f"--{name} is missing; flower {role} needs --{', --'.join(NEEDED[role])}")
+    if flags.deadline is not None and flags.deadline > flags.patience:
+        raise BadInput(
+            "--deadline must be at most --patience: a request is lost after that. "
+            f"Received: --deadline={flags.deadline:g}, --patience={flags.patience:g}"
+        )
     from hetero_tf.workers.cluster import address_of
 
     host, port = address_of("--address", flags.address)
@@ -80,11 +85,6 @@ def _job(recipe, flags, role, work):
     from hetero_tf.flower.job import Job
 
     check_level(recipe, flags)
-    if flags.deadline is not None and flags.deadline > flags.patience:
-        raise BadInput(
-            "--deadline must be at most --patience: a request is lost after that. "
-            f"Received: --deadline={flags.deadline:g}, --patience={flags.patience:g}"
-        )
     return Job(
         recipe=recipe.source,
         path=recipe.path,
