@@ -1,9 +1,11 @@
 """A client on a device: it trains an exported model with ai-edge-litert and NumPy alone, without TensorFlow.
 
 client = Client("exports/e/1")  # made by `bin/hetero_tf export --level e --format litert_train`
-client.push(weights)  # from the server, `{path: array}`
+client.push(weights, statistics)  # from the server, `{path: array}` each
 report = client.train(client.batches(x, y, epochs=5, rng=rng), 0.01, client.present(y), rng)
 weights = client.pull()  # to the server
+moments = client.statistics(client.statistics_batches(x, y, rng), rng)
+client.push(weights, moments.means())  # `infer` needs statistics of the weights that it runs
 """
 
 import json
@@ -35,6 +37,23 @@ class Report:
     examples: int
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Sums over batches, from which a server computes the statistics of static batch normalization.
+
+    Attributes:
+        batches: Number of batches.
+        sums: Sum over the batches of each mean and unbiased variance, `{path: float64 array}`.
+    """
+
+    batches: int
+    sums: dict[str, np.ndarray]
+
+    def means(self) -> dict[str, np.ndarray]:
+        """Returns the means over the batches, `{path: float32 array}`; every batch counts the same."""
+        return {path: (value / self.batches).astype(np.float32) for path, value in self.sums.items()}
+
+
 class Client:
     """Trains a level's sub-model on the device's own examples.
 
@@ -61,6 +80,11 @@ class Client:
             )
         told = about["formats"][FORMAT]
         self.settings, self.level = told["training"], about["level"]
+        if "statistics" not in self.settings:
+            raise ValueError(
+                f"`folder` must be an export of this version of hetero_tf; export the run again. "
+                f"Received: folder={str(folder)!r}"
+            )
         interpreter = Interpreter(model_path=str(Path(folder) / told["file"]), num_threads=threads)
         self._signatures = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
         self._runs = {tuple(shape): name for name, shape in self.settings["batches"].items()}
@@ -68,33 +92,56 @@ class Client:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """What `push` takes and `pull` gives, `{path: shape}`."""
-        wanted = self._signatures["push"].get_input_details()
-        return {path: tuple(map(int, wanted[name]["shape"])) for name, path in self.settings["variables"].items()}
+        return self._shapes("variables")
 
-    def push(self, weights: Mapping[str, np.ndarray]) -> None:
+    @property
+    def statistics_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the statistics of static batch normalization, `{path: shape}`; empty where there are none."""
+        return self._shapes("statistics")
+
+    def push(self, weights: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray] | None = None) -> None:
         """Takes over the level's values, `{path: float32 array}`; the optimizer's memory begins anew.
+
+        Args:
+            weights: Values of `shapes`.
+            statistics: Values of `statistics_shapes`, which `infer` normalizes by; they belong to these weights. None
+                keeps the previous ones: enough to train, which normalizes by the batch.
 
         Raises:
             ValueError: A value is missing, unknown, of another shape, or NaN or infinite as float32.
         """
-        paths = self.settings["variables"]
-        if weights.keys() != set(paths.values()):
-            odd = sorted(weights.keys() ^ set(paths.values()))
+        inputs = self._inputs("weights", weights, "variables")
+        if statistics is None:
+            pulled = self._signatures["pull"]()
+            inputs |= {name: pulled[name] for name in self.settings["statistics"]}
+        else:
+            inputs |= self._inputs("statistics", statistics, "statistics")
+        self._signatures["push"](**inputs)
+
+    def _inputs(self, argument, values, setting):
+        """Inputs of `push` from the values of an argument; the setting maps their names to paths."""
+        paths = self.settings[setting]
+        if values.keys() != set(paths.values()):
+            odd = sorted(values.keys() ^ set(paths.values()))
             raise ValueError(
-                f"`weights` must have exactly the values of the export. Received: {odd} in one of them only"
+                f"`{argument}` must have exactly the values of the export. Received: {odd} in one of them only"
             )
-        for path, shape in self.shapes.items():
-            if shape != np.shape(weights[path]):
+        for path, shape in self._shapes(setting).items():
+            if shape != np.shape(values[path]):
                 raise ValueError(
-                    f"`weights` must have the shapes of the export, {path} {shape}. Received: {np.shape(weights[path])}"
+                    f"`{argument}` must have the shapes of the export, {path} {shape}. "
+                    f"Received: {np.shape(values[path])}"
                 )
-        values = {name: _float32(f"`weights` of {path}", weights[path]) for name, path in paths.items()}
-        self._signatures["push"](**values)
+        return {name: _float32(f"`{argument}` of {path}", values[path]) for name, path in paths.items()}
+
+    def _shapes(self, setting):
+        details = self._signatures["push"].get_input_details()
+        return {path: tuple(map(int, details[name]["shape"])) for name, path in self.settings[setting].items()}
 
     def pull(self) -> dict[str, np.ndarray]:
         """Returns the level's values as they are now, `{path: float32 array}`."""
-        paths = self.settings["variables"]
-        return {paths[name]: np.array(value) for name, value in self._signatures["pull"]().items()}
+        pulled = self._signatures["pull"]()
+        return {path: np.array(pulled[name]) for name, path in self.settings["variables"].items()}
 
     def infer(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
         """Answers as the export's SavedModel does: `image`, `features` or `token_ids` -> "logits" and others."""
@@ -149,6 +196,49 @@ class Client:
         floats = (name for name, value in batch.items() if np.issubdtype(np.asarray(value).dtype, np.floating))
         return {**batch, **{name: _float32(f"`{name}`", batch[name]) for name in floats}}
 
+    def statistics(self, batches: Iterable[Mapping[str, np.ndarray]], rng: np.random.Generator) -> Moments:
+        """Measures the statistics of static batch normalization with the current weights, which it does not change.
+
+        Args:
+            batches: As `statistics_batches` makes them, of any size.
+            rng: For Dropout.
+
+        Raises:
+            ValueError: The model has no such statistics, or there is no batch.
+        """
+        if not self.settings["statistics"]:
+            raise ValueError("the model has no static batch normalization, so there are no statistics to measure")
+        run, count = self._signatures["statistics"], 0
+        sums: dict[str, np.ndarray] = {}
+        details = run.get_input_details()
+        for batch in map(self._checked, batches):
+            size = len(batch["label"])
+            inputs = {
+                name: batch[name] if name in batch else _draws(rng, [size, *each["shape_signature"][1:]])
+                for name, each in details.items()
+            }
+            for name, value in run(**inputs).items():
+                sums[name] = sums.get(name, 0) + value.astype(np.float64)
+            count += 1
+        if not count:
+            raise ValueError("`batches` must hold at least one batch. Received: none")
+        return Moments(count, {path: sums[name] for name, path in self.settings["statistics"].items()})
+
+    def statistics_batches(
+        self, x: np.ndarray, y: np.ndarray | None, rng: np.random.Generator
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of the statistics query: one pass in random order; of text the first segment of each row.
+
+        Args:
+            x, y: As `batches` takes them.
+            rng: For the order, random crops and hidden words.
+        """
+        size = self.settings["statistics_batch"]
+        order = rng.permutation(len(x))
+        for first in range(0, len(x), size):
+            rows = order[first : first + size]
+            yield next(self._batches_of(x[rows], None if y is None else y[rows], rng))
+
     def present(self, labels: np.ndarray) -> np.ndarray:
         """Returns which labels occur, bool [classes]; of text give the tokens themselves."""
         return np.isin(np.arange(self.settings["classes"]), labels)
@@ -175,12 +265,16 @@ class Client:
             order = rng.permutation(len(x)) if self.settings["shuffle"] else np.arange(len(x))
             for first in range(0, len(x), size):
                 rows = order[first : first + size]
-                if y is None:
-                    yield from self._segments(x[rows], rng)
-                elif x.ndim == 2:
-                    yield {"features": x[rows].astype(np.float32), "label": y[rows].astype(np.int32)}
-                else:
-                    yield from self._images(x[rows], y[rows], rng)
+                yield from self._batches_of(x[rows], None if y is None else y[rows], rng)
+
+    def _batches_of(self, x, y, rng):
+        """The batches of some examples: one, or of text one for each segment."""
+        if y is None:
+            yield from self._segments(x, rng)
+        elif x.ndim == 2:
+            yield {"features": x.astype(np.float32), "label": y.astype(np.int32)}
+        else:
+            yield from self._images(x, y, rng)
 
     def _images(self, x, y, rng):
         pixels = x.astype(np.float32) / (255 if x.dtype == np.uint8 else 1)

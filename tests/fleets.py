@@ -4,6 +4,7 @@ import numpy as np
 
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.flower.messages import (
+    NARROWER_LEVELS,
     Member,
     Message,
     Refused,
@@ -26,7 +27,7 @@ class HonestDevice:
         names = process.recipe.levels.names
         labels = np.flatnonzero(process.partition.label_mask[client]).astype(np.int32)
         examples = len(process.partition.train[client])
-        self.member = Member(client, names[client % len(names)], examples, labels, True)
+        self.member = Member(client, names[client % len(names)], examples, labels, NARROWER_LEVELS)
 
     def answer(self, action, question):
         """The answer to a question of one of `fleet.ACTIONS`."""

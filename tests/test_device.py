@@ -11,9 +11,11 @@ from simulated import Simulated, round_by_devices
 import hetero_tf
 from hetero_tf import device, export
 from hetero_tf.base.errors import BadInput
+from hetero_tf.evaluation.predictor import statistics_rng
 from hetero_tf.export import trained_alike
 from hetero_tf.export.formats import litert_train
 from hetero_tf.export.trainable import check_trainable
+from hetero_tf.inputs import all_labels
 from hetero_tf.recipe import load
 
 # A device has the whole label axis, and is compared with a client of the simulator that is computed alone.
@@ -160,6 +162,39 @@ def test_push_forgets_what_the_optimizer_kept(cnn):
         np.testing.assert_array_equal(value, results[1][path])
 
 
+def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
+    process, state, versions = cnn
+    newer, _ = process.next(state)
+    statistics, local = process.statistics(newer, "c"), device.Client(versions["c"])
+    network, data = process.network(newer, "c", statistics), process.dataset
+    weights = {variable.path: variable.numpy() for variable in network.variables if variable.path in local.shapes}
+    pixels = data.test.x.astype(np.float32) / 255
+    wanted = network(
+        process.input.batch(data.test.x, data.test.y, np.arange(len(pixels)), 0, 0, all_labels(10), False)[0]
+    )
+
+    def gap():
+        return np.abs(local.infer(image=pixels)["logits"] - wanted).max()
+
+    local.push(weights)
+    assert gap() > 0.01
+    order = statistics_rng(process.recipe, newer.round)
+    moments = local.statistics(local.statistics_batches(data.train.x, data.train.y, order), order)
+    assert moments.batches == -(-len(data.train.x) // process.recipe.evaluate.statistics_batch)
+    for path, value in statistics.items():
+        np.testing.assert_allclose(moments.means()[path], value, atol=1e-5 * np.abs(value).max(), err_msg=path)
+    for path, value in local.pull().items():
+        np.testing.assert_array_equal(value, weights[path])
+    local.push(weights, moments.means())
+    assert gap() < 1e-3
+    local.push(weights)
+    assert gap() < 1e-3
+    with pytest.raises(ValueError, match="`statistics` must have exactly the values of the export"):
+        local.push(weights, {})
+    with pytest.raises(ValueError, match="at least one batch"):
+        local.statistics([], order)
+
+
 def test_what_a_device_refuses(cnn, tmp_path):
     process, state, versions = cnn
     local = device.Client(versions["c"])
@@ -194,6 +229,9 @@ def test_what_a_device_refuses(cnn, tmp_path):
         next(local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
     (tmp_path / "export.json").write_text('{"formats": {}}')
     with pytest.raises(ValueError, match="export it with --format litert_train"):
+        device.Client(tmp_path)
+    (tmp_path / "export.json").write_text('{"formats": {"litert_train": {"training": {}}}, "level": "a"}')
+    with pytest.raises(ValueError, match="must be an export of this version of hetero_tf"):
         device.Client(tmp_path)
 
 

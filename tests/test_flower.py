@@ -12,7 +12,7 @@ import hetero_tf
 from hetero_tf import device, export
 from hetero_tf.flower.deployed import deployed
 from hetero_tf.flower.litert_client import LiteRTClient
-from hetero_tf.flower.messages import HEADER, Member, Message, Refused, checked, member_of, packed, shapes_of
+from hetero_tf.flower.messages import HEADER, ITS_LEVEL, Member, Message, Refused, checked, member_of, packed, shapes_of
 from hetero_tf.flower.placement import Placement
 from hetero_tf.flower.share import Share, own_examples, share_of
 from hetero_tf.flower.support import check_deployable
@@ -107,18 +107,32 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
         assert share == Share(client, "c")
         examples = own_examples(simulated.dataset, simulated.partition, client)
         labels = np.flatnonzero(simulated.partition.label_mask[client]).astype(np.int32)
-        member = Member(client, "c", len(examples[0]), labels, False)
-        devices[client] = LiteRTClient(simulated.recipe, device.Client(version), member, *examples)
+        member = Member(client, "c", len(examples[0]), labels, ITS_LEVEL)
+        earlier = tuple(simulated.partition.train.sizes[:client].tolist())
+        devices[client] = LiteRTClient(simulated.recipe, device.Client(version), member, *examples, earlier)
     assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
     real = deployed(simulated, LocalFleet(simulated, devices))
     wanted, _ = simulated.run(state, [plan])
     found, (row,) = real.run(state, [plan])
     assert row["refused"] == row["dropped"] == row["non_finite"] == 0
     check_equal(found, wanted)
-    # Only devices with TensorFlow measure statistics, and a file says so.
+    # Every device can measure level c, so its statistics are the simulator's; a file measures its level only.
+    wanted, measured = simulated.statistics(found, "c"), real.statistics(found, "c")
+    for path, value in wanted.items():
+        np.testing.assert_allclose(measured[path], value, atol=1e-5 * np.abs(value).max(), err_msg=path)
     narrow = next(client for client in levels if levels[client] == "c")
-    with pytest.raises(Refused, match="measures no statistics"):
-        devices[narrow].answer("statistics", Message())
+    with pytest.raises(Refused, match="the file of level c cannot measure statistics of level 'a'"):
+        devices[narrow].answer("statistics", Message({}, {"round": 0, "level": "a"}))
+    # An evaluation measures the levels of files too, and the next round sends them what it measured.
+    client = devices[narrow].device
+    real.evaluate(found)
+    real.run(found, [plan])
+    assert client.statistics_shapes.keys() == wanted.keys()
+    client.push(weights := client.pull())
+    pixels = simulated.dataset.test.x.astype(np.float32)
+    sent = client.infer(image=pixels)["logits"]
+    client.push(weights, {path: np.asarray(value) for path, value in measured.items()})
+    np.testing.assert_array_equal(client.infer(image=pixels)["logits"], sent)
     with pytest.raises(Refused, match="other values than those of the file"):
         devices[narrow].answer("training", Message({}, {"round": 0, "learning_rate": 0.1}))
 
@@ -219,7 +233,7 @@ def test_a_hostile_device_is_refused_and_counted_and_changes_no_bit_of_the_other
         ({"examples": True}, "examples must be a whole number"),
         ({"labels": [1, 1]}, "labels must be a list"),
         ({"labels": [10]}, "labels must be a list"),
-        ({"measures": "yes"}, "measures must be true or false"),
+        ({"measures": True}, "measures must be one of nothing, its level, narrower levels"),
     ],
 )
 def test_a_device_that_says_what_cannot_be_does_not_take_part(digits, change, sentence):

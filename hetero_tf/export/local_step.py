@@ -15,7 +15,7 @@ from hetero_tf.export.kinds import kind_of
 from hetero_tf.export.portable_erf import erf
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
-from hetero_tf.models.variables import all_layers, constants, values
+from hetero_tf.models.variables import all_layers, constants, queried, values
 from hetero_tf.process import LearningProcess
 from hetero_tf.rounds.local_training import clipped
 from hetero_tf.rounds.objective import Objective
@@ -56,6 +56,7 @@ class LocalStep:
     Attributes:
         process: What the client takes part in.
         routed: The model that it trains.
+        model: The model by which its level predicts.
         held: `{path: value}` in the order of the model's values, trainable ones first: a tf.Variable of what the client
             returns, a tensor of what is constant.
         slots: For each trainable value what the optimizer keeps beside it, [1, values] each.
@@ -65,6 +66,7 @@ class LocalStep:
 
     process: LearningProcess
     routed: RoutedModel
+    model: keras.Model
     held: dict[str, tf.Variable | tf.Tensor]
     slots: list[list[tf.Variable]]
     count: tf.Variable
@@ -74,6 +76,11 @@ class LocalStep:
     def returned(self) -> dict[str, tf.Variable]:
         """`{path: variable}` of what the client returns: trainable values, then running statistics."""
         return {path: value for path, value in self.held.items() if isinstance(value, tf.Variable)}
+
+    @property
+    def statistics(self) -> dict[str, tf.Variable]:
+        """`{path: variable}` of static batch normalization's statistics, which `push` sets and no step changes."""
+        return {variable.path: variable.value for variable in queried(self.model)}
 
     def inputs(self, examples: int, positions: int) -> dict[str, tf.TensorSpec]:
         """What a step takes, by name.
@@ -91,13 +98,35 @@ class LocalStep:
             shape = process.input.shape(process.dataset.train.x)
             rows = {kind_of(process).GIVEN: tf.TensorSpec((examples, *shape), tf.float32)}
             rows["label"] = tf.TensorSpec((examples,), tf.int32)
-        draws = self._shapes_of_draws(rows)
+
+        def forward(given):
+            empty = [tf.zeros([1, math.prod(shape)]) for shape in self.routed.shapes]
+            self.routed.call(empty, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+
         return {
             **rows,
             "present": tf.TensorSpec((process.dataset.classes,), tf.bool),
             "learning_rate": tf.TensorSpec((), tf.float32),
-            **{f"{UNIFORM}{site}": tf.TensorSpec(shape, tf.float32) for site, shape in enumerate(draws)},
+            **_draw_specs(self.routed.model, forward, rows[kind_of(process).GIVEN]),
         }
+
+    def statistics_inputs(self) -> dict[str, tf.TensorSpec]:
+        """Inputs of `moments` by name: the examples and draws of a step, for a batch of any number of examples."""
+        kind = kind_of(self.process)
+        positions = kind.segment_of(self.process, self.process.dataset.train.x) if kind.GIVEN == "token_ids" else 1
+        example = self.inputs(1, positions)[kind.GIVEN]
+        specs = {kind.GIVEN: example, **_draw_specs(self.model, lambda x: self.model(x, training=True), example)}
+        return {name: tf.TensorSpec((None, *spec.shape[1:]), spec.dtype) for name, spec in specs.items()}
+
+    def moments(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Means and unbiased variances of a batch by `statistic_names`, each layer's after the layers before it
+        normalized by those of the batch, as `calibration.build_calibrate` takes them."""
+        variables = self.model.trainable_variables, self.model.non_trainable_variables
+        values = [[tf.convert_to_tensor(variable) for variable in group] for group in variables]
+        with _drawing(self.model, _given_draws(inputs)):
+            _, after = self.model.stateless_call(*values, self._model_inputs(inputs), training=True)
+        by_path = {variable.path: value for variable, value in zip(variables[1], after, strict=True)}
+        return {name: by_path[path] for name, path in self.statistic_names.items()}
 
     def train(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Takes a step: scalars "loss", before it, and "gradient_norm", before the gradient is clipped."""
@@ -118,16 +147,18 @@ class LocalStep:
 
     def _call(self, rows, inputs):
         """Logits [1, examples, ...] of each exit, and the running statistics, see `RoutedModel.call`."""
-        process = self.process
-        # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
-        draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
-        kind = kind_of(process)
-        given = inputs[kind.GIVEN]
-        if process.dataset.kind != "text":
-            given = kind.model_inputs(process, given)
+        for layer in all_layers(self.routed.model):
+            if isinstance(layer, GELU):
+                layer.erf = self.arithmetic.erf
         # The key decides nothing, as all numbers come from outside.
-        with self._replaced(lambda layer, values: next(draws) * STEPS):
+        with _drawing(self.routed.model, _given_draws(inputs)):
+            given = self._model_inputs(inputs)
             return self.routed.call(rows, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+
+    def _model_inputs(self, inputs):
+        kind = kind_of(self.process)
+        given = inputs[kind.GIVEN]
+        return given if self.process.dataset.kind == "text" else kind.model_inputs(self.process, given)
 
     def _move(self, rows, gradients, norm, learning_rate):
         """Takes the optimizer's step."""
@@ -142,56 +173,64 @@ class LocalStep:
         self.count.assign_add([1])
 
     def push(self, **named: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Takes over what a client gets, by `names`, and lets the optimizer begin anew; "steps" are 0 then."""
-        for name, path in self.names.items():
-            self.returned[path].assign(named[name])
+        """Takes over values by `names` and `statistic_names`, and resets the optimizer; "steps" are 0 then."""
+        variables = {name: self.returned[path] for name, path in self.names.items()}
+        variables |= {name: self.statistics[path] for name, path in self.statistic_names.items()}
+        for name, variable in variables.items():
+            variable.assign(named[name])
         for slot in [slot for slots in self.slots for slot in slots]:
             slot.assign(tf.zeros_like(slot))
         self.count.assign([0])
         return {"steps": tf.convert_to_tensor(self.count)}
 
     def pull(self) -> dict[str, tf.Tensor]:
-        """What the client returns, by `names`."""
-        return {name: tf.identity(self.returned[path]) for name, path in self.names.items()}
+        """The current values, by `names` and `statistic_names`: all that `push` sets."""
+        values = {name: tf.identity(self.returned[path]) for name, path in self.names.items()}
+        return values | {name: tf.identity(self.statistics[path]) for name, path in self.statistic_names.items()}
 
     @property
     def names(self) -> dict[str, str]:
-        """`{name: path}` of what is pushed and pulled: paths have signs that names of tensors must not have."""
+        """`{name: path}` of the values that a client returns: paths have signs that names of tensors must not have."""
         return {f"value_{position}": path for position, path in enumerate(self.returned)}
 
-    def _shapes_of_draws(self, rows):
-        """The shape of what each Dropout draws in a step, in the order in which the step asks for it."""
-        found = []
+    @property
+    def statistic_names(self) -> dict[str, str]:
+        """`{name: path}` of `statistics`."""
+        return {f"statistic_{position}": path for position, path in enumerate(self.statistics)}
 
-        def noted(layer, values):
-            with tf.init_scope():
-                found.append(tuple(layer.draws_shape(tf.zeros(values.shape)).numpy().tolist()))
-            return tf.zeros(found[-1])
 
-        def traced(**inputs):
-            empty = [tf.zeros([1, math.prod(shape)]) for shape in self.routed.shapes]
-            given = inputs[kind_of(self.process).GIVEN]
-            with self._replaced(noted):
-                self.routed.call(empty, self.routed.shapes, tf.zeros([1, 1], tf.int32), given[None])
+def _given_draws(inputs):
+    """`draw(layer, values)` that returns the draws among the inputs, in the order of the forward pass."""
+    # By number: a traced function gets its inputs in the order of their names, in which 10 comes before 2.
+    draws = (inputs[f"{UNIFORM}{site}"] for site in itertools.count())
+    return lambda layer, values: next(draws) * STEPS
 
-        tf.function(traced, autograph=False).get_concrete_function(**rows)
-        return found
 
-    @contextlib.contextmanager
-    def _replaced(self, draw):
-        """Lets `draw(layer, inputs)` take the place of what each Dropout draws, and sets the GELUs' error function."""
-        layers = list(all_layers(self.routed.model))
-        drops = [layer for layer in layers if isinstance(layer, Dropout)]
+def _draw_specs(model, forward, spec):
+    """`{name: spec}` of the draws of each Dropout of a model, in the order of `forward(inputs of spec)`."""
+    shapes = []
+
+    def record(layer, values):
+        with tf.init_scope():
+            shapes.append(tuple(layer.draws_shape(tf.zeros(values.shape)).numpy().tolist()))
+        return tf.zeros(shapes[-1])
+
+    with _drawing(model, record):
+        tf.function(forward, autograph=False).get_concrete_function(spec)
+    return {f"{UNIFORM}{site}": tf.TensorSpec(shape, tf.float32) for site, shape in enumerate(shapes)}
+
+
+@contextlib.contextmanager
+def _drawing(model, draw):
+    """Lets `draw(layer, inputs)` replace the draws of each Dropout of a model."""
+    drops = [layer for layer in all_layers(model) if isinstance(layer, Dropout)]
+    for layer in drops:
+        layer.draws = functools.partial(draw, layer)
+    try:
+        yield
+    finally:
         for layer in drops:
-            layer.draws = functools.partial(draw, layer)
-        for layer in layers:
-            if isinstance(layer, GELU):
-                layer.erf = self.arithmetic.erf
-        try:
-            yield
-        finally:
-            for layer in drops:
-                del layer.draws
+            del layer.draws
 
 
 def build_local_step(process: LearningProcess, level: str, model: keras.Model, arithmetic: Arithmetic) -> LocalStep:
@@ -221,4 +260,4 @@ def build_local_step(process: LearningProcess, level: str, model: keras.Model, a
         for variable in trained.trainable_variables
     ]
     routed = RoutedModel(trained, 1, shapes, tuple(range(len(shapes))))
-    return LocalStep(process, routed, held, slots, tf.Variable([0]), arithmetic)
+    return LocalStep(process, routed, model, held, slots, tf.Variable([0]), arithmetic)

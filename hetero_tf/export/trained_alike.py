@@ -15,8 +15,9 @@ from hetero_tf.process import LearningProcess
 STEPS = 3
 # Of the recipe's learning rate: at all of it, a deep network may amplify rounding from step to step.
 CALMER = 0.1
-# Of losses and gradient norms as a share of the largest one; of weights as a share of what training has changed.
-TOLERANCES = {"loss": 1e-4, "gradient_norm": 1e-3, "weights": 1e-3}
+# Of losses, gradient norms and statistics as a share of the largest one; of weights as a share of what training has
+# changed.
+TOLERANCES = {"loss": 1e-4, "gradient_norm": 1e-3, "weights": 1e-3, "statistics": 1e-4}
 # Where TensorFlow itself differs between a traced step and one that is not, so many times that is allowed, and in any
 # case at most this share: the steps of a deep residual network over ten images differ by 2e-3 to 7e-3.
 OF_ROUNDING, MOST = 10.0, 0.1
@@ -33,6 +34,7 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
     Returns:
         The largest differences of "loss" and "gradient_norm" over the steps and of "weights" after them, as shares.
         "weights" are compared for the optimizer sgd: others move entries without a gradient by its rounding errors.
+        "statistics" are those of a batch before the steps, where the model has static batch normalization.
 
     Raises:
         BadInput: One of them is too large.
@@ -45,17 +47,18 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
         variable.assign(value)
     step = build_local_step(process, model.level, twin, NATIVE)
     before = _numpy(step.pull())
+    statistics_gap = _statistics_gap(process, interpreter, step, inputs) if step.statistics else 0.0
     found = _steps(process, inputs, {name: interpreter.get_signature_runner(name) for name in inputs})
     found["weights"] = interpreter.get_signature_runner("pull")()
     # Step by step: tracing the steps would take longer than all of them.
     wanted = _steps(process, inputs, dict.fromkeys(inputs, step.train)) | {"weights": _numpy(step.pull())}
-    gaps, limits = _gaps(process, found, wanted, before), TOLERANCES
+    gaps, limits = {**_gaps(process, found, wanted, before), "statistics": statistics_gap}, TOLERANCES
     if not _within(gaps, limits):
         step.push(**{name: tf.constant(value) for name, value in before.items()})
         traced = {name: tf.function(step.train, autograph=False) for name in inputs}
         again = _steps(process, inputs, traced) | {"weights": _numpy(step.pull())}
         own = _gaps(process, again, wanted, before)
-        limits = {name: max(TOLERANCES[name], min(OF_ROUNDING * gap, MOST)) for name, gap in own.items()}
+        limits = TOLERANCES | {name: max(TOLERANCES[name], min(OF_ROUNDING * gap, MOST)) for name, gap in own.items()}
     for name, gap in gaps.items():
         if not gap <= limits[name]:
             raise BadInput(
@@ -63,6 +66,19 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
                 f"difference of {name} must be at most {limits[name]:.2g} of the largest value. Received: {gap:.2g}"
             )
     return gaps
+
+
+def _statistics_gap(process, interpreter, step, inputs):
+    """The largest difference of the file's statistics of a batch, as a share of the largest value of each."""
+    label = next(iter(inputs.values()))["label"]
+    specs = {name: tf.TensorSpec((label.shape[0], *spec.shape[1:])) for name, spec in step.statistics_inputs().items()}
+    rng = seeds.rng(process.recipe.seed, "statistics compared")
+    given = example_inputs(process, {**specs, "label": label}, rng)
+    batch = {
+        name: given[name][:, : spec.shape[1]] if name == "token_ids" else given[name] for name, spec in specs.items()
+    }
+    found, wanted = interpreter.get_signature_runner("statistics")(**batch), _numpy(step.moments(**batch))
+    return max(_gap(found[name], value, np.abs(value).max()) for name, value in wanted.items())
 
 
 def _within(gaps, limits):

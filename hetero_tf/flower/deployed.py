@@ -13,7 +13,18 @@ from hetero_tf.accounting.traffic import round_cost
 from hetero_tf.base.errors import TooFewDevices
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.flower.fleet import Fleet
-from hetero_tf.flower.messages import Message, Refused, checked, number, put, shapes_of, taken, weighted_mean
+from hetero_tf.flower.messages import (
+    ITS_LEVEL,
+    NARROWER_LEVELS,
+    Message,
+    Refused,
+    checked,
+    number,
+    put,
+    shapes_of,
+    taken,
+    weighted_mean,
+)
 from hetero_tf.flower.placement import Placement
 from hetero_tf.flower.support import check_deployable
 from hetero_tf.planning.plan import DevicePlan, Plan, draw_cohort, plan_devices
@@ -183,7 +194,10 @@ class DeployedProcess(LearningProcess):
         }
         values = {path: np.asarray(value) for path, value in state.weights.items()}
         questions = {
-            client: Message(taken(values, each.down), {"round": state.round, "learning_rate": rate})
+            client: Message(
+                taken(values, each.down) | self._statistics_for(cohort[client]),
+                {"round": state.round, "learning_rate": rate},
+            )
             for client, each in travels.items()
         }
         answers = self._ask("training", questions)
@@ -201,6 +215,10 @@ class DeployedProcess(LearningProcess):
         answers = self.fleet.ask(action, questions)
         connected = self.fleet.members(0)
         return {client: answers[client] for client in questions if client in answers and client in connected}
+
+    def _statistics_for(self, member):
+        """The newest statistics of a device's level, where its file infers by them and they have been measured."""
+        return self._newest_statistics.get(member.level, {}) if member.measures == ITS_LEVEL else {}
 
     def _result(self, answer, travels):
         """The `Result` of an answer, or why it is refused."""
@@ -275,6 +293,8 @@ class DeployedProcess(LearningProcess):
             levels: "global" or None.
         """
         statistics = self.statistics(state)
+        for level in self._levels_of_files() - {self.recipe.levels.global_level}:
+            self.statistics(state, level)
         if not statistics and self._queried:
             self.fleet.say(
                 f"note: round {state.round}: nothing was measured, as no device that holds level "
@@ -305,7 +325,10 @@ class DeployedProcess(LearningProcess):
                 {"round": state.round, "level": level},
             )
             for client, member in sorted(members.items())
-            if member.measures and recipe.levels.widths[member.level] >= width
+            if member.measures == NARROWER_LEVELS
+            and recipe.levels.widths[member.level] >= width
+            or member.measures == ITS_LEVEL
+            and member.level == level
         }
         shapes, found = self._statistics_shapes(level), {}
         for client, answer in self._ask("statistics", questions).items():
@@ -318,7 +341,18 @@ class DeployedProcess(LearningProcess):
         if not found:
             return {}
         batches = [-(-members[client].examples // recipe.evaluate.statistics_batch) for client in found]
-        return {path: tf.constant(value) for path, value in weighted_mean(list(found.values()), batches).items()}
+        means = weighted_mean(list(found.values()), batches)
+        self._newest_statistics[level] = means
+        return {path: tf.constant(value) for path, value in means.items()}
+
+    def _levels_of_files(self):
+        """The levels whose devices infer by statistics that the server sends."""
+        return {member.level for member in self._members(0).values() if member.measures == ITS_LEVEL}
+
+    @functools.cached_property
+    def _newest_statistics(self):
+        """`{level: {path: float32 array}}` of the last query of each level."""
+        return {}
 
     def _statistics_shapes(self, level):
         """`{path: shape}` of what the query gives at a level."""

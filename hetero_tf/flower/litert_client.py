@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import seeds
+from hetero_tf.base.errors import short
 from hetero_tf.device import Client
-from hetero_tf.flower.messages import Member, Message, Refused, introduction, unpacked
+from hetero_tf.flower.messages import NOTHING, Member, Message, Refused, introduction, unpacked
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -19,6 +20,7 @@ class LiteRTClient:
         device: The file of its level.
         member: What it says of itself.
         x, y: Its examples, see `device.Client.batches`.
+        earlier: Numbers of examples of the clients before it, as the simulator shuffles one after the other.
     """
 
     recipe: Recipe
@@ -26,6 +28,7 @@ class LiteRTClient:
     member: Member
     x: np.ndarray
     y: np.ndarray | None
+    earlier: tuple[int, ...]
 
     def answer(self, action: str, question: Message) -> Message:
         """Returns the answer to a question; `Refused` is raised where the file cannot give one."""
@@ -33,15 +36,12 @@ class LiteRTClient:
             return introduction(self.member, self.recipe)
         if action == "training":
             return self._train(question)
-        raise Refused("a file for LiteRT measures no statistics")
+        return self._measure(question)
 
     def _train(self, question):
         """Takes the local steps of a round; batches are in the simulator's order where it draws nothing else."""
         round, rate = question.told["round"], question.told["learning_rate"]
-        shapes = self.device.shapes
-        if question.arrays.keys() != shapes.keys():
-            raise Refused(f"other values than those of the file: {sorted(question.arrays.keys() ^ shapes.keys())[:3]}")
-        self.device.push({path: self._filled(question.arrays[path], path, shapes[path]) for path in shapes})
+        self._push(question.arrays)
         rng = seeds.rng(self.recipe.seed, "batches", round, self.member.client)
         batches = self.device.batches(self.x, self.y, self.recipe.client.epochs_of(self.member.level), rng)
         draws = seeds.rng(self.recipe.seed, "device", round, self.member.client)
@@ -49,6 +49,30 @@ class LiteRTClient:
         report = self.device.train(batches, rate, present, draws)
         told = {"loss": report.loss, "gradient_norm": report.gradient_norm, "steps": report.steps}
         return Message({path: self._returned(path, value) for path, value in self.device.pull().items()}, told)
+
+    def _measure(self, question):
+        """Its means of the statistics of static batch normalization, with the model of its level."""
+        level = question.told["level"]
+        if level != self.member.level or self.member.measures == NOTHING:
+            raise Refused(f"the file of level {self.member.level} cannot measure statistics of level {short(level)}")
+        self._push(question.arrays)
+        rng = seeds.rng(self.recipe.seed, "statistics", question.told["round"])
+        for count in self.earlier:
+            rng.permutation(count)
+        draws = seeds.rng(self.recipe.seed, "device statistics", question.told["round"], self.member.client)
+        batches = self.device.statistics_batches(self.x, self.y, rng)
+        return Message(self.device.statistics(batches, draws).means(), {})
+
+    def _push(self, arrays):
+        """Hands received values to the file, with the statistics that belong to them where the server has them."""
+        shapes, statistics = self.device.shapes, self.device.statistics_shapes
+        received = shapes.keys() | (statistics.keys() & arrays.keys() and statistics.keys())
+        if arrays.keys() != received:
+            raise Refused(f"other values than those of the file: {sorted(arrays.keys() ^ received)[:3]}")
+        weights = {path: self._filled(arrays[path], path, shape) for path, shape in shapes.items()}
+        dtype = np.dtype(np.float32)
+        measured = {path: unpacked(arrays[path], path, statistics[path], dtype) for path in received - shapes.keys()}
+        self.device.push(weights, measured or None)
 
     def _filled(self, data, path, shape):
         """A value as the file has it: where only rows of the device's labels came, the others are zeros."""

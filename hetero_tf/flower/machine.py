@@ -10,7 +10,7 @@ from hetero_tf.base import hardware, registry
 from hetero_tf.device import Client
 from hetero_tf.flower.job import Job
 from hetero_tf.flower.litert_client import LiteRTClient
-from hetero_tf.flower.messages import Member
+from hetero_tf.flower.messages import ITS_LEVEL, NOTHING, Member
 from hetero_tf.flower.share import own_examples, share_of
 from hetero_tf.planning.split import deal
 from hetero_tf.recipe import Recipe, loads
@@ -49,7 +49,9 @@ def litert_client(job: Job) -> LiteRTClient:
     share = share_of(recipe, partition, job.client, job.level or device.level)
     x, y = own_examples(dataset, partition, share.position)
     labels = np.flatnonzero(partition.label_mask[share.position]).astype(np.int32)
-    return LiteRTClient(recipe, device, Member(job.client, share.level, len(x), labels, False), x, y)
+    measures = ITS_LEVEL if device.statistics_shapes else NOTHING
+    member = Member(job.client, share.level, len(x), labels, measures)
+    return LiteRTClient(recipe, device, member, x, y, tuple(partition.train.sizes[: share.position].tolist()))
 
 
 def _tensorflow_client(job):

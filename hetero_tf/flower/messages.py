@@ -18,6 +18,9 @@ HEADER = 1024
 MOST_EXAMPLES = 10**9
 # The largest float32.
 LARGEST = float(np.finfo(np.float32).max)
+# What a device can measure for the query for statistics of static batch normalization: no model, that of its level (it
+# also receives the results, since its file infers by them), or that of its level and of each narrower one.
+NOTHING, ITS_LEVEL, NARROWER_LEVELS = MEASURES = ("nothing", "its level", "narrower levels")
 # What a server and its devices must have alike; data, partition and measuring are each one's own.
 ALIKE = ("seed", "input", "model", "levels", "round", "client", "optimizer", "precision")
 
@@ -39,14 +42,14 @@ class Member:
         level: Name of its level.
         examples: How many training examples it has.
         labels: int32 [n], which labels these have, ascending.
-        measures: Whether it can answer the query for statistics of batch normalisation.
+        measures: One of `MEASURES`.
     """
 
     client: int
     level: str
     examples: int
     labels: np.ndarray
-    measures: bool
+    measures: str
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def member_of(told: Mapping[str, Any], client: int, recipe: Recipe, classes: int
         == agreement(recipe),
         f"level must be one of {', '.join(recipe.levels.names)}": told.get("level") in recipe.levels.names,
         f"examples must be a whole number from 1 to {MOST_EXAMPLES}": _whole(told.get("examples"), 1, MOST_EXAMPLES),
-        "measures must be true or false": isinstance(told.get("measures"), bool),
+        f"measures must be one of {', '.join(MEASURES)}": told.get("measures") in MEASURES,
         f"labels must be a list of different labels from 0 to {classes - 1}, in order": isinstance(labels, list)
         and 0 < len(labels) <= classes
         and all(_whole(label, 0, classes - 1) for label in labels)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.evaluation.predictor import statistics_rng
-from hetero_tf.flower.messages import Member, Message, checked, introduction, put, shapes_of, taken
+from hetero_tf.flower.messages import NARROWER_LEVELS, Member, Message, checked, introduction, put, shapes_of, taken
 from hetero_tf.flower.placement import Placement
 from hetero_tf.planning.plan import Plan, plan_clients
 from hetero_tf.process import LearningProcess
@@ -48,7 +48,7 @@ class TensorFlowClient:
     def member(self) -> Member:
         """What it says of itself."""
         labels = np.flatnonzero(self.process.partition.label_mask[self.share]).astype(np.int32)
-        return Member(self.client, self.level, len(self._examples), labels, True)
+        return Member(self.client, self.level, len(self._examples), labels, NARROWER_LEVELS)
 
     @property
     def _examples(self):

@@ -1,5 +1,7 @@
 """LiteRT that trains on the device: signatures `train`, `infer`, `pull` and `push`; see `hetero_tf.device`.
 
+Where the model has static batch normalization, `statistics` measures a batch for it.
+
 Each size of a batch that the recipe's clients read has a `train` of its own, so that no batch is padded: the moments of
 a short last one stay exact.
 """
@@ -42,7 +44,8 @@ def convert(model: Converted, path: Path) -> dict:
     rng = seeds.rng(process.recipe.seed, "training tried")
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         _save(model, step, inputs, Path(scratch))
-        converter = litert.converter(Path(scratch), [*inputs, "infer", "pull", "push"])
+        measuring = ["statistics"] if step.statistics else []
+        converter = litert.converter(Path(scratch), [*inputs, *measuring, "infer", "pull", "push"])
         converter.experimental_enable_resource_variables = True
         steps = {name: example_inputs(process, specs, rng) for name, specs in inputs.items()}
         litert.write(converter.convert(), path, steps)
@@ -75,8 +78,10 @@ def _save(model: Converted, step: LocalStep, inputs: dict, folder: Path) -> None
     infer = tf.function(model.function, input_signature=model.specs, autograph=False)
     signatures = {name: traced(step.train, specs) for name, specs in inputs.items()}
     signatures["infer"] = infer.get_concrete_function()
+    if step.statistics:
+        signatures["statistics"] = traced(step.moments, step.statistics_inputs())
     signatures["pull"] = traced(step.pull, {})
-    signatures["push"] = traced(step.push, {name: step.returned[path] for name, path in step.names.items()})
+    signatures["push"] = traced(step.push, step.pull())
     module = tf.Module()
     module.variables_of_model = [variable.value for variable in model.model.variables]
     module.slots, module.count = step.slots, step.count
@@ -92,6 +97,8 @@ def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
     defaults = {name: option.default for name, option in registry.options("inputs", recipe.input.name).items()}
     return {
         "variables": step.names,
+        "statistics": step.statistic_names,
+        "statistics_batch": recipe.evaluate.statistics_batch,
         "batches": {name: list(size) for name, size in sizes.items()},
         "batch_size": recipe.client.batch_size,
         "epochs": recipe.client.epochs_of(model.level),
