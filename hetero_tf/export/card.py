@@ -79,12 +79,13 @@ def _training(one):
     sizes = ", ".join(f"{examples} x {positions}" for examples, positions in one["training"]["batches"].values())
     return (
         f"\n## Train on a device\n\n`{one['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"
-        "from hetero_tf.device import Client\n\nclient = Client('.')\nclient.push(weights, statistics)  # from the server\n"
+        "from hetero_tf.device import Client\n\nclient = Client('.')\n"
+        "client.push(weights, statistics)  # from the server\n"
         "report = client.train(client.batches(x, y, epochs, rng), learning_rate, client.present(y), rng)\n"
         "weights = client.pull()  # to the server\n```\n\n"
         f"- A batch has one of these sizes (examples x positions): {sizes}. Others are refused, none is padded.\n"
         "- The device has the whole label axis; labels that it lacks get no gradient, and the server merges none of "
-        "their rows.\n- `infer` normalizes by the pushed statistics; `client.statistics` measures those of the weights after training.\n"
+        "their rows.\n- `infer` normalizes by the pushed statistics; `client.statistics` measures new ones.\n"
     )
 
 
