@@ -94,6 +94,7 @@ def export(
             "limits": kind.limits(process, model),
             "measured": measured,
             "largest_difference_of_logits": gap,
+            "compared_test_examples": min(kind.COMPARED, len(process.dataset.test.x)),
             "formats": converted,
             **info,
         }
@@ -144,6 +145,8 @@ def _write_format(name, part):
         with formats.quiet():
             more = kind.convert(part, path)
             ask = kind.answering(path)
+            # Its first call makes LiteRT print which delegate it uses.
+            ask(**next(part.examples()))
     except (BadInput, DiskProblem):
         raise
     # A converter refuses what it does not know in its own way.
