@@ -102,7 +102,7 @@ def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
     given = recipe.load("methods/heterofl", ["partition.least=10"])
     with pytest.raises(
         BadInput,
-        match="none of 1000 .* least=10. These are not the data that the recipe is for: "
-        ".*digits.*, standing in for cifar10: not found in any folder\n",
+        match="^--set partition.least=10: .*none of 1000 .* least=10. These are not the data that the recipe is for: "
+        ".*digits.*, standing in for cifar10: not found in any folder$",
     ):
         split(given, stand_in(given, monkeypatch))
