@@ -39,7 +39,7 @@ LAYERS = {
 }
 
 # With several products one after the other more ReLUs change sides.
-DEEP = ("AttentionGate", "PostActivationBlock", "SeparableBlock")
+DEEP = ("AttentionGate", "PostActivationBlock", "PreActivationBlock", "SeparableBlock")
 
 
 @functools.cache
@@ -107,7 +107,7 @@ def test_a_mixed_layer_is_near_float32_in_outputs_and_gradients(kind):
     assert 1e-5 < distance([outputs], [wanted]) < 2e-2
     whole = length(slope[1:]) / 100  # a bias before a norm has no gradient but rounding
     # Without AVX-512, TensorFlow's gradient of a kernel sums some rows in bfloat16: 1.8 to 3.6 % for 10 to 640 pictures.
-    share = 1e-1 if kind in DEEP else 5e-2
+    share = 2e-1 if kind in DEEP else 5e-2
     for variable, found, expected in zip((None, *mixed.trainable_variables), gradients, slope):
         assert length([found - expected]) < share * max(length([expected]), whole), variable
 
