@@ -137,11 +137,17 @@ def test_an_export_takes_rows_as_they_stand_in_the_table(exported):
 def test_a_server_answers_rows_by_class_names(exported):
     process, _, folder, _ = exported
     signatures, row = tf.saved_model.load(str(folder)).signatures, process.dataset.test.x[0].tolist()
-    (found,) = rest.predict(signatures, {"instances": [row]})["predictions"]
-    assert found["class_name"] == tables.NAMES[found["class"]] and sum(found["probabilities"]) == pytest.approx(1)
-    assert rest.predict(signatures, {"instances": [{"features": row}]})["predictions"] == [found]
+
+    def respond(*instances):
+        body = json.dumps({"instances": instances}).encode()
+        return json.loads(rest.respond(signatures, body, lambda: False))["predictions"]
+
+    (prediction,) = respond(row)
+    assert prediction["class_name"] == tables.NAMES[prediction["class"]]
+    assert sum(prediction["probabilities"]) == pytest.approx(1)
+    assert respond({"features": row}) == [prediction]
     with pytest.raises(rest.BadRequest, match=r"features must be float32 \[any, 5\]. Received: \[1, 2\]"):
-        rest.predict(signatures, {"instances": [row[:2]]})
+        respond(row[:2])
     assert signatures["serve_numbers"].structured_outputs.keys() == {"logits", "probabilities", "class"}
 
 
