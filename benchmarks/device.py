@@ -85,7 +85,7 @@ def measured(process, state, level, steps, folder):
     kind = images if process.dataset.kind == "images" else text
     with tempfile.TemporaryDirectory() as scratch:
         function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE]
-    part = Converted(folder, kind.PORTABLE, function, specs, process, level, model, None)
+    part = Converted(folder, kind.PORTABLE, function, specs, process, level, model, "", None)
     with formats.quiet():
         about = litert_train.convert(part, folder / litert_train.FILE)
     told = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}

@@ -157,7 +157,7 @@ def test_sentences_do_not_see_their_padding(answers, text_process):
         chances = np.take_along_axis(tf.nn.softmax(logits).numpy(), best, 1)
         np.testing.assert_allclose(answers["text/topk_probabilities"][row, :length], chances, atol=1e-5)
     assert set(answers["text/topk_tokens"][0, 3:].ravel()) == {b""}
-    assert not answers["text/topk_probabilities"][2].any()
+    assert np.isnan(answers["text/topk_probabilities"][2]).all()
 
 
 def test_signatures_have_the_stated_names_and_types(exported):
@@ -194,7 +194,7 @@ def test_json_tells_what_was_exported(exported, image_process):
     assert about["signatures"]["serve_bytes"]["outputs"]["logits"] == {"dtype": "float32", "shape": [None, 10]}
     assert about["input"]["normalised_by"] == {"mean": [0.1307], "std": [0.3081]}
     assert about["parameters"] == image_process.network(image_process.initialize()).count_params() - 2 * 72
-    assert about["largest_difference_of_logits"] < 1e-5 and about["compared_test_examples"] == 32
+    assert about["largest_difference_of_logits"] < 1e-5 and about["compared_test_examples"] == 100
     there = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")

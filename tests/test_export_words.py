@@ -54,6 +54,9 @@ def test_sentences_get_what_their_words_get(trained, exported):
         ids = encode_sentences(list(map(words_of, sentences)), process.dataset.vocabulary, 12)
         assert list(ids[0, :5]) == [3, 4, 1, 7, 0]
         np.testing.assert_allclose(found["logits"], logits_of(trained, ids), atol=1e-5)
+        empty = ask(text=np.array(["", "word9", " \n"], object))
+        np.testing.assert_allclose(empty["logits"][1], found["logits"][1], atol=1e-5)
+        assert np.isnan(empty["logits"][[0, 2]]).all() and list(empty["class"][[0, 2]]) == [-1, -1]
         return
     for row, ids in enumerate(([3, 4, 0, 7], [9])):
         chances = tf.nn.softmax(logits_of(trained, [ids])[0, -1]).numpy()

@@ -29,7 +29,7 @@ from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import Converted
 from hetero_tf.export.kinds import kind_of
-from hetero_tf.export.measured import check_answers, examples, measure
+from hetero_tf.export.measured import check_answers, examples, measure, reference_logits, warning_of
 from hetero_tf.process import LearningProcess
 from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds.state import State
@@ -82,11 +82,15 @@ def export(
         warmup.write(draft, signatures, kind.most_at_once(model))
         _write_labels(draft, process.dataset.class_names)
         ask = saved_model.answering(draft)
-        gap = check_answers(process, model, ask, str(folder))
+        reference = reference_logits(process, model)
+        gap = check_answers(process, reference, ask, str(folder))
         measured = _measured(process, ask, "these files")
         function, specs = endpoints[kind.PORTABLE]
-        part = Converted(draft, kind.PORTABLE, function, specs, process, level, model, lambda: examples(process))
-        converted = {name: _write_format(name, part) for name in others}
+        digest = _weights_sha256(model)
+        part = Converted(
+            draft, kind.PORTABLE, function, specs, process, level, model, digest, lambda: examples(process)
+        )
+        converted = {name: _write_format(name, part, reference, measured) for name in others}
         about = {
             **_about(process, state, level, model),
             "signatures": signatures,
@@ -94,7 +98,8 @@ def export(
             "limits": kind.limits(process, model),
             "measured": measured,
             "largest_difference_of_logits": gap,
-            "compared_test_examples": min(kind.COMPARED, len(process.dataset.test.x)),
+            "compared_test_examples": sum(map(len, reference)),
+            "weights_sha256": digest,
             "formats": converted,
             **info,
         }
@@ -137,7 +142,7 @@ def _check_statistics(process, level, statistics):
             )
 
 
-def _write_format(name, part):
+def _write_format(name, part, reference, float_metrics):
     """Writes the file of another format beside the SavedModel, asks it, and returns what to say of it."""
     kind = formats.find(name)
     path = part.saved_model / kind.FILE
@@ -152,15 +157,28 @@ def _write_format(name, part):
     # A converter refuses what it does not know in its own way.
     except Exception as problem:
         raise BadInput(f"--format {name}: the model cannot be converted: {short(problem)}") from problem
-    gap = check_answers(part.process, part.model, ask, str(path), exact=kind.EXACT)
-    return {
+    gap = check_answers(part.process, reference, ask, str(path), exact=kind.EXACT)
+    entry = {
         "file": kind.FILE,
         "signature": part.signature,
         "bytes": path.stat().st_size,
         "measured": _measured(part.process, ask, "this file"),
         "largest_difference_of_logits": gap,
+        "compared_test_examples": sum(map(len, reference)),
         **more,
     }
+    warning = None if kind.EXACT else warning_of(entry, float_metrics)
+    return entry if warning is None else {**entry, "warning": warning}
+
+
+def _weights_sha256(model):
+    """The digest of the paths, types, shapes and bytes of a model's variables, in the order of their paths."""
+    digest = hashlib.sha256()
+    for variable in sorted(model.variables, key=lambda variable: variable.path):
+        value = np.ascontiguousarray(variable)
+        digest.update(f"{variable.path} {value.dtype.str} {value.shape}\n".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
 
 
 def _measured(process, ask, by):

@@ -19,7 +19,7 @@ from hetero_tf.process import LearningProcess
 GIVEN = "image"
 # The signature that other runtimes get.
 PORTABLE = "serving_default"
-# Test examples whose answers are compared with the model's.
+# Test examples in one request when answers are compared with the model's.
 COMPARED = 32
 most_at_once, model_inputs = labelled.most_at_once, labelled.model_inputs
 

@@ -1,7 +1,8 @@
 """The kinds of data that can be exported, a module each.
 
 A module has `GIVEN`, the input of "serving_default"; `PORTABLE`, the signature that other runtimes get; `COMPARED`, how
-many test examples are compared; and these functions: `endpoints(process, model, scratch)`, `most_at_once(model)`,
+many test examples are compared in one request; and these functions:
+`endpoints(process, model, scratch)`, `most_at_once(model)`,
 `limits(process, model)`, `request(process, x)`, `model_inputs(process, x)`, `measure(process, ask)`,
 `input_spec(process)`, `notes(process, signatures)` and `calls(process, signatures)`.
 """

@@ -14,7 +14,7 @@ from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
 PORTABLE = "serving_default"
-# Test rows whose answers are compared with the model's.
+# Test rows in one request when answers are compared with the model's.
 COMPARED = 4
 TOP = 5
 request, model_inputs, limits, measure = text.request, text.model_inputs, text.limits, text.measure
@@ -101,7 +101,7 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     if "serve_text" in signatures:
         found.append(
             "`serve_text` takes beginnings of sentences whose words stand between white space; words that the "
-            "vocabulary lacks are `<ukn>`."
+            "vocabulary lacks are `<ukn>`. A text without a word is answered by NaN."
         )
     return found
 

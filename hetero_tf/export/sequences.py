@@ -16,7 +16,7 @@ from hetero_tf.process import LearningProcess
 
 # The signature that other runtimes get.
 PORTABLE = "serve_numbers"
-# Test rows whose answers are compared with the model's.
+# Test rows in one request when answers are compared with the model's.
 COMPARED = 32
 UNKNOWN = 1
 most_at_once, model_inputs, limits = labelled.most_at_once, labelled.model_inputs, labelled.limits
@@ -30,8 +30,9 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     converters. `serve_text`: `text` string [n], sentences, which are split into words and filled up in the graph -> the
     same as of `serving_default`.
 
-    A row with a number that no word has is answered by NaN and class -1, the others of its batch as ever. A request of
-    more than `most_examples` rows, or of another shape, is an error.
+    A row with a number that no word has, and a sentence without a word, are answered by NaN and class -1, the others of
+    their batch as ever. A row of padding alone is answered as in the evaluation. A request of more than
+    `most_examples` rows, or of another shape, is an error.
 
     Args:
         process: `process.LearningProcess`.
@@ -42,18 +43,23 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     most, names = most_examples(model), process.dataset.class_names
     numbers, _ = text.tables(words, scratch, UNKNOWN)
 
+    def answer(token_ids, good):
+        known = good & tf.reduce_all((token_ids >= 0) & (token_ids < len(words)), 1)
+        return labelled.answered(process, model, filled(tf.where(known[:, None], token_ids, 0)), known)
+
     def serve_numbers(token_ids):
         # Servers hand on any shape, and kernels may end the process over a wrong rank.
         ids = few(tf.ensure_shape(token_ids, (None, length)), most, "rows")
-        known = tf.reduce_all((ids >= 0) & (ids < len(words)), 1)
-        return labelled.answered(process, model, filled(tf.where(known[:, None], ids, 0)), known)
+        return answer(ids, tf.fill(tf.shape(ids)[:1], True))
 
     def serving_default(token_ids):
         return named(serve_numbers(token_ids), names)
 
     def serve_text(text):
         texts = few(tf.ensure_shape(text, (None,)), most, "texts")
-        return serving_default(tf.ensure_shape(encode(texts, numbers, length), (None, length)))
+        ids = tf.ensure_shape(encode(texts, numbers, length), (None, length))
+        # No word of a sentence is padding, so only one without a word begins with it.
+        return named(answer(ids, ids[:, 0] > 0), names)
 
     specs = [tf.TensorSpec((None, length), tf.int32, name="token_ids")]
     made = {
@@ -102,7 +108,7 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
         f"up to {spec['length']} words, and 1 is every other word. A row with another id is answered by NaN and class "
         "-1.",
         "`serve_text` takes sentences; it makes them lower-case and splits them into words and signs, and of a longer "
-        f"one it reads the first {spec['length']}.",
+        f"one it reads the first {spec['length']}. A sentence without a word is answered by NaN and class -1.",
     ]
 
 

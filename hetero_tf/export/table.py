@@ -18,7 +18,7 @@ from hetero_tf.process import LearningProcess
 GIVEN = "features"
 # The signature that other runtimes get.
 PORTABLE = "serve_numbers"
-# Test rows whose answers are compared with the model's.
+# Test rows in one request when answers are compared with the model's.
 COMPARED = 32
 # Features that notes name one by one.
 NAMED = 50

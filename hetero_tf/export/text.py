@@ -19,7 +19,7 @@ from hetero_tf.process import LearningProcess
 GIVEN = "token_ids"
 # The signature that other runtimes get.
 PORTABLE = "serve_segment"
-# Test rows whose answers are compared with the model's.
+# Test rows in one request when answers are compared with the model's.
 COMPARED = 4
 MASK = "<mask>"
 TOP = 5
@@ -34,7 +34,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
     [n, length, words]. `serve_segment`: the same of at most a segment a row, without cutting, for converters.
     `serve_text` (where the data set has a vocabulary): `text` string [n] -> for the words of
     each text token_ids, is_mask, topk_tokens and topk_probabilities [n, longest(, 5)], best first, padded behind
-    `lengths` [n] with -1, False, "" and 0.
+    `lengths` [n] with -1, False, "" and 0; the probabilities of a text without a word are NaN.
 
     Rows longer than the model's segment are cut into segments as in training, and each is answered by itself. The
     rows of a text batch run one by one, because attention has no mask and would see the padding.
@@ -94,7 +94,7 @@ def endpoints(process: LearningProcess, model: keras.Model, scratch: Path) -> tu
             "is_mask": is_mask,
             "lengths": lengths,
             "topk_tokens": names.lookup(tf.cast(best[:-1], tf.int64)),
-            "topk_probabilities": chances[:-1],
+            "topk_probabilities": tf.where(lengths[:, None, None] > 0, chances[:-1], np.nan),
         }
 
     made["serve_text"] = (serve_text, [tf.TensorSpec((None,), tf.string, name="text")])
@@ -127,7 +127,7 @@ def logits_of(model: keras.Model, ids: tf.Tensor, segment: int, classes: int) ->
 def encode(
     text: tf.Tensor, numbers: tf.lookup.StaticHashTable, mask: int, ends_lines: bool
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Words of texts [n] as (ids int32 [n, longest] with -1 behind the words, is_mask, lengths [n]).
+    """Words of texts [n] as (ids int32 [n, longest], at least one position, -1 behind the words; is_mask; lengths [n]).
 
     Args:
         numbers: Table of words; unknown ones are `<ukn>`.
@@ -137,14 +137,15 @@ def encode(
     # Stuck to another word, or in capitals, it would be an unknown word, and the answer would look like any other.
     text = tf.strings.regex_replace(text, f"(?i){MASK}", f" {MASK} ")
     words = split(text, ends_lines)
-    longest = tf.reduce_max(tf.concat([words.row_lengths(), [0]], 0))
+    longest = tf.reduce_max(tf.concat([words.row_lengths(), [1]], 0))
     words = words.with_flat_values(few(words.flat_values, words.nrows(), longest, mask))
     hidden = tf.ragged.map_flat_values(tf.equal, words, MASK)
     ids = tf.ragged.map_flat_values(
         lambda word: tf.where(word == MASK, mask, tf.cast(numbers.lookup(word), tf.int32)), words
     )
     lengths = tf.cast(words.row_lengths(), tf.int32)
-    return ids.to_tensor(-1), hidden.to_tensor(False), lengths
+    shape = tf.stack([words.nrows(), longest])
+    return ids.to_tensor(-1, shape=shape), hidden.to_tensor(False, shape=shape), lengths
 
 
 def split(text: tf.Tensor, ends_lines: bool) -> tf.RaggedTensor:
@@ -254,7 +255,7 @@ def notes(process: LearningProcess, signatures: Collection[str]) -> list[str]:
     if "serve_text" in signatures:
         found.append(
             f"`serve_text` takes sentences whose words stand between white space; `{MASK}` is a hidden one, and words "
-            "that the vocabulary lacks are `<ukn>`."
+            "that the vocabulary lacks are `<ukn>`. A text without a word is answered by NaN."
         )
     return found
 

@@ -14,7 +14,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.export import formats, images, saved_model
+from hetero_tf.export import formats, images, measured, saved_model
 from hetero_tf.recipe import load
 
 RECIPES = {
@@ -89,6 +89,27 @@ def test_nothing_is_answered_by_nothing(exported, name):
     empty = {key: value[:0] for key, value in requests(process)[1].items()}
     shape = (0, 5, about["classes"]) if "token_ids" in empty else (0, about["classes"])
     assert asked(**empty)["logits"].shape == shape
+
+
+def test_an_onnx_file_names_its_axes_and_origin(exported):
+    onnx, (process, folder, about) = pytest.importorskip("onnx"), exported
+    file = onnx.load(folder / "model.onnx")
+    props = {prop.key: prop.value for prop in file.metadata_props}
+    assert (props["recipe"], props["level"]) == (process.recipe.name, "b")
+    assert props["weights_sha256"] == about["weights_sha256"] and props["classes"] == str(about["classes"])
+    for value in (*file.graph.input, *file.graph.output):
+        assert value.type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert about["formats"]["onnx"]["compared_test_examples"] == about["compared_test_examples"]
+
+
+def test_a_large_or_less_exact_file_is_warned_of():
+    entry = {"file": "m", "bytes": 9, "float_bytes": 10, "largest_difference_of_logits": 0.05}
+    assert measured.warning_of({**entry, "measured": {"accuracy": 80.0}}, {"accuracy": 80.5}) is None
+    worse = {**entry, "bytes": 11, "measured": {"accuracy": 70.0}, "largest_difference_of_logits": 0.2}
+    assert measured.warning_of(worse, {"accuracy": 80.0}) == (
+        "m: it has 11 bytes, the float file 10; its accuracy is 70.00 %, in floats 80.00 %; its logits differ by 0.2 of "
+        "the largest one, more than 0.1; prefer the format litert"
+    )
 
 
 def test_eight_bits_change_the_answers(exported):

@@ -51,6 +51,8 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
         for name, told in about["formats"].items():
             reached = {metric: told["measured"][metric] for metric in measured}
             console.say(f"      {told['file']} ({name}, {told['bytes']:,} bytes): {figures(reached)}")
+            if "warning" in told:
+                console.say(f"warning: {told['warning']}")
         written.append({"export": str(where), "level": level, **measured, "formats": about["formats"]})
     return {"round": state.round, "state": flags.state, "exports": written}
 

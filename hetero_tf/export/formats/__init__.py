@@ -32,6 +32,7 @@ class Converted:
         signature: Name of the signature that has neither loops nor strings.
         function, specs: The same as a function for a graph, and what it takes.
         process, level, model: What was trained, and the Keras model that the function calls.
+        weights_sha256: Digest of the values of the model's variables.
         examples: `() -> {input: array}` of some training examples, for formats that must know the range of values.
     """
 
@@ -42,6 +43,7 @@ class Converted:
     process: LearningProcess
     level: str
     model: Model
+    weights_sha256: str
     examples: Callable
 
 

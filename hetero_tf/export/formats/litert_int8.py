@@ -17,6 +17,9 @@ __all__ = ["answering", "convert"]
 def convert(model: Converted, path: Path) -> dict:
     """Writes the file of one signature; its inputs and outputs stay 32-bit floats.
 
+    Returns:
+        {"float_bytes": size of the same file in 32-bit floats}.
+
     Raises:
         BadInput: The model takes rows of a table: one scale for all features would erase the small ones; or it is
             recurrent.
@@ -32,8 +35,9 @@ def convert(model: Converted, path: Path) -> dict:
             "by --data_dir"
         )
     check_loops(model.model)
+    float_bytes = len(converter(model.saved_model, [model.signature]).convert())
     made = converter(model.saved_model, [model.signature])
     made.optimizations = [tf.lite.Optimize.DEFAULT]
     made.representative_dataset = lambda: ((model.signature, given) for given in model.examples())
     write(made.convert(), path, {model.signature: next(model.examples())})
-    return {}
+    return {"float_bytes": float_bytes}
