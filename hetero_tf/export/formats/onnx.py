@@ -1,7 +1,8 @@
 """ONNX, for ONNX Runtime and what else reads it; converted by tf2onnx.
 
-Exports of one state are equal byte for byte where the graph has no loop: tf2onnx names constants by the order of Python's hashes, which differs
-from process to process, so nodes, tensors and axes are named here by their position in the graph.
+Exports of one state are equal byte for byte where the graph has no loop: tf2onnx names constants by the order of
+Python's hashes, which differs from process to process, so nodes, tensors and axes are named here by their position in
+the graph.
 """
 
 import json
