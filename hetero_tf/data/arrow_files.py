@@ -181,7 +181,7 @@ def _read_parquet(path, file, wanted, ignore, image):
 
 
 def _read_arrow(path, file, wanted, ignore, image):
-    """A stream, or a file, which is a stream behind eight bytes and has an index at its end."""
+    """A stream, or a file, which is a stream after eight bytes and has an index at its end."""
     import pyarrow as pa
 
     packed, first = os.fstat(file.fileno()).st_size, 8 if file.read(6) == b"ARROW1" else 0

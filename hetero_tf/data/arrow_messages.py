@@ -16,7 +16,7 @@ def unpacked_bytes(file: BinaryIO) -> int:
 
     Raises:
         ValueError, struct.error: A message is damaged.
-        pyarrow.ArrowInvalid: It is no stream of messages.
+        pyarrow.ArrowInvalid: The data are not a stream of messages.
     """
     import pyarrow as pa
 
@@ -44,7 +44,7 @@ def _unpacked(metadata, body):
     (count,) = struct.unpack_from("<I", metadata, vector)
     for offset, length in struct.iter_unpack("<qq", metadata[vector + 4 : vector + 4 + 16 * count]):
         if length >= 8:
-            # Minus one stands for a buffer that is not compressed.
+            # Minus one marks a buffer that is not compressed.
             (unpacked,) = struct.unpack_from("<q", data, offset)
             total += length if unpacked < 0 else unpacked
     return total

@@ -112,7 +112,7 @@ def _header(file, position):
 
 
 def _read_struct(data, position, depth):
-    """`({field: whole number, or struct}, position behind it)`; other values are skipped."""
+    """`({field: whole number, or struct}, position after it)`; other values are skipped."""
     if depth > _DEPTH:
         raise ValueError("a page header is nested too deeply")
     fields, field = {}, 0

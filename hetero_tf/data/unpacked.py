@@ -8,7 +8,7 @@ from pathlib import Path
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.hardware import check_memory
 
-# A file may grow so many times, or to so many bytes if that is more.
+# A file may grow by this factor, or to this number of bytes if that is more.
 MOST_TIMES, ALWAYS = 200, 2**28
 
 

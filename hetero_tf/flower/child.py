@@ -2,7 +2,7 @@
 
     child.py superlink|supernode|flwr|register|serverapp|clientapp WORDS...
 
-Its standard input is a pipe to which nobody writes: once the other end is gone, it can be read. Programs of one machine
+Its standard input is a pipe without writes: once the other end is closed, it can be read. Programs of one machine
 reach each other through the Unix socket of their job (`endpoints`).
 """
 

@@ -16,7 +16,7 @@ from typing import Any
 from hetero_tf.base.errors import BadInput
 from hetero_tf.flower.guard import Guard
 
-# The address that stands for the socket in Flower's settings. It has no DNS entry, so it never leads to another host.
+# The address of the socket in Flower's settings. It has no DNS entry, so it never leads to another host.
 ADDRESS = "unix-socket.invalid:80"
 # The shortest limit of the systems that have Unix sockets: macOS; Linux allows 107.
 MAX_PATH_BYTES = 103

@@ -1,6 +1,6 @@
 """Checks that the model of a level is a part of the global one: its weights are the first entries of every axis.
 
-Shapes alone do not show it. Where one axis packs several things, such as the channels of several positions behind a
+Shapes alone do not show it. Where one axis packs several things, such as the channels of several positions after a
 Flatten, the branches of a Concatenate, the gates of an LSTM or the heads of an attention, the first entries of the wide
 axis belong to other units than those of the narrow one.
 
