@@ -58,12 +58,12 @@ def test_the_exported_round_gives_the_result_of_the_native_one():
     module, arguments = portable_round(process, state, planned)
     expected, rows = native.run(state, planned)
     shapes = [list(value.shape) for value in state.weights.values()]
-    outputs = [*shapes, *[[2, 4]] * 3]
-    types = [tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32]
+    outputs = [*shapes, *[[2, 4]] * 3, [2]]
+    types = [tf.float32] * len(shapes) + [tf.bool, tf.float32, tf.float32, tf.bool]
     found = xla.call_module(arguments, version=9, module=module, platforms=["CPU"], Sout=outputs, Tout=types)
     assert tiny.gap(tiny.arrays(expected), dict(zip(state.weights, found))) < 1e-6
-    finite, _, losses = found[len(shapes) :]
-    assert np.all(finite)
+    finite, _, losses, merge_finite = found[len(shapes) :]
+    assert np.all(finite) and np.all(merge_finite)
     np.testing.assert_allclose(np.mean(losses, axis=1), [row["loss"] for row in rows], rtol=1e-5)
 
 

@@ -23,7 +23,8 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
 
     Returns:
         (module, arguments): serialised StableHLO bytes, and the flat list of tensors that it takes, in its order. Its
-        results are the new weights in model order, then the metrics "finite", "gradient_norm" and "loss".
+        results are the new weights in model order, then the metrics "finite", "gradient_norm", "loss" and
+        "merge_finite".
 
     Raises:
         ValueError: The process was built for the CPU.
