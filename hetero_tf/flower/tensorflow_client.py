@@ -78,8 +78,17 @@ class TensorFlowClient:
         told = {"loss": float(np.mean(losses)), "gradient_norm": float(np.mean(norms)), "steps": int(plan.steps[0])}
         return Message(taken(trained, travels.up), told)
 
+    @functools.cached_property
+    def _compiled_steps(self):
+        return {}
+
     def _steps(self, submodel):
-        """`(weights, round, work, rate) -> (values in global shapes, losses, gradient norms)`, compiled."""
+        """`(weights, round, work, rate) -> (values in global shapes, losses, gradient norms)`, compiled once."""
+        if submodel not in self._compiled_steps:
+            self._compiled_steps[submodel] = self._compile_steps(submodel)
+        return self._compiled_steps[submodel]
+
+    def _compile_steps(self, submodel):
         parts = _as_client(self.process.parts, self.share, self.client)
         seed = tf.constant(seeds.seed32(self.process.recipe.seed, "round"))
 
