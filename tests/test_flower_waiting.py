@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.flower.messages import Member, Message, Refused, introduction
+from hetero_tf.flower.messages import NARROWER_LEVELS, Member, Message, Refused, introduction
 from hetero_tf.flower.waiting import Lost, Waiting, WaitingFleet
 from hetero_tf.recipe import load
 
@@ -22,6 +22,7 @@ class Clock:
 
     def sleep(self, seconds):
         self.now += seconds
+        assert self.now < 1e5, "the server waits for ever"
 
 
 class Nodes:
@@ -52,7 +53,7 @@ class Nodes:
 
 
 def introduced(node, **claims):
-    message = introduction(Member(node, "a", 10, np.asarray([0]), True), RECIPE)
+    message = introduction(Member(node, "a", 10, np.asarray([0]), NARROWER_LEVELS), RECIPE)
     return Message({}, {**message.told, **claims})
 
 
