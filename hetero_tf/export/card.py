@@ -20,7 +20,8 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         calls: Lines of Python that call the model inside the folder of the version.
         notes: What a caller must know of the inputs, a sentence each.
     """
-    warning = f"**{about['warning']}**\n\n" if "warning" in about else ""
+    warned = [one["warning"] for one in (about, *about["formats"].values()) if "warning" in one]
+    warning = "".join(f"**{sentence}**\n\n" for sentence in warned)
     rows = [
         ("recipe", about["recipe"]),
         ("level", f"{about['level']} (width {about['width']:g})"),

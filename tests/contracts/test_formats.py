@@ -112,6 +112,39 @@ def test_a_large_or_less_exact_file_is_warned_of():
     )
 
 
+def test_the_card_begins_with_the_warnings_of_the_formats(exported):
+    _, folder, about = exported
+    head = (folder / "MODEL_CARD.md").read_text("utf-8").partition("| | |")[0]
+    warned = [entry["warning"] for entry in about["formats"].values() if "warning" in entry]
+    assert head.count("**") == 2 * len(warned) and all(f"**{sentence}**" in head for sentence in warned)
+
+
+EXPORT_ANEW = """
+import json, sys
+import hetero_tf
+from hetero_tf import export
+from hetero_tf.recipe import load
+process = hetero_tf.learning_process(load(*json.loads(sys.argv[1])))
+state = process.initialize()
+where, about = export.export(process, state, process.statistics(state, "b"), sys.argv[2], {}, "b", others=sys.argv[3:])
+print(json.dumps({entry["file"]: about["files"][entry["file"]] for entry in about["formats"].values()}))
+"""
+
+
+@pytest.mark.long
+def test_files_of_two_processes_are_equal_byte_for_byte(tmp_path):
+    """Python orders sets of strings by another seed in each process."""
+    digests = []
+    for seed in "12":
+        recipe = json.dumps(RECIPES["images"])
+        command = [sys.executable, "-c", EXPORT_ANEW, recipe, str(tmp_path / seed), "onnx", "litert"]
+        done = subprocess.run(
+            command, check=True, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}
+        )
+        digests.append(json.loads(done.stdout.splitlines()[-1]))
+    assert digests[0] == digests[1] and len(digests[0]) == 2
+
+
 def test_eight_bits_change_the_answers(exported):
     process, folder, about = exported
     kind = formats.find("litert_int8")
