@@ -122,9 +122,15 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     assert [column["name"] for column in about["input"]["columns"]] == ["size", "colour"]
     assert about["class_names"] == ["a", "b"] and about["last"]["round"] == 1
     # Statistics of a narrower level were never queried, and measuring needs examples.
-    for words in (("export", "--run_dir", "run", "--level", "b"), ("evaluate", "--run_dir", "run")):
+    missing = "must name an existing file. Received: path='rows.csv'"
+    reason = (
+        "; the data are needed: the run folder has batch normalization statistics of level a alone, not of level b\n"
+    )
+    for words in (("export", "--run_dir", "run", "--level", "b"), (*predict, "--level", "b")):
         refused = run(*words)
-        assert refused.code == 2 and "must name an existing file. Received: path='rows.csv'" in refused.err
+        assert refused.code == 2 and missing in refused.err and refused.err.endswith(reason), refused.err
+    refused = run("evaluate", "--run_dir", "run")
+    assert refused.code == 2 and missing in refused.err
     file.write_bytes(content.replace(b"red", b"rex"))
     damaged = run(*predict)
     assert damaged.code == 2 and "its content differs from its sha256" in damaged.err

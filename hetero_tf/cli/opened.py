@@ -70,18 +70,32 @@ def open_run(recipe: "Recipe", flags: "FlagValues", console: Console) -> "tuple[
 
 def open_described(
     recipe: "Recipe", flags: "FlagValues", levels: Sequence[str], console: Console
-) -> "tuple[LearningProcess, Opened] | None":
-    """Opens a run folder as `open_run` does, without the data; None where the models of `levels` need the data."""
+) -> "tuple[LearningProcess, Opened] | str":
+    """Opens a run folder as `open_run` does, without the data; returns why `levels` need the data where they do."""
     from hetero_tf.run.opened import open_state
     from hetero_tf.store.run_folder import RunFolder
 
     run = RunFolder(flags.run_dir)
-    # The best networks of an ensemble are those that predict held-out examples best.
-    if not (run.data.exists() and run.partition.exists()) or recipe.evaluate.members != "first":
-        return None
+    if not (run.data.exists() and run.partition.exists()):
+        return "the run folder has no description of the data"
+    if recipe.evaluate.members != "first":
+        return f"evaluate.members: {recipe.evaluate.members} compares networks on held-out examples"
     process, found = open_state(recipe, settings_of(recipe, flags), flags.state, console.say, described=True)
-    measured = all(_sealed_statistics(process, found, level) is not None for level in levels)
-    return (process, found) if measured else None
+    missing = [level for level in levels if _sealed_statistics(process, found, level) is None]
+    if missing:
+        kept = f"of level {recipe.levels.global_level} alone" if found.statistics else "of no level"
+        return f"the run folder has batch normalization statistics {kept}, not of level {', '.join(missing)}"
+    return process, found
+
+
+def open_with_data(
+    recipe: "Recipe", flags: "FlagValues", console: Console, reason: str
+) -> "tuple[LearningProcess, Opened]":
+    """Opens a run folder as `open_run` does; an error about the data says why they are needed."""
+    try:
+        return open_run(recipe, flags, console)
+    except BadInput as problem:
+        raise BadInput(f"{problem}; the data are needed: {reason}") from problem
 
 
 def _sealed_statistics(process, found, level):

@@ -62,8 +62,9 @@ def _open(recipe, flags, levels, console):
     try:
         return open_run(recipe, flags, console)
     except BadInput as problem:
-        if (described := open_described(recipe, flags, levels, console)) is None:
-            raise
+        described = open_described(recipe, flags, levels, console)
+        if isinstance(described, str):
+            raise BadInput(f"{problem}; the data are needed: {described}") from problem
         reason = str(problem).partition("\n")[0]
         console.say(f"note: exported without the data, so the files are not measured: {reason}")
         return described

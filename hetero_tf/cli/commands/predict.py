@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import check_level, open_described, open_run, statistics_of
+from hetero_tf.cli.opened import check_level, open_described, open_with_data, statistics_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -25,7 +25,8 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
         raise BadInput("predict needs a picture file, a row such as 5.1,red, or a sentence, behind it")
     check_level(recipe, flags)
     level = exports.check_level(recipe.levels, flags.level)
-    process, found = open_described(recipe, flags, (level,), console) or open_run(recipe, flags, console)
+    opened = open_described(recipe, flags, (level,), console)
+    process, found = open_with_data(recipe, flags, console, opened) if isinstance(opened, str) else opened
     model = process.network(found.state, level, statistics_of(process, found, level))
     answers = answered(process, model, flags.input)
     if process.dataset.stand_in_for is not None:
