@@ -1,8 +1,7 @@
 """ONNX, for ONNX Runtime and what else reads it; converted by tf2onnx.
 
-Exports of one state are equal byte for byte where the graph has no loop: tf2onnx names constants by the order of
-Python's hashes, which differs from process to process, so nodes, tensors and axes are named here by their position in
-the graph.
+Exports of one state are equal byte for byte: tf2onnx names constants by the order of Python's hashes, which differs
+from process to process, so nodes, tensors and axes are named here by their position in the graph.
 """
 
 import json
@@ -64,6 +63,7 @@ def sort_nodes(graph: Any) -> None:
     """Sort the nodes of an `onnx.GraphProto` by a depth-first search from its outputs, which drops unused ones."""
     for node in graph.node:
         for subgraph in _subgraphs(node):
+            _copy_repeated_outputs(subgraph)
             sort_nodes(subgraph)
         _replace(node.attribute, sorted(node.attribute, key=lambda attribute: attribute.name))
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
@@ -79,6 +79,25 @@ def sort_nodes(graph: Any) -> None:
         needed = [producers[name] for name in _inputs(graph.node[index]) if name in producers]
         stack += [(index, True), *((producer, False) for producer in reversed(needed))]
     _replace(graph.node, [graph.node[index] for index in order])
+
+
+def _copy_repeated_outputs(subgraph):
+    """Lets an Identity copy the second and each further output of the same tensor; tf2onnx chooses any one of them."""
+    sources = {node.output[0]: node.input[0] for node in subgraph.node if node.op_type == "Identity"}
+
+    def source(name):
+        while name in sources:
+            name = sources[name]
+        return name
+
+    copies = []
+    for value in subgraph.output:
+        name = source(value.name)
+        if name in copies:
+            subgraph.node.add(op_type="Identity", input=[name], output=[f"{name}/{len(copies)}"])
+            name = subgraph.node[-1].output[0]
+        copies.append(name)
+        value.name = name
 
 
 def _rename(graph, names, prefix):
