@@ -144,6 +144,21 @@ def test_a_value_that_does_not_fit_is_named(tmp_path, column, told):
     assert len(load(tmp_path, test_share=0.5, ignore=("odd",)).train.x) == 2
 
 
+def test_labels_that_are_numbers_have_few_texts_and_the_first_wrong_row_is_named(tmp_path):
+    labels = [[2.5, -0.0, 0.0, 2.5], [True, False, False, True], [7, -1, 7, -1]]
+    for values, names in zip(labels, [("0", "2.5"), ("0", "1"), ("-1", "7")], strict=True):
+        pq.write_table(rows(4).set_column(5, "label", [values]), tmp_path / "own.parquet")
+        found = load(tmp_path, test_share=0.5)
+        # Rows are drawn apart; `number` says which they were.
+        for split in (found.train, found.test):
+            rows_drawn = split.x[:, 1].astype(int)
+            assert [found.class_names[y] for y in split.y] == [names[values[row] > 0.5] for row in rows_drawn]
+    for missing, values in ((float("nan"), [0.5, float("nan"), float("nan"), 0.0]), (" ", ["x", "y", " ", " "])):
+        pq.write_table(rows(4).set_column(5, "label", [values]), tmp_path / "own.parquet")
+        with pytest.raises(BadInput, match=f"row {1 if missing != ' ' else 2}: column 'label' has no value here"):
+            load(tmp_path, test_share=0.5)
+
+
 def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     pq.write_table(rows(), tmp_path / "own.parquet")
     whole = (tmp_path / "own.parquet").read_bytes()

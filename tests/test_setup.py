@@ -170,7 +170,10 @@ def test_bin_test_uses_all_cores_hides_the_gpu_and_passes_arguments_on(checkout)
     stub(stubs, "python3", complete=0)
     (stubs / "python3").write_text((stubs / "python3").read_text().replace("path:", "gpu: <$CUDA_VISIBLE_DEVICES>"))
     told = start(checkout, "-k", "a b", command="test").stdout
-    assert "python3 ran: -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -k a b gpu: <-1>" in told
+    assert (
+        "python3 ran: -m pytest -n logical --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -k a b gpu: <-1>"
+        in told
+    )
     assert "gpu: <>" in start(checkout, command="test", CUDA_VISIBLE_DEVICES="").stdout
 
 

@@ -211,25 +211,39 @@ def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
 
 def texts_of(sheet: Sheet, name: str) -> list[str]:
     """A column as texts, whole numbers without a point; a missing value is refused."""
+    texts, numbers = _distinct(sheet, name)
+    return [texts[number] for number in numbers.tolist()]
+
+
+def _distinct(sheet, name):
+    """The different texts of a column, and for each row the number of its text [n]; a missing value is refused."""
     values = sheet.columns[name]
-    if not isinstance(values, np.ndarray):
-        texts = list(values)
-    elif values.dtype.kind == "f":
-        texts = [np.format_float_positional(value, trim="-") for value in values]
+    if isinstance(values, np.ndarray):
+        is_float = values.dtype.kind == "f"
+        # Adding 0 turns -0 into 0.
+        different, numbers = np.unique(values + 0.0 if is_float else values, return_inverse=True)
+        texts = [np.format_float_positional(each, trim="-") if is_float else str(int(each)) for each in different]
     else:
-        texts = [str(int(value)) for value in values]
-    for row, text in enumerate(texts):
-        if text.strip().lower() in MISSING:
-            raise BadInput(
-                f"{sheet.place(row)}: column {name!r} has no value here ({text!r}); fill it in, remove the row, or "
-                "leave the column out by `ignore`"
-            )
-    return texts
+        number: dict[str, int] = {}
+        numbers = np.array([number.setdefault(text, len(number)) for text in values], np.int64)
+        texts = list(number)
+    missing = [number for number, text in enumerate(texts) if text.strip().lower() in MISSING]
+    if missing:
+        row = _first_row(numbers, missing)
+        raise BadInput(
+            f"{sheet.place(row)}: column {name!r} has no value here ({texts[numbers[row]]!r}); fill it in, remove the "
+            "row, or leave the column out by `ignore`"
+        )
+    return texts, numbers
+
+
+def _first_row(numbers, wanted):
+    return int(np.flatnonzero(np.isin(numbers, wanted))[0])
 
 
 def classes_of(sheet: Sheet, label: str) -> tuple[str, ...]:
     """The class names: the different values of the column of labels."""
-    names = in_order(set(texts_of(sheet, label)))
+    names = in_order(set(_distinct(sheet, label)[0]))
     if len(names) > min(MOST_CLASSES, max(2, sheet.rows // 2)):
         raise BadInput(
             f"{sheet.source}: `label` must name a column of classes. Received: label={label!r} with {len(names)} "
@@ -248,7 +262,7 @@ def owner_numbers(sheets: Sequence[Sheet], owner: str | None) -> dict[str, int]:
                 f"{sheet.source}: `owner` must name a column. Received: owner={owner!r}"
                 f"{did_you_mean(owner, sheet.columns)}"
             )
-    found = in_order({text for sheet in sheets for text in texts_of(sheet, owner)})
+    found = in_order({text for sheet in sheets for text in _distinct(sheet, owner)[0]})
     return {name: number for number, name in enumerate(found)}
 
 
@@ -279,13 +293,15 @@ def owners_of(sheet: Sheet, owner: str | None, owners: dict[str, int]) -> np.nda
 
 
 def _numbers(sheet, name, number, refused):
-    texts = texts_of(sheet, name)
-    for row, text in enumerate(texts):
-        if text not in number:
-            near = nearest(text, number)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise BadInput(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
-    return np.array([number[text] for text in texts], np.int32)
+    texts, numbers = _distinct(sheet, name)
+    unknown = [position for position, text in enumerate(texts) if text not in number]
+    if unknown:
+        row = _first_row(numbers, unknown)
+        text = texts[numbers[row]]
+        near = nearest(text, number)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise BadInput(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
+    return np.array([number[text] for text in texts], np.int32)[numbers]
 
 
 def _encode(sheet, column, x):

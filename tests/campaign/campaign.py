@@ -15,6 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from hetero_tf.base import hardware  # noqa: E402
+
+# The programs under attack say nothing but their own sentences.
+hardware.import_quietly()
+
 from campaign import (  # noqa: E402
     columnar,
     data_files,
