@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-from hetero_tf.workers.local import free_ports  # noqa: E402
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from ports import free_ports  # noqa: E402
 
 
 def parse():

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import programs
 import pytest
+from ports import free_ports
 from refusals import refusal
 
 from hetero_tf.flower import endpoints, job
-from hetero_tf.workers.local import free_ports
 
 pytest.importorskip("uvicorn")
 certificates = pytest.importorskip("hetero_tf.flower.certificates")

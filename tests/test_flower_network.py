@@ -13,6 +13,7 @@ import venv
 import programs
 import pytest
 from fleets import LocalFleet, check_equal
+from ports import free_ports
 
 import hetero_tf
 from hetero_tf import export
@@ -21,7 +22,6 @@ from hetero_tf.flower.guard import MOST_BYTES
 from hetero_tf.flower.share import share_of
 from hetero_tf.flower.tensorflow_client import TensorFlowClient
 from hetero_tf.recipe import load
-from hetero_tf.workers.local import free_ports
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.version_info < (3, 11), reason="Flower needs Python 3.11")]
 OVERRIDES = (

@@ -31,7 +31,7 @@ LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "device")
 QUICK += ("methods/stages", "methods/schedules", "run/facts", "run/overview", "results", "sweeps", "cli")
-QUICK += ("workers/__init__", "workers/local", "workers/cluster")
+QUICK += ("workers/__init__", "workers/cluster")
 QUICK += ("planning/__init__", "planning/levels", "planning/split", "flower")
 NOT_QUICK = ("base/graph_random", "base/pictures", "base/written_gradient")
 NOT_QUICK += tuple(f"flower/{name}" for name in ("apps", "deployed", "placement", "support", "tensorflow_client"))

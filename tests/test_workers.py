@@ -15,11 +15,12 @@ import methods
 import numpy as np
 import programs
 import pytest
+from ports import free_ports
 
 from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import deal, share_stacks
-from hetero_tf.workers import local, messages
+from hetero_tf.workers import messages
 from hetero_tf.workers.cluster import Cluster, read_cluster
 
 ADDRESSES = ("my_run_1:2000", "[::1]:2001", "10.0.0.3:65535")
@@ -186,7 +187,7 @@ def test_two_devices_equal_one(names):
 @contextlib.contextmanager
 def cluster(recipe, folder, *more):
     """Two workers of one run on loopback addresses."""
-    addresses = ",".join(f"127.0.0.1:{port}" for port in local.free_ports(2))
+    addresses = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
     command = [sys.executable, "-m", "hetero_tf", f"--recipe={recipe}", f"--workers={addresses}"]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": programs.environment()}
     with contextlib.ExitStack() as stack:
@@ -292,7 +293,7 @@ def test_a_taken_port_is_told(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = programs.command(
             *(f"--recipe={programs.recipe_file(tmp_path)}", f"--run_dir={tmp_path / 'run'}", "--worker=0"),
-            f"--workers={address},127.0.0.1:{local.free_ports(1)[0]}",
+            f"--workers={address},127.0.0.1:{free_ports(1)[0]}",
         )
     assert done.returncode == 2 and f"worker 0 cannot listen at {address}; is the port taken?" in done.stderr
 

@@ -7,6 +7,7 @@ device) is refused, so that nothing is written through it.
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ from hetero_tf.base import exits
 from hetero_tf.base.errors import BadInput, DiskProblem
 
 TEMPORARY = ".tmp-"
+HASHED_AT_ONCE = 2**20
 # A draft is named after so many characters of what it becomes: with them its name never exceeds 255 bytes.
 NAMED = 60
 
@@ -260,6 +262,14 @@ def reading(path: Path | str) -> Iterator[None]:
             raise Damaged(f"{path}: is a symbolic link, which is not followed") from error
         kind = Damaged if error.errno in BROKEN else DiskProblem
         raise kind(f"{path}: could not read: {error.strerror or error}") from error
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """Returns the hex digest of what is left of an open file, which is read in blocks."""
+    digest = hashlib.sha256()
+    while block := file.read(HASHED_AT_ONCE):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

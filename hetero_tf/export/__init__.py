@@ -227,7 +227,7 @@ def _write_about(draft, about, card):
     digests, size = {}, 0
     for path in sorted(path for path in draft.rglob("*") if path.is_file()):
         with files.opened(path) as file:
-            digests[path.relative_to(draft).as_posix()] = hashlib.sha256(file.read()).hexdigest()
+            digests[path.relative_to(draft).as_posix()] = files.sha256_of(file)
             size += file.tell()
             # TensorFlow does not wait for the disk, but the rename must not come before the contents.
             os.fsync(file.fileno())

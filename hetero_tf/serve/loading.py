@@ -1,6 +1,5 @@
 """Loads a version of an export after its files are verified."""
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from hetero_tf.store.versions import EXPORTED
 
 # Bytes of the export.json of a data set with very many class names.
 LARGEST_MANIFEST = 2**26
-HASHED_AT_ONCE = 2**20
 LONGEST_MESSAGE = 300
 MODEL = "saved_model.pb"
 # Keys of export.json that serving reads, with their types.
@@ -136,16 +134,10 @@ def _verify_files(path, manifest):
     if sum(file.stat().st_size for file in paths.values()) != manifest["bytes"]:
         raise BadInput(f"the files do not have the total size that {EXPORTED} states")
     for name, file in paths.items():
-        if _digest(file) != manifest["files"][name]:
+        with files.opened(file) as opened:
+            digest = files.sha256_of(opened)
+        if digest != manifest["files"][name]:
             raise BadInput(f"{name} does not have the SHA-256 that {EXPORTED} states")
-
-
-def _digest(path):
-    digest = hashlib.sha256()
-    with files.opened(path) as file:
-        while block := file.read(HASHED_AT_ONCE):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _warm_up(version):
