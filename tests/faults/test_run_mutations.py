@@ -15,7 +15,7 @@ from hetero_tf.base.errors import Refusal
 
 pytestmark = pytest.mark.long
 
-MUTATIONS = 40
+MUTATIONS = 60
 SEED = 5
 # Without static batch normalisation, which only costs time here; round 3 is measured but not sealed.
 RECIPE = programs.RECIPE.replace("sbn", "none")
@@ -69,7 +69,7 @@ def test_mutations_of_a_run_folder(train, folders):
                 raise AssertionError(f"{done}: {error}\n{said}") from error
             outcomes["same end"] += 1
         shutil.rmtree(folder)
-    assert outcomes["refused"] > 5 and outcomes["same end"] > 10 and sum(outcomes.values()) == MUTATIONS, outcomes
+    assert outcomes["refused"] > 5 and outcomes["same end"] > 20 and sum(outcomes.values()) == MUTATIONS, outcomes
     names = "best checkpoints environment.json metrics.jsonl partition.npz recipe.yaml run.lock"
     assert " ".join(sorted(set(touched))) == names
 
