@@ -116,7 +116,7 @@ def test_a_missing_temporary_folder_names_tmpdir(monkeypatch):
     assert (code, advice) == (3, "set TMPDIR to a folder that you may write")
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_signal_seals_the_last_finished_round(tmp_path, number):
     """With a checkpoint every 1000 rounds; the run that goes on ends as one that was never stopped."""
     recipe = programs.recipe_file(tmp_path)
