@@ -107,7 +107,14 @@ def test_sequences_are_checked(x, y, sentence):
     assert found == f"mine, train split: {sentence}"
 
 
-@pytest.mark.parametrize("name, kind", [(SEQUENCES, "LSTM"), (NEXT, "LSTM"), (SEQUENCES, "GRU"), (NEXT, "GRU")])
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        (SEQUENCES, "LSTM"),
+        (NEXT, "GRU"),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((NEXT, "LSTM"), (SEQUENCES, "GRU"))),
+    ],
+)
 def test_several_clients_at_once_train_to_the_values_of_one_by_one(name, kind):
     more = "" if name == SEQUENCES else ", return_sequences: true"
     layer = f"model.layers[1][0]={{{kind}: {{units: !setting units{more}}}}}"

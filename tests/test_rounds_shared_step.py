@@ -29,7 +29,7 @@ def shared_of(process):
     return [step.shared for stack in process.parts.engine.stacks for stage in stack.stages for step in stage.shared]
 
 
-@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("name", CASES)
 def test_rounds_are_those_of_steps_that_are_traced_for_each_level(name, clients, monkeypatch):
     monkeypatch.setattr(engine, "clients_at_once", lambda *_: clients)
