@@ -9,7 +9,6 @@ keeps those of its export, and with the statistics of the trained weights. The c
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -86,9 +85,10 @@ def measure(folder, files):
     """Prints what the run reached, and what each level's file reaches with the trained weights."""
     import hetero_tf
     from hetero_tf import device
+    from hetero_tf.store import sealed
 
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    best = max(rows, key=lambda row: row["global_accuracy"])
+    (best,) = (row for row in rows if row["round"] in sealed.numbers(folder / "run" / "best"))
     print(f"round {rows[-1]['round']}: {rows[-1]['global_accuracy']:.1f} % on the test set by the server")
     print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, kept in {folder / 'run' / 'best'}")
     process, state = hetero_tf.load_run(folder / "run", "last")
@@ -104,17 +104,23 @@ def measure(folder, files):
         for pushed in ((weights,), (weights, statistics)):
             client.push(*pushed)
             reached.append(100 * np.mean(client.infer(image=pixels)["logits"].argmax(1) == test.y))
-        print(f"level {level}, file of round 1: {reached[0]:.1f} % without statistics, {reached[1]:.1f} % with them")
+        simulated = process.evaluator.measure_level(state, level, statistics)["accuracy"]
+        print(
+            f"level {level}, file of round 1: {reached[0]:.1f} % without statistics, {reached[1]:.1f} % with them; "
+            f"the simulator {simulated:.1f} %"
+        )
 
 
 def main():
     """Exports, trains and measures."""
     args = parse()
-    missing = [name for name in ("flwr", "ai_edge_litert") if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.exit(f"{' and '.join(missing)} not installed; pip install 'hetero_tf[flower,litert]'")
+    from hetero_tf.base.errors import BadInput, require
     from hetero_tf.recipe import load
 
+    try:
+        require("litert_fleet.py", ("flwr", "ai_edge_litert"), "flower,litert")
+    except BadInput as problem:
+        sys.exit(str(problem))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)
     overrides = (*OVERRIDES, f"rounds={args.rounds}", f"schedule.at=[{max(2 * args.rounds // 3, 1)}]")

@@ -102,10 +102,13 @@ def test_rounds_of_other_methods_are_the_simulators(overrides):
     check_round(*fleet_of("tiny/digits", *overrides))
 
 
-def test_a_round_with_devices_of_litert_is_the_simulators(tmp_path):
+@pytest.mark.parametrize(
+    "partition",
+    [pytest.param("{name: iid, clients: 5}", marks=pytest.mark.long), "{name: labels, clients: 5, per_client: 2}"],
+)
+def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
     pytest.importorskip("ai_edge_litert")
-    partition = "partition={name: labels, clients: 5, per_client: 2}"
-    overrides = (partition, "round.clients=5", "levels.mix=a-c", "levels.assignment=fixed")
+    overrides = (f"partition={partition}", "round.clients=5", "levels.mix=a-c", "levels.assignment=fixed")
     simulated = hetero_tf.learning_process(load("tiny/digits", (*overrides, "evaluate.statistics=clients")))
     alone = hetero_tf.learning_process(load("tiny/digits", (*overrides, "engine=sequential")))
     state, plan = simulated.initialize(), simulated.plan(0, cohort=range(5))

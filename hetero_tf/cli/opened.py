@@ -95,7 +95,12 @@ def open_with_data(
     try:
         return open_run(recipe, flags, console)
     except BadInput as problem:
-        raise BadInput(f"{problem}; the data are needed: {reason}") from problem
+        raise data_needed(problem, reason) from problem
+
+
+def data_needed(problem: BadInput, reason: str) -> BadInput:
+    """Returns an error with the reason why a command needs the data, see `open_described`."""
+    return BadInput(f"{problem}; the data are needed: {reason}")
 
 
 def _sealed_statistics(process, found, level):

@@ -154,9 +154,9 @@ def _column(sheet, name, roles):
         if roles.numbers == "plain":
             _refuse_leading_zeros(sheet, name)
         return Column(name)
-    texts = texts_of(sheet, name)
+    texts, numbers = _distinct(sheet, name)
     if name not in roles.categorical:
-        _refuse_mixed(sheet, name, texts)
+        _refuse_mixed(sheet, name, texts, numbers)
     categories = in_order(set(texts))
     if len(categories) > MOST_CATEGORIES:
         raise BadInput(
@@ -166,20 +166,23 @@ def _column(sheet, name, roles):
     return Column(name, categories, roles.one_hot)
 
 
-def _refuse_mixed(sheet, name, texts):
+def _refuse_mixed(sheet, name, texts, numbers):
     """Refuses a column most of whose values are numbers: a typing error would make a category of every number."""
-    words = [row for row, text in enumerate(texts) if not is_number(text)]
-    if 2 * len(words) < len(texts):
+    counts = np.bincount(numbers, minlength=len(texts))
+    words = [number for number, text in enumerate(texts) if not is_number(text)]
+    if 2 * counts[words].sum() < len(numbers):
+        row = _first_row(numbers, words)
         raise BadInput(
-            f"{sheet.place(words[0])}: column {name!r} holds numbers, but here {texts[words[0]]!r}; correct it, or "
+            f"{sheet.place(row)}: column {name!r} holds numbers, but here {texts[numbers[row]]!r}; correct it, or "
             "name the column in `categorical`"
         )
-    if 2 * sum(map(resembles_number, texts)) > len(texts):
-        row = next(row for row in words if resembles_number(texts[row]))
+    resembling = [number for number, text in enumerate(texts) if resembles_number(text)]
+    if 2 * counts[resembling].sum() > len(numbers):
+        row = _first_row(numbers, list(set(words) & set(resembling)))
         raise BadInput(
-            f"{sheet.place(row)}: column {name!r} holds {texts[row]!r}, which is no plain number such as -1234.5; set "
-            "`numbers: point` (for 1,234.5 and 12 %) or `numbers: comma` (for 1.234,5), name the column in "
-            "`categorical`, or leave it out by `ignore`"
+            f"{sheet.place(row)}: column {name!r} holds {texts[numbers[row]]!r}, which is no plain number such as "
+            "-1234.5; set `numbers: point` (for 1,234.5 and 12 %) or `numbers: comma` (for 1.234,5), name the column "
+            "in `categorical`, or leave it out by `ignore`"
         )
 
 
@@ -209,14 +212,11 @@ def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
     return found if np.isfinite(found).all() and are_plain(values) else None
 
 
-def texts_of(sheet: Sheet, name: str) -> list[str]:
-    """A column as texts, whole numbers without a point; a missing value is refused."""
-    texts, numbers = _distinct(sheet, name)
-    return [texts[number] for number in numbers.tolist()]
-
-
 def _distinct(sheet, name):
-    """The different texts of a column, and for each row the number of its text [n]; a missing value is refused."""
+    """The different texts of a column, and for each row the number of its text [n]; a missing value is refused.
+
+    Whole numbers are texts without a point.
+    """
     values = sheet.columns[name]
     if isinstance(values, np.ndarray):
         is_float = values.dtype.kind == "f"
@@ -309,9 +309,11 @@ def _encode(sheet, column, x):
     if not column.categories:
         values = numbers_of(sheet, column.name)
         if values is None:
-            texts = texts_of(sheet, column.name)
-            row = next(row for row, text in enumerate(texts) if not is_number(text))
-            raise BadInput(f"{sheet.place(row)}: column {column.name!r} must hold a number. Received: {texts[row]!r}")
+            texts, numbers = _distinct(sheet, column.name)
+            row = _first_row(numbers, [number for number, text in enumerate(texts) if not is_number(text)])
+            raise BadInput(
+                f"{sheet.place(row)}: column {column.name!r} must hold a number. Received: {texts[numbers[row]]!r}"
+            )
         _check_numbers(sheet, column.name, values)
         x[:, 0] = values
         return

@@ -15,6 +15,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import formats, images, measured, saved_model
+from hetero_tf.export.card import model_card
 from hetero_tf.recipe import load
 
 RECIPES = {
@@ -114,9 +115,16 @@ def test_a_large_or_less_exact_file_is_warned_of():
 
 def test_the_card_begins_with_the_warnings_of_the_formats(exported):
     _, folder, about = exported
-    head = (folder / "MODEL_CARD.md").read_text("utf-8").partition("| | |")[0]
+
+    def head(card):
+        return card.partition("| | |")[0]
+
     warned = [entry["warning"] for entry in about["formats"].values() if "warning" in entry]
-    assert head.count("**") == 2 * len(warned) and all(f"**{sentence}**" in head for sentence in warned)
+    written = head((folder / "MODEL_CARD.md").read_text("utf-8"))
+    assert written.count("**") == 2 * len(warned) and all(f"**{sentence}**" in written for sentence in warned)
+    worse = {name: {**entry, "warning": f"{name} is larger"} for name, entry in about["formats"].items()}
+    every = head(model_card({**about, "formats": worse}, "", []))
+    assert every.count("**") == 2 * len(worse) and all(f"**{name} is larger**\n\n" in every for name in worse)
 
 
 EXPORT_ANEW = """

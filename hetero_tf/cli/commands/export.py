@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hetero_tf.base.console import Console, printable
 from hetero_tf.base.errors import BadInput
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import check_level, open_described, open_run, statistics_of
+from hetero_tf.cli.opened import check_level, data_needed, open_described, open_run, statistics_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -64,7 +64,7 @@ def _open(recipe, flags, levels, console):
     except BadInput as problem:
         described = open_described(recipe, flags, levels, console)
         if isinstance(described, str):
-            raise BadInput(f"{problem}; the data are needed: {described}") from problem
+            raise data_needed(problem, described) from problem
         reason = str(problem).partition("\n")[0]
         console.say(f"note: exported without the data, so the files are not measured: {reason}")
         return described
