@@ -51,7 +51,10 @@ def main():
     run = RunFolder(arguments.run_dir)
     process = hetero_tf.learning_process(recipe.loads(run.read_recipe()))
     found = open_newest(run.checkpoints, process)
-    model, test = process.network(found.state, statistics=found.statistics), process.dataset.test
+    model, test = (
+        process.network(found.state, statistics=found.statistics.get(process.recipe.levels.global_level)),
+        process.dataset.test,
+    )
     pixels, labels = images.pixels(test.x[: arguments.images]), test.y[: arguments.images]
     own = pixels.shape[1:3]
 

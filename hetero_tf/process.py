@@ -98,7 +98,7 @@ class LearningProcess:
         return self.begin(initial_values(self.family))
 
     def evaluate(self, state: State, levels: str | None = None) -> tuple[dict, dict]:
-        """Measures a state: metrics by name, and the statistics of static batch normalisation by variable path.
+        """Measures a state: metrics by name, and `{level: statistics of static batch normalisation by variable path}`.
 
         Args:
             state: `State`.

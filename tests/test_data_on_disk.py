@@ -98,7 +98,10 @@ def played(process, rounds=2):
     """Everything that a run of some rounds gives, as bytes: state, rows of metrics, an evaluation, its statistics."""
     state, rows = process.run(process.initialize(), tiny.plans(process, rounds))
     metrics, statistics = process.evaluate(state)
-    arrays = {**named(state), **{f"of {path}": value for path, value in statistics.items()}}
+    arrays = {
+        **named(state),
+        **{(level, path): value for level in statistics for path, value in statistics[level].items()},
+    }
     told = json.dumps([rows, metrics], default=float)
     return {name: np.asarray(value).tobytes() for name, value in arrays.items()}, told
 

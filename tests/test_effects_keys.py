@@ -74,7 +74,9 @@ def measured(text, *overrides):
     """An evaluation of the initial state."""
     process = tiny.process(text, *overrides)
     metrics, statistics = process.evaluate(process.initialize())
-    return metrics, {path: np.asarray(value).tobytes() for path, value in statistics.items()}
+    return metrics, {
+        (of, path): np.asarray(value).tobytes() for of in statistics for path, value in statistics[of].items()
+    }
 
 
 SLOW = ("levels.assignment=fixed", "availability.seconds_per_step={a: 1, b: 1, c: 1}", "availability.deadline=2")

@@ -109,7 +109,7 @@ def cross_entropy(logits, label):
 def test_image_metrics_equal_a_loop_over_examples_and_clients():
     process, state = images("evaluate.statistics=pooled")
     metrics, statistics = process.evaluate(state)
-    model, test = assigned(process, state, statistics), process.dataset.test
+    model, test = assigned(process, state, statistics["a"]), process.dataset.test
     inputs = (test.x / 255 - process.recipe.input.options["mean"]) / process.recipe.input.options["std"]
     logits = model(inputs, training=False).numpy()
     rows = range(len(test.y))
@@ -196,7 +196,7 @@ def test_perplexity_is_the_row_weighted_mean_of_exponentials():
     process = tiny.process(tiny.TEXT, "precision=float64")
     state = process.initialize()
     metrics, statistics = process.evaluate(state)
-    assert statistics == {}
+    assert statistics == {"a": {}}
     model, x = assigned(process, state), process.dataset.test.x
     key, losses, rows = seeds.seed32(0, "test masks"), [], []
     for row in (0, 2):  # batches of two rows; the third row is a short one

@@ -71,7 +71,7 @@ def test_a_round_of_devices_and_its_measurement_are_the_simulators(digits):
     assert found and len(wide) < 5
     metrics, statistics = real.evaluate(state)
     assert 0 <= metrics["global_accuracy"] <= 100
-    for path, value in statistics.items():
+    for path, value in statistics["a"].items():
         np.testing.assert_array_equal(value, found[path])
 
 

@@ -174,7 +174,7 @@ def test_what_is_measured_and_served_is_the_float32_model(base):
     state, _ = mixed.next(mixed.initialize())
     (found, statistics), (wanted, others) = mixed.evaluate(state), plain.evaluate(state)
     assert found == wanted
-    assert tiny.same(statistics, others)
+    assert tiny.same(statistics["a"], others["a"])
     model = mixed.network(state, "c")
     assert {layer.compute_dtype for layer in all_layers(model)} == {"float32"}
     inputs = np.ones((2, 4), np.int32) if base == "text" else np.ones((2, 5, 5, 2), np.float32)

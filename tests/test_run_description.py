@@ -12,6 +12,7 @@ from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.run import description
+from hetero_tf.store import sealed
 
 RNG = np.random.default_rng(3)
 TABLE = Dataset(
@@ -121,10 +122,11 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     assert about["measured"] == {"on": "nothing, since the data were missing at the export"}
     assert [column["name"] for column in about["input"]["columns"]] == ["size", "colour"]
     assert about["class_names"] == ["a", "b"] and about["last"]["round"] == 1
-    # Statistics of a narrower level were never queried, and measuring needs examples.
+    # Statistics of a narrower level were not queried, and measuring needs examples.
     missing = "must name an existing file. Received: path='rows.csv'"
     reason = (
-        "; the data are needed: the run folder has batch normalization statistics of level a alone, not of level b\n"
+        "; the data are needed: the run folder lacks the batch normalization statistics of level b; it has those of all "
+        "levels where the recipe says evaluate.levels: all\n"
     )
     for words in (("export", "--run_dir", "run", "--level", "b"), (*predict, "--level", "b")):
         refused = run(*words)
@@ -134,6 +136,26 @@ def test_predict_and_export_do_not_need_the_data(tmp_path):
     file.write_bytes(content.replace(b"red", b"rex"))
     damaged = run(*predict)
     assert damaged.code == 2 and "its content differs from its sha256" in damaged.err
+
+
+def test_levels_that_training_measured_are_exported_without_the_data(tmp_path):
+    (tmp_path / "rows.csv").write_text(
+        "\n".join(["size,colour,kind", *(f"{RNG.random():.3f},red,{kind}" for kind in "ab" * 40)])
+    )
+    (tmp_path / "rows.yaml").write_text(RECIPE)
+
+    def run(*words):
+        return programs.shared().run(*words, cwd=tmp_path)
+
+    assert run("--recipe", "rows.yaml", "--run_dir", "run", "--set", "evaluate.levels=all").code == 0
+    of_data = run("predict", "--run_dir", "run", "--level", "b", "0.9,red")
+    (tmp_path / "rows.csv").unlink()
+    of_state = run("predict", "--run_dir", "run", "--level", "b", "0.9,red")
+    assert (of_state.code, of_state.out) == (0, of_data.out), of_state.err
+    exported = run("export", "--run_dir", "run", "--level", "all")
+    assert exported.code == 0 and "of level b, not measured" in exported.out, exported.err
+    names = sealed.load_newest(tmp_path / "run" / "best").arrays
+    assert {name.split("/")[1] for name in names if name.startswith("level_statistics/")} == {"b"}
 
 
 def test_a_description_of_other_data_is_refused_and_without_a_partition_the_data_are_read(tmp_path):

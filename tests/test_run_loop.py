@@ -52,7 +52,8 @@ def test_the_best_round_is_kept_and_can_be_measured_again(train, tmp_path, metri
     assert state.round == best["round"] and info["best"]["round"] == best["round"] and opened.skipped == ()
     measured, again = process.evaluate(state)
     assert {name: best[name] for name in measured} == measured
-    assert all(np.array_equal(opened.statistics[name], value) for name, value in again.items()) and again
+    of_global = again["a"]
+    assert all(np.array_equal(opened.statistics["a"][name], value) for name, value in of_global.items()) and of_global
 
 
 def test_a_hopeless_learning_rate_stops_at_once(train, tmp_path):
@@ -265,11 +266,12 @@ def test_a_checkpoint_holds_finite_values_alone():
     """Statistics that overflowed are measured again; a state that did is never written."""
     state = State(3, {"w": np.ones(2, np.float32)}, {"velocity": {"w": np.zeros(2, np.float32)}})
     good, bad = {"mean": np.zeros(2)}, {"mean": np.zeros(2), "variance": np.array([1, np.inf])}
-    assert sorted(arrays_of(state, good)) == ["server/velocity/w", "statistics/mean", "weights/w"]
-    assert sorted(arrays_of(state, bad)) == ["server/velocity/w", "weights/w"]
+    of_both, of_narrow = ["server/velocity/w", "statistics/mean", "weights/w"], "level_statistics/b/mean"
+    assert sorted(arrays_of(state, {"a": good, "b": bad}, "a")) == of_both
+    assert sorted(arrays_of(state, {"a": bad, "b": good}, "a")) == [of_narrow, "server/velocity/w", "weights/w"]
     state.server["velocity"]["w"][1] = np.nan
     with pytest.raises(NotFinite) as error:
-        arrays_of(state, good)
+        arrays_of(state, {"a": good}, "a")
     assert str(error.value) == (
         "round 3 is not saved: 'server/velocity/w' holds NaN or infinite values; the last checkpoint is kept"
     )

@@ -31,7 +31,7 @@ def ensemble():
 
 def everything(state):
     """All arrays of a state, by name."""
-    return {name: np.asarray(value) for name, value in arrays_of(state, {}).items()}
+    return {name: np.asarray(value) for name, value in arrays_of(state, {}, "a").items()}
 
 
 def play(process, state, rounds):
@@ -50,7 +50,7 @@ def play(process, state, rounds):
 def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_path):
     process = build()
     state = play(process, process.initialize(), 2)
-    sealed.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}), {}, 1)
+    sealed.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}, "a"), {}, 1)
     opened = open_newest(tmp_path / "checkpoints", process)
     found, statistics, skipped = opened.state, opened.statistics, opened.skipped
     assert (found.round, statistics, skipped) == (2, {}, ())
@@ -66,7 +66,7 @@ def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_pa
 def test_every_table_is_sealed_under_its_own_name():
     paths = [f"{unit}_{place}_dense/{name}" for unit, place in ((0, 1), (1, 0)) for name in ("kernel", "bias")]
     tables = {"weights": paths, "server/drift": paths, "clients/personal": paths[:2], "clients/memory": paths}
-    assert set(arrays_of(keeping().initialize(), {})) == {
+    assert set(arrays_of(keeping().initialize(), {}, "a")) == {
         f"{table}/{path}" for table, own in tables.items() for path in own
     }
     shapes = {name: value.shape for name, value in everything(keeping().initialize()).items()}
@@ -77,6 +77,6 @@ def test_every_table_is_sealed_under_its_own_name():
 def test_a_state_of_another_method_is_refused(tmp_path):
     plain = tiny.process(methods.DENSE, "levels.mix=b1")
     state = plain.initialize()
-    sealed.save(tmp_path / "checkpoints", 0, arrays_of(state, {}), {}, 1)
+    sealed.save(tmp_path / "checkpoints", 0, arrays_of(state, {}, "a"), {}, 1)
     with pytest.raises(BadInput, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
         open_newest(tmp_path / "checkpoints", keeping())

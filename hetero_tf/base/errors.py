@@ -27,6 +27,10 @@ class BadInput(Refusal):
     code = 2
 
 
+class NotBuilt(BadInput):
+    """The process of a run folder cannot be built again, as a rule because its data were moved or changed."""
+
+
 class DiskProblem(Refusal):
     """Reading or writing failed in the operating system: full, read-only, gone."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import BadInput, NotBuilt, did_you_mean
 from hetero_tf.cli.flags import program
 
 if TYPE_CHECKING:
@@ -83,8 +83,10 @@ def open_described(
     process, found = open_state(recipe, settings_of(recipe, flags), flags.state, console.say, described=True)
     missing = [level for level in levels if _sealed_statistics(process, found, level) is None]
     if missing:
-        kept = f"of level {recipe.levels.global_level} alone" if found.statistics else "of no level"
-        return f"the run folder has batch normalization statistics {kept}, not of level {', '.join(missing)}"
+        return (
+            f"the run folder lacks the batch normalization statistics of level {', '.join(missing)}; it has those of "
+            "all levels where the recipe says evaluate.levels: all"
+        )
     return process, found
 
 
@@ -94,13 +96,13 @@ def open_with_data(
     """Opens a run folder as `open_run` does; an error about the data says why they are needed."""
     try:
         return open_run(recipe, flags, console)
-    except BadInput as problem:
+    except NotBuilt as problem:
         raise data_needed(problem, reason) from problem
 
 
-def data_needed(problem: BadInput, reason: str) -> BadInput:
+def data_needed(problem: NotBuilt, reason: str) -> NotBuilt:
     """Returns an error with the reason why a command needs the data, see `open_described`."""
-    return BadInput(f"{problem}; the data are needed: {reason}")
+    return NotBuilt(f"{problem}; the data are needed: {reason}")
 
 
 def _sealed_statistics(process, found, level):
@@ -109,11 +111,11 @@ def _sealed_statistics(process, found, level):
 
     if not statistics_paths(process.family.predictor(level)):
         return {}
-    return found.statistics or None if level == process.recipe.levels.global_level else None
+    return found.statistics.get(level)
 
 
 def statistics_of(process: "LearningProcess", found: "Opened", level: str) -> dict:
-    """Returns the statistics of a level: those that the state was sealed with where they are its own, else queried."""
+    """Returns the statistics of a level: the sealed ones where there are any, else queried."""
     sealed = _sealed_statistics(process, found, level)
     return process.statistics(found.state, level) if sealed is None else sealed
 

@@ -52,7 +52,7 @@ class Evaluator:
         """The Keras model by which the global level predicts, with the initial values where it is one network."""
         return self._global.model
 
-    def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, tf.Tensor]]:
+    def evaluate(self, state: State, levels: str | None = None) -> tuple[dict[str, float], dict[str, dict]]:
         """Measures the global model; where units stay with the clients, Local measures every client's own model.
 
         Args:
@@ -60,7 +60,8 @@ class Evaluator:
             levels: "all" measures the model of every level of the mix too, "global" does not; None: as the recipe says.
 
         Returns:
-            Metrics by name, and the statistics of static batch normalisation by variable path (empty without it).
+            Metrics by name, and `{level: {variable path: value}}`, the statistics of static batch normalisation of each
+            level that was measured (no paths without it).
         """
         statistics = self.statistics(state)
         metrics = self.measure_global(*self.global_values(state, statistics))
@@ -70,7 +71,10 @@ class Evaluator:
             metrics |= named(self._global.measure("validation", state, statistics), "validation")
         if (self.recipe.evaluate.levels if levels is None else levels) == "all":
             of_global = {name.removeprefix("global_"): metrics[name] for name in metrics if name.startswith("global_")}
-            metrics |= self._of_levels(state, of_global)
+            of_levels, statistics = self._of_levels(state, of_global, statistics)
+            metrics |= of_levels
+        else:
+            statistics = {self._global.level: statistics}
         return {name: float(value) for name, value in metrics.items()}, statistics
 
     def measure_level(self, state: State, level: str | None = None, statistics: dict | None = None) -> dict[str, float]:
@@ -79,7 +83,7 @@ class Evaluator:
         Arguments as those of `model`.
         """
         predictor = self._predictor(level)
-        return self._measured(predictor, self._predicting(state, predictor.level), statistics)
+        return self._measured(predictor, self._predicting(state, predictor.level), statistics)[0]
 
     def statistics(
         self,
@@ -179,21 +183,24 @@ class Evaluator:
         return best_first(state, levels.ensemble, accuracy)
 
     def _measured(self, predictor, state, statistics=None):
-        """What the first networks of a state say of the test set."""
+        """Metrics of the first networks of a state on the test set, and the statistics that they normalise by."""
         statistics = predictor.statistics(state, self._statistics_rows) if statistics is None else statistics
-        return {name: float(value) for name, value in predictor.measure("test", state, statistics).items()}
+        measured = predictor.measure("test", state, statistics)
+        return {name: float(value) for name, value in measured.items()}, statistics
 
-    def _of_levels(self, state, of_global):
-        """The metrics of every level of the mix; levels that are one model share one measurement."""
+    def _of_levels(self, state, of_global, statistics):
+        """The metrics and the statistics of every level of the mix; levels that are one model share a measurement."""
         names, key_of = self.recipe.levels.names, self.family.prediction_of
-        found, measured = {}, {key_of(self._global.level): of_global}
+        metrics, by_level = {}, {self._global.level: statistics}
+        measured = {key_of(self._global.level): (of_global, statistics)}
         # An ensemble is sorted once for all levels: where the one with the fewest networks needs it.
         state = self._predicting(state, min(names, key=lambda name: self.recipe.levels.members.get(name, 0)))
         for level in names:
             if key_of(level) not in measured:
                 measured[key_of(level)] = self._measured(self._predictor(level), state)
-            found |= named(measured[key_of(level)], "level", level)
-        return found
+            of_level, by_level[level] = measured[key_of(level)]
+            metrics |= named(of_level, "level", level)
+        return metrics, by_level
 
     @functools.cached_property
     def _statistics_rows(self):

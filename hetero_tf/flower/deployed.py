@@ -292,19 +292,20 @@ class DeployedProcess(LearningProcess):
             state: `State`.
             levels: "global" or None.
         """
-        statistics = self.statistics(state)
-        for level in self._levels_of_files() - {self.recipe.levels.global_level}:
-            self.statistics(state, level)
+        global_level = self.recipe.levels.global_level
+        queried = dict.fromkeys((global_level, *self._levels_of_files()))
+        by_level = {level: self.statistics(state, level) for level in queried}
+        statistics = by_level[global_level]
         if not statistics and self._queried:
             self.fleet.say(
                 f"note: round {state.round}: nothing was measured, as no device that holds level "
-                f"{self.recipe.levels.global_level} answered the query for statistics"
+                f"{global_level} answered the query for statistics"
             )
             return {}, {}
         measure = self.evaluator.measure_global
         found = measure(*self.evaluator.global_values(state, statistics))
         # What clients have of the test set, only they know.
-        return {name: float(value) for name, value in found.items() if name.startswith("global_")}, statistics
+        return {name: float(value) for name, value in found.items() if name.startswith("global_")}, by_level
 
     def statistics(self, state: State, level: str | None = None) -> dict:
         """Queries the statistics of static batch normalisation from the devices that hold a level's model.
@@ -347,7 +348,7 @@ class DeployedProcess(LearningProcess):
 
     def _levels_of_files(self):
         """The levels whose devices infer by statistics that the server sends."""
-        return {member.level for member in self._members(0).values() if member.measures == ITS_LEVEL}
+        return sorted({member.level for member in self._members(0).values() if member.measures == ITS_LEVEL})
 
     @functools.cached_property
     def _newest_statistics(self):

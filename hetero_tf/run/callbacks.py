@@ -189,7 +189,7 @@ class Checkpoint:
     def __call__(self, end: RoundEnd) -> None:
         if end.state.round % self.every == 0:
             sealed.make(self.folder)
-            sealed.save(self.folder, end.state.round, arrays_of(end.state, {}), {}, self.keep)
+            sealed.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:
         """Returns the newest state in the folder, None if there is none yet.

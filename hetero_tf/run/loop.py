@@ -190,7 +190,7 @@ def _seal(run, process, progress, statistics, conditions, always=False):
     if not (improved or due):
         return progress
     about = {"last": last, "spent": progress.spent, **facts.to_seal(recipe, conditions, progress.rows)}
-    values = arrays_of(state, statistics)
+    values = arrays_of(state, statistics, recipe.levels.global_level)
     if improved:
         path = sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
         progress = dataclasses.replace(progress, best=last, best_seal=sealed.seal_of(path))

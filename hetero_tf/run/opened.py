@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, NotBuilt
 from hetero_tf.process import LearningProcess, State
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run import best, facts, resume
@@ -29,13 +29,17 @@ def open_state(
             `experiment.build_described_process`.
 
     Raises:
-        BadInput: Nothing was sealed yet, the state is damaged or of another run, or the data are other ones.
+        NotBuilt: The data are missing, or others than the run was trained on.
+        BadInput: Nothing was sealed yet, or the state is damaged or of another run.
     """
     run = RunFolder(settings.run_dir)
     # Read before the state, as a training that goes on seals the best state first.
     newest = facts.newest(run)
     folder = run.best if which == "best" else run.checkpoints
-    process = (build_described_process if described else build_process)(recipe, settings, run)
+    try:
+        process = (build_described_process if described else build_process)(recipe, settings, run)
+    except BadInput as problem:
+        raise NotBuilt(str(problem)) from problem
     found = open_newest(folder, process)
     if found is None:
         also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""

@@ -3,7 +3,7 @@
 import io
 import math
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,28 +98,32 @@ def _array(archive, member, spec):
     return np.ndarray(spec.shape, spec.dtype, buffer=content)
 
 
-def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Collection[str] = ()) -> str | None:
+def no_other(name: str) -> None:
+    """Expects no other arrays, see `mismatch`."""
+
+
+def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Callable = no_other) -> str | None:
     """Returns the first difference between stored and expected arrays as a sentence, or None.
 
     Args:
         specs: `Spec`s of the stored arrays.
         expect: `{name: (shape, dtype)}` of the expected ones.
-        optional: Names of `expect` that may be missing.
+        optional: `name -> (shape, dtype)` of an array that may be stored too, or None where a name is unknown.
     """
     stored = {spec.name: spec for spec in specs}
-    for name, (shape, dtype) in expect.items():
+    for name, expected in (expect | {name: optional(name) for name in stored if name not in expect}).items():
+        if expected is None:
+            return f"array {name!r} is not expected"
+        shape, dtype = expected
         wanted = Spec(name, tuple(shape), np.dtype(dtype).str)
-        if name not in stored and name in optional:
-            continue
         if name not in stored:
             return f"array {name!r} is missing, expected {wanted}"
         if stored[name] != wanted:
             return f"array {name!r} is {stored[name]}, expected {wanted}"
-    surplus = next((name for name in stored if name not in expect), None)
-    return None if surplus is None else f"array {surplus!r} is not expected"
+    return None
 
 
-def require(specs: Sequence[Spec], expect: dict[str, tuple], where: Path, optional: Collection[str] = ()) -> None:
+def require(specs: Sequence[Spec], expect: dict[str, tuple], where: Path, optional: Callable = no_other) -> None:
     """Raises BadInput with the first `mismatch`; `where` is the folder the arrays come from."""
     difference = mismatch(specs, expect, optional)
     if difference:

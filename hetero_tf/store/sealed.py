@@ -9,7 +9,7 @@ before its successor stands.
 import dataclasses
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hetero_tf.base import files, folders
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import manifest, plain_json
-from hetero_tf.store.arrays import decode, encode, require
+from hetero_tf.store.arrays import decode, encode, no_other, require
 
 _ROUND = re.compile(r"round-([0-9]{6,12})(?:\.([0-9]{1,6}))?")
 OLD = ".old-"
@@ -89,14 +89,14 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
 
 
 def load_newest(
-    folder: Path | str, expect: dict[str, tuple] | None = None, optional: Collection[str] = ()
+    folder: Path | str, expect: dict[str, tuple] | None = None, optional: Callable = no_other
 ) -> Sealed | None:
     """Returns the newest round that is whole. It writes nothing, so it may run beside a writer.
 
     Args:
         folder: Folder of sealed rounds; it may be missing.
         expect: `{name: (shape, dtype)}` to compare before memory is taken, or None.
-        optional: Names of `expect` that may be missing.
+        optional: `name -> (shape, dtype)` of an array that may be stored too, or None where a name is unknown.
 
     Returns:
         `Sealed`, or None when there is no round at all.
@@ -125,7 +125,7 @@ def load_newest(
     )
 
 
-def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Collection[str] = ()) -> Sealed:
+def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Callable = no_other) -> Sealed:
     """Returns one sealed folder; `expect` and `optional` as in `load_newest`.
 
     Raises:

@@ -7,6 +7,8 @@ from hetero_tf.store import sealed
 from hetero_tf.store.run_folder import RunFolder
 
 WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
+# Of levels other than the global one: the name of the level follows, then the path.
+LEVEL_STATISTICS = "level_statistics/"
 # What stays with the clients: [clients, ...] of each path.
 PERSONAL = CLIENTS + "personal/"
 

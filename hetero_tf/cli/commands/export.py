@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, printable
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import BadInput, NotBuilt
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.opened import check_level, data_needed, open_described, open_run, statistics_of
 
@@ -61,7 +61,7 @@ def _open(recipe, flags, levels, console):
     """The process and the state of a run folder; without the data where they are missing, which is said."""
     try:
         return open_run(recipe, flags, console)
-    except BadInput as problem:
+    except NotBuilt as problem:
         described = open_described(recipe, flags, levels, console)
         if isinstance(described, str):
             raise data_needed(problem, described) from problem
