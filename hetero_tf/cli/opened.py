@@ -102,7 +102,9 @@ def open_with_data(
 
 def data_needed(problem: NotBuilt, reason: str) -> NotBuilt:
     """Returns an error with the reason why a command needs the data, see `open_described`."""
-    return NotBuilt(f"{problem}; the data are needed: {reason}")
+    # The line of the recipe and its mark follow the sentence.
+    sentence, *quoted = str(problem).split("\n")
+    return NotBuilt("\n".join([f"{sentence}; the data are needed: {reason}", *quoted]))
 
 
 def _sealed_statistics(process, found, level):
