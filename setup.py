@@ -69,8 +69,8 @@ setup(
     package_dir={"hetero_tf.recipes": "recipes"},
     package_data={
         "hetero_tf.data": ["embedded/*", "embedded/**/*"],
-        "hetero_tf.results": ["published.yaml", "report.html"],
-        "hetero_tf.serve": ["page.html"],
+        "hetero_tf.reports": ["published.yaml", "report.html"],
+        "hetero_tf.export.serve": ["page.html"],
         "hetero_tf.recipes": ["*", "**/*"],
     },
     entry_points={"console_scripts": ["hetero_tf=hetero_tf.cli.main:main"]},

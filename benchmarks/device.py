@@ -43,7 +43,7 @@ def on_device(folder):
     """Takes the steps of a folder, writes what came of them, and prints milliseconds and memory."""
     # Importing a module that is None raises ImportError.
     sys.modules |= dict.fromkeys(("tensorflow", "keras"))
-    from hetero_tf import device
+    from hetero_tf.devices import on_device as device
 
     client, losses, seconds = device.Client(folder), [], []
     with np.load(folder / "start.npz") as start:

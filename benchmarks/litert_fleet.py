@@ -42,7 +42,7 @@ def export_files(recipe, folder):
     """Exports each level after one simulated round; returns `{client: folder of its file}`."""
     import hetero_tf
     from hetero_tf import export
-    from hetero_tf.flower.share import share_of
+    from hetero_tf.devices.machine import share_of
 
     process = hetero_tf.learning_process(recipe)
     state, _ = process.next(process.initialize())
@@ -84,11 +84,11 @@ def train(args, overrides, files):
 def measure(folder, files):
     """Prints what the run reached, and what each level's file reaches with the trained weights."""
     import hetero_tf
-    from hetero_tf import device
-    from hetero_tf.store import sealed
+    from hetero_tf.devices import on_device
+    from hetero_tf.store import checkpoints
 
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    (best,) = (row for row in rows if row["round"] in sealed.numbers(folder / "run" / "best"))
+    (best,) = (row for row in rows if row["round"] in checkpoints.numbers(folder / "run" / "best"))
     print(f"round {rows[-1]['round']}: {rows[-1]['global_accuracy']:.1f} % on the test set by the server")
     print(f"best round {best['round']}: {best['global_accuracy']:.1f} %, kept in {folder / 'run' / 'best'}")
     process, state = hetero_tf.load_run(folder / "run", "last")
@@ -97,7 +97,7 @@ def measure(folder, files):
     for level in LEVELS:
         statistics = {path: np.asarray(value) for path, value in process.statistics(state, level).items()}
         network = process.network(state, level, statistics)
-        client = device.Client(next(file for file in files.values() if file.parent.name == level))
+        client = on_device.Client(next(file for file in files.values() if file.parent.name == level))
         names = client.pull()
         weights = {v.path: np.asarray(v) for v in network.trainable_variables if v.path in names}
         reached = []

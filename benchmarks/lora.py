@@ -5,7 +5,7 @@
 
 The base is the Transformer of recipes/wikitext2.yaml, made small enough for two cores, after some rounds of FedAvg of
 the whole model. Then it stands still, and clients of the ranks 8, 2 and 1, equally many of each, train adapters
-(recipes/wikitext2_lora.yaml). DIR keeps the base's weights (`base.npz`) and a line of JSON for each run, which is
+(recipes/wikitext2_lora.yaml). DIR keeps the base's weights (`base.npz_reader`) and a line of JSON for each run, which is
 skipped if it is there.
 """
 
@@ -19,7 +19,7 @@ import checkout  # noqa: F401  finds hetero_tf and its libraries
 import numpy as np
 
 from hetero_tf import recipe
-from hetero_tf.process import learning_process
+from hetero_tf.process.learning_process import learning_process
 
 SMALL = [
     # The real text with the words that appear most often: a softmax over all of them would take most of the time.

@@ -30,8 +30,8 @@ from checkout import ROOT
 
 from hetero_tf.base import hardware
 from hetero_tf.base.registry import register_plugin
-from hetero_tf.results.runs import read
-from hetero_tf.results.summaries import cost, spread, summary
+from hetero_tf.reports.summaries import cost, spread, summary
+from hetero_tf.runs.history import read
 from hetero_tf.store.run_folder import RunFolder
 
 SMALL = (

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import hetero_tf
 from hetero_tf.data import digits
-from hetero_tf.data.arrays import from_tf_data
+from hetero_tf.data.in_memory import from_tf_data
 from hetero_tf.run.callbacks import EarlyStopping, log
 
 # %% [markdown]

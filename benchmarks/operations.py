@@ -39,7 +39,7 @@ def measure(args):
     import tensorflow as tf
 
     from hetero_tf import data, learning_process, recipe
-    from hetero_tf.rounds.replicas import Replicas
+    from hetero_tf.base.replicas import Replicas
 
     loaded = recipe.load(
         args.recipe, [f"levels.mix={args.levels}", "levels.assignment=fixed", f"engine={args.engine}", *args.set]

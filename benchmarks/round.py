@@ -61,11 +61,11 @@ def balanced_cohort(process):
     """Ids of as many clients of each level of the mix as fit into a cohort."""
     import numpy as np
 
-    from hetero_tf.planning import levels
+    from hetero_tf.planning import level_assignment
 
     recipe = process.recipe
     registered = len(process.partition.train)
-    given = levels.assign(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
+    given = level_assignment.assign(recipe.levels, registered, recipe.seed, 0, np.arange(registered))
     share = recipe.round.clients // len(recipe.levels.names)
     return np.concatenate([np.flatnonzero(given == place)[:share] for place in range(len(recipe.levels.names))])
 
@@ -158,7 +158,7 @@ def median(repeats, work, warm=False):
 
 def training_flops(process, plan):
     """Operations of forward and backward pass of a plan: three times the forward products, two operations each."""
-    from hetero_tf.models.counting import forward
+    from hetero_tf.models.costs.counting import forward
 
     example, label_axis = process.example_shape, process.parts.examples.present.shape[1]
     models = [process.family.fresh(level, label_axis) for level in process.family.submodels]

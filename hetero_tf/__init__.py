@@ -9,11 +9,9 @@ if TYPE_CHECKING:
 
     from keras import Model
 
-    from hetero_tf.process import LearningProcess, State
+    from hetero_tf.process.learning_process import LearningProcess, State
     from hetero_tf.recipe.schema import Recipe
     from hetero_tf.run.callbacks import Trained
-
-__version__ = "0.2.0"
 
 
 def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe":
@@ -25,7 +23,7 @@ def load_recipe(path: "str | Path", overrides: "Sequence[str]" = ()) -> "Recipe"
 
 def learning_process(recipe: "Recipe | Mapping | str | Path", **options) -> "LearningProcess":
     """Builds the learning process of a recipe; see `process.learning_process`."""
-    from hetero_tf import process
+    from hetero_tf.process import learning_process as process
 
     return process.learning_process(recipe, **options)
 
@@ -38,10 +36,10 @@ def train(process: "LearningProcess", rounds: int | None = None, **options) -> "
 
 
 def static_norms(model: "Model") -> "Model":
-    """Puts static batch normalisation in the place of Keras' own in a model; see `models.own_model.static_norms`."""
-    from hetero_tf.models import own_model
+    """Puts static batch normalisation in the place of Keras' own in a model; see `models.custom_model.static_norms`."""
+    from hetero_tf.models import custom_model
 
-    return own_model.static_norms(model)
+    return custom_model.static_norms(model)
 
 
 def load_run(
@@ -62,7 +60,7 @@ def load_run(
     Raises:
         BadInput: The folder holds no run, no whole state, a state of another run, or was trained on other data.
     """
-    from hetero_tf.run import opened
+    from hetero_tf.run import load_run as opened
 
     return opened.load_run(path, state, data_dir, threads)
 

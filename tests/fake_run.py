@@ -15,14 +15,14 @@ import numpy as np  # noqa: E402
 
 from hetero_tf.base.children import end_with  # noqa: E402
 from hetero_tf.recipe import load  # noqa: E402
-from hetero_tf.run import facts  # noqa: E402
-from hetero_tf.store import environment, sealed  # noqa: E402
+from hetero_tf.runs import facts  # noqa: E402
+from hetero_tf.store import checkpoints, environment
 from hetero_tf.store.run_folder import RunFolder  # noqa: E402
 
 
 def train(recipe, run, threads, seconds):
     """Seals every round that is not sealed yet."""
-    newest = sealed.told_by_newest(run.checkpoints)
+    newest = checkpoints.told_by_newest(run.checkpoints)
     conditions = environment.environment({"intra_op": 1, "inter_op": threads}, {})
     environment.save(run.environment, conditions)
     run.recipe.write_text(recipe.source)
@@ -30,7 +30,7 @@ def train(recipe, run, threads, seconds):
         time.sleep(seconds)
         last = {"round": number, "global_accuracy": 10.0 * number, "global_loss": 1.0}
         about = {"last": last, "best": last, "best_seal": None, "spent": 0, **facts.to_seal(recipe, conditions, b"")}
-        sealed.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
+        checkpoints.save(run.checkpoints, number, {"weights/x": np.zeros(2, np.float32)}, about, keep=2)
         print(f"round {number}/{recipe.rounds}  1 s left  loss 1", file=sys.stderr, flush=True)
 
 

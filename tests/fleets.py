@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hetero_tf.evaluation.calibration import statistics_paths
-from hetero_tf.flower.messages import (
+from hetero_tf.devices.device_index import Placement
+from hetero_tf.devices.messages import (
     NARROWER_LEVELS,
     Member,
     Message,
@@ -16,7 +16,7 @@ from hetero_tf.flower.messages import (
     shapes_of,
     taken,
 )
-from hetero_tf.flower.placement import Placement
+from hetero_tf.evaluation.calibration import statistics_paths
 
 
 class HonestDevice:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import recipe
+from hetero_tf.models import global_layout
 from hetero_tf.models.family import build_family
-from hetero_tf.rounds import layout
 
 FOLDER = Path(__file__).parent / "golden"
 SEEDS = ("0", "1")
@@ -50,7 +50,7 @@ class _Keyed:
 @functools.lru_cache(maxsize=4)
 def _numbers_of_model(keyed, shape, classes):
     family = build_family(keyed.loaded, shape, tuple(size or 8 for size in shape), classes)
-    return {path: numbers(value) for path, value in layout.initial_values(family).items()}
+    return {path: numbers(value) for path, value in global_layout.initial_values(family).items()}
 
 
 def numbers(value):

@@ -8,7 +8,7 @@ import numpy as np
 from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.run import experiment
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 _built = {}
 _learning_process = experiment.learning_process
@@ -66,4 +66,4 @@ def rows(folder):
 
 def arrays(folder):
     """{name: bytes} of the newest sealed state."""
-    return {name: np.asarray(value).tobytes() for name, value in sealed.load_newest(folder).arrays.items()}
+    return {name: np.asarray(value).tobytes() for name, value in checkpoints.load_newest(folder).arrays.items()}

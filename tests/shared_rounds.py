@@ -17,7 +17,7 @@ import tiny
 
 from hetero_tf import learning_process
 from hetero_tf.base import hardware
-from hetero_tf.rounds.state import named
+from hetero_tf.models.state import named
 from hetero_tf.workers.cluster import mirrored
 
 # Recipes of `tiny` beside the methods.

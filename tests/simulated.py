@@ -7,14 +7,14 @@ from hetero_tf.base import seeds
 from hetero_tf.inputs import all_labels
 from hetero_tf.inputs.images import crop_flip
 from hetero_tf.layers.dropout import STEPS, Dropout
+from hetero_tf.models import global_layout
+from hetero_tf.models.state import in_order, state_of
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.coverage import axis_masks, coverage
-from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
+from hetero_tf.rounds.block_training import StackPlan, train_stack
+from hetero_tf.rounds.gather import coordinates, merged_coordinates, put, take
 from hetero_tf.rounds.global_row import in_rows
-from hetero_tf.rounds.merge import merge_variables
-from hetero_tf.rounds.stack_update import StackPlan, train_stack
-from hetero_tf.rounds.state import in_order, state_of
+from hetero_tf.rounds.merge import axis_masks, coverage, merge_variables
 
 
 class Simulated:
@@ -29,7 +29,7 @@ class Simulated:
         self.seed = tf.constant(seeds.seed32(process.recipe.seed, "round"))
         self.round = tf.constant(state.round)
         self.present = process.partition.label_mask[self.client]
-        self.paths = list(layout.shapes(process.family, self.level, process.dataset.classes))
+        self.paths = list(global_layout.shapes(process.family, self.level, process.dataset.classes))
 
     @property
     def learning_rate(self):
@@ -51,7 +51,7 @@ class Simulated:
         return {path: value.numpy() for path, value in zip(self.paths, values, strict=True)}
 
     def batches(self):
-        """Its batches as `device.Client.train` takes them, numbers of Dropouts included."""
+        """Its batches as `devices.on_device.Client.train` takes them, numbers of Dropouts included."""
         stack = layout.build_stack(self.process.family, self.level, 1, self.process.dataset.classes)
         routed = stack.stages[0].models[0]
         for step in range(self.steps):

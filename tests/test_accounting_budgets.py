@@ -8,11 +8,11 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.accounting import budgets
-from hetero_tf.accounting.levels import Costs
-from hetero_tf.models.build import build_model
+from hetero_tf.models.build_model import build_model
+from hetero_tf.models.costs import memory
+from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.unit_costs import unit_costs, whole_model
 from hetero_tf.models.family import build_family
-from hetero_tf.models.unit_costs import unit_costs, whole_model
 
 SHAPE, CLASSES = (5, 5, 2), 9
 LEVELS = "levels.mix=a-b-c"
@@ -25,7 +25,7 @@ MEMBERS = ("levels.widths={a: 1/2, b: 1/2, c: 1/2}", LEVELS, "levels.members={a:
 @functools.cache
 def fitted(base, *overrides):
     """The recipe as its budgets make it."""
-    return budgets.fitted(recipe.loads(base, "tiny", overrides), SHAPE, SHAPE, CLASSES)
+    return memory.fitted(recipe.loads(base, "tiny", overrides), SHAPE, SHAPE, CLASSES)
 
 
 def costs(given):
@@ -41,7 +41,7 @@ def taken(given, width):
 def test_budgets_are_shares_of_the_model_at_width_1_whatever_the_levels_have():
     narrow = recipe.loads(PLAIN, "tiny", ["levels.widths={a: 1/4, b: 1/4, c: 1/4}", "levels.budgets={a: 1/2}"])
     assert whole_model(narrow, SHAPE, SHAPE, CLASSES) == costs(narrow).whole == sum(taken(narrow, 1.0).values())
-    assert budgets.estimate(costs(narrow), "a") == pytest.approx(sum(taken(narrow, 0.25).values()))
+    assert memory.estimate(costs(narrow), "a") == pytest.approx(sum(taken(narrow, 0.25).values()))
 
 
 def test_megabytes_become_shares():
@@ -60,7 +60,7 @@ def test_levels_become_as_wide_as_their_budgets_hold(rounding):
     assert widths["a"] == 1 and widths["b"] == 0.5 and widths["c"] < 0.5
     # The finest size of the model is 24: one step wider would be too much.
     assert sum(taken(given, widths["c"]).values()) <= limit < sum(taken(given, widths["c"] + 1 / 24).values())
-    assert budgets.exceeded(costs(given)) == {}
+    assert memory.exceeded(costs(given)) == {}
 
 
 def test_all_levels_become_as_wide_as_the_smallest_budget_holds():
@@ -72,7 +72,7 @@ def test_all_levels_become_as_wide_as_the_smallest_budget_holds():
 def test_clients_of_depths_hold_what_lies_between_the_ends_and_become_shallower():
     given = fitted(methods.DEEP, *DEPTHS, "levels.budgets={a: 1, b: 0.55, c: 0.3}", "levels.fit=depths")
     units, whole = taken(given, 1.0), costs(given).whole
-    assert budgets.estimate(costs(given), "a") == pytest.approx(
+    assert memory.estimate(costs(given), "a") == pytest.approx(
         sum(units[unit] for unit in "135") + sum(costs(given).units("a", 1.0)[unit].memory(32) for unit in "24")
     )
     depths = given.levels.depths
@@ -80,8 +80,8 @@ def test_clients_of_depths_hold_what_lies_between_the_ends_and_become_shallower(
     for name, depth in depths.items():
         deeper = fitted(methods.DEEP, *DEPTHS, f"levels.depths.{name}={min(depth + 1, 3)}")
         limit = 1.05 * given.levels.budgets[name] * whole
-        assert depth == 1 or budgets.estimate(costs(given), name) <= limit
-        assert depth == 3 or budgets.estimate(costs(deeper), name) > limit
+        assert depth == 1 or memory.estimate(costs(given), name) <= limit
+        assert depth == 3 or memory.estimate(costs(deeper), name) > limit
 
 
 def test_clients_of_an_ensemble_train_as_many_networks_as_their_budgets_hold():
@@ -91,7 +91,7 @@ def test_clients_of_an_ensemble_train_as_many_networks_as_their_budgets_hold():
     assert set(levels.widths.values()) == {levels.widths["c"]} and levels.members["c"] == 1
     for name, count in levels.members.items():
         limit = 1.05 * levels.budgets[name] * found.whole
-        assert budgets.estimate(found, name) == pytest.approx(count * one) and count * one <= limit
+        assert memory.estimate(found, name) == pytest.approx(count * one) and count * one <= limit
         assert count == 4 or (count + 1) * one > limit
 
 
@@ -114,12 +114,12 @@ def test_what_no_width_fits_is_refused_and_what_is_idle_is_not_looked_at():
         "by levels.idle. Received: levels.budgets.c=0.01"
     )
     idle = fitted(PLAIN, *settings, "levels.budgets={a: 1, c: 0.01}", "levels.idle=[c]", "round.clients=2")
-    assert idle.levels.widths == recipe.loads(PLAIN).levels.widths and budgets.exceeded(costs(idle)) == {}
+    assert idle.levels.widths == recipe.loads(PLAIN).levels.widths and memory.exceeded(costs(idle)) == {}
 
 
 def test_levels_over_their_budgets_are_named_with_what_they_hold():
     given = fitted(PLAIN, LEVELS, methods.EVEN, "levels.budgets={a: 1, b: 0.99, c: 1/2}")
-    assert budgets.exceeded(costs(given)) == {"c": pytest.approx(2.0)}
+    assert memory.exceeded(costs(given)) == {"c": pytest.approx(2.0)}
     taught = fitted(
         PLAIN,
         LEVELS,
@@ -127,7 +127,7 @@ def test_levels_over_their_budgets_are_named_with_what_they_hold():
         "client.stages={name: nested, distill: true}",
         "client.coupling=self_distillation",
     )
-    assert budgets.exceeded(costs(taught)) == {"a": pytest.approx(2.0)}
+    assert memory.exceeded(costs(taught)) == {"a": pytest.approx(2.0)}
 
 
 def test_a_process_is_built_at_the_widths_that_were_found():
@@ -142,11 +142,11 @@ def test_a_process_is_built_at_the_widths_that_were_found():
 
 def test_what_was_found_is_told():
     given = fitted(PLAIN, *MEMBERS, "levels.budgets={a: 1, b: 0.6, c: 0.3}", "levels.fit=members")
-    width = budgets.as_fraction(given.levels.widths["a"])
-    assert budgets.told(given.levels) == (
+    width = memory.as_fraction(given.levels.widths["a"])
+    assert memory.told(given.levels) == (
         f"widths a {width}, b {width}, c {width}; members a {given.levels.members['a']}, "
         f"b {given.levels.members['b']}, c 1"
     )
-    assert budgets.told(recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels) == (
+    assert memory.told(recipe.loads(PLAIN, "tiny", ["levels.mix=a-b", "levels.widths={a: 1, b: 1/3}"]).levels) == (
         "widths a 1, b 1/3"
     )

@@ -12,10 +12,10 @@ from refusals import refusal
 
 from hetero_tf import describe as accounting
 from hetero_tf import recipe
-from hetero_tf.accounting import levels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.describe.loads import level_loads
-from hetero_tf.models.counting import forward
+from hetero_tf.models.costs import level_costs
+from hetero_tf.models.costs.counting import forward
 from hetero_tf.models.family import build_family
 
 IMAGES = tiny.IMAGES.replace("mix: a-c", "mix: a-b-c")
@@ -41,7 +41,7 @@ BUDGETS = (EQUAL, "levels.budgets={a: 1, b: 1/2, c: 0.55}", "client.stages=block
 
 def costs(*overrides, base=DEEP):
     given = recipe.loads(base, "tiny", overrides)
-    return levels.Costs(family_of(given, (5, 5, 2), 9), (5, 5, 2), 9)
+    return level_costs.Costs(family_of(given, (5, 5, 2), 9), (5, 5, 2), 9)
 
 
 def family_of(given, shape, classes):
@@ -141,7 +141,7 @@ def test_nested_widths_cost_what_each_width_costs():
 def test_slimmable_training_costs_what_all_its_widths_cost():
     process = tiny.process(IMAGES, "client.stages=slimmable")
     found, loads = accounting.describe(process).levels, accounting.describe(process).loads
-    count = levels.Costs(process.family, (5, 5, 2), 9)
+    count = level_costs.Costs(process.family, (5, 5, 2), 9)
     each = {width: count.units("a", width) for width in (1, 0.5, 0.25)}
     flops = {width: 6 * sum(cost.multiply_adds for cost in units.values()) for width, units in each.items()}
     assert count.train_flops("a") == (sum(flops.values()),) and count.train_flops("c") == (flops[0.25],)
@@ -182,7 +182,7 @@ def test_an_ensembles_work_is_that_of_one_network(eager):
 def test_training_in_stages_costs_what_was_counted_by_hand():
     """PreResNet-20 beside joint training; a step is three times its forward products, a frozen unit only one."""
     given = recipe.load("methods/fedepth")
-    found = levels.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
+    found = level_costs.Costs(family_of(given, (32, 32, 3), 10), (32, 32, 3), 10)
     (joint,) = found.train_flops("a")
     assert joint / 6 == pytest.approx(40.8e6, rel=1e-3)
     assert [round(sum(found.train_flops(level)) / joint, 2) for level in "bcd"] == [1.12, 1.23, 1.62]
@@ -223,7 +223,7 @@ def test_budgets_are_described_with_stages_and_what_is_left_out():
     held = loads.levels[1]
     assert [unit for part in held.parts for unit in part.units] == ["1", "3", "4"] and held.skipped == ()
     steps = process.partition.train.sizes.mean() * 2
-    flops = levels.Costs(process.family, (5, 5, 2), 9).train_flops("b")
+    flops = level_costs.Costs(process.family, (5, 5, 2), 9).train_flops("b")
     assert held.train_flops == pytest.approx(steps * sum(flops)) and held.clients == 1
     plain = accounting.to_json(found)
     assert json.loads(json.dumps(plain)) == plain and plain["loads"]["levels"]["b"]["budget"] == "1/2"

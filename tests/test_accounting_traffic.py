@@ -6,9 +6,9 @@ import functools
 import numpy as np
 import pytest
 
-from hetero_tf.accounting import traffic
 from hetero_tf.methods.stages import Route, Stage
-from hetero_tf.models.unit_costs import UnitCost
+from hetero_tf.models.costs import traffic
+from hetero_tf.models.costs.unit_costs import UnitCost
 
 COSTS = (traffic.ClientCost(400, 360, (6000,)), traffic.ClientCost(40, 36, (600, 100)))
 UNITS = ("stem", "one", "two", "three", "head")

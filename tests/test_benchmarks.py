@@ -16,8 +16,8 @@ import pytest
 from programs import ROOT
 
 from hetero_tf import recipe
-from hetero_tf.accounting import budgets
-from hetero_tf.accounting.levels import Costs
+from hetero_tf.models.costs import memory
+from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.family import build_family
 
 
@@ -181,8 +181,8 @@ def test_shares_of_budgets_in_the_results_are_those_of_the_settings(data, rounds
     for row in rows[2:]:
         method = row[0].removeprefix("| ").partition(",")[0]
         loaded, _ = settings_of(benchmark.command(args, benchmark.planned(args, method, 0, {})))
-        fitted = budgets.fitted(loaded, shape, shape, 10, {})
-        over = budgets.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, {}))
+        fitted = memory.fitted(loaded, shape, shape, 10, {})
+        over = memory.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, {}))
         told = ", ".join(f"{level} {100 * share:.0f} %" for level, share in over.items()) or "within"
         assert row[rows[0].index("of budget") + 2] == told, row
 

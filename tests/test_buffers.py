@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.accounting.levels import Costs
 from hetero_tf.base.errors import BadInput
 from hetero_tf.describe import describe
+from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.rounds import buffers
-from hetero_tf.rounds.build import batch_shapes
 
 EPOCHS = 3
 # Batches of 2 for clients of 5 and 4 examples: short ones, and one client with a batch less.

@@ -11,10 +11,10 @@ import programs
 import pytest
 from refusals import refusal
 
-from hetero_tf import __version__
 from hetero_tf.base import hardware
 from hetero_tf.cli import commands, flags, help, interrupts, main
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
+from hetero_tf.version import __version__
 
 R = "--recipe=small.yaml"
 FLAGS = "; --help lists the flags"
@@ -326,7 +326,7 @@ def test_what_fails_in_the_thread_that_plans_is_one_sentence_too(place, capsys, 
     def fail(*_):
         raise KeyError("surprise")
 
-    monkeypatch.setattr("hetero_tf.process.plan_round", fail)
+    monkeypatch.setattr("hetero_tf.process.learning_process.plan_round", fail)
     assert main.main(["hetero_tf", R, "--run_dir=run"]) == 1
     err = capsys.readouterr().err
     assert err == "hetero_tf: KeyError: 'surprise'; this is a defect of the program; --debug shows where\n"
@@ -547,8 +547,8 @@ def test_an_exported_level_carries_what_was_measured_of_it(folder, tmp_path):
 def test_a_best_state_of_another_run_is_neither_measured_nor_exported(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)
-    found = sealed.load_newest(run / "best")
-    sealed.save(run / "best", found.round, found.arrays, {**found.info, "spent": 1}, keep=1)
+    found = checkpoints.load_newest(run / "best")
+    checkpoints.save(run / "best", found.round, found.arrays, {**found.info, "spent": 1}, keep=1)
     for command in ("evaluate", "export"):
         refused = programs.shared().run(command, "--run_dir", run)
         assert (refused.code, refused.out) == (2, "")

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.models.state import in_order
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.rounds.cohort import train_cohort
 from hetero_tf.rounds.global_row import in_rows, parted
 from hetero_tf.rounds.merge import merge_updates
-from hetero_tf.rounds.state import in_order
 
 
 def arrays(process, plan):

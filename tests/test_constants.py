@@ -12,8 +12,8 @@ from refusals import refusal
 from hetero_tf import export
 from hetero_tf.base import registry
 from hetero_tf.inputs import all_labels
+from hetero_tf.models import global_layout
 from hetero_tf.models.variables import constants, queried
-from hetero_tf.rounds import layout
 
 BASE = tiny.IMAGES.replace("Norm: {kind: sbn}", "PositionTable, Norm: {kind: sbn}").replace(
     "- GlobalAveragePooling2D", "- [GlobalAveragePooling2D, FrozenDense: {units: !w 14}]"
@@ -52,7 +52,7 @@ def after(process, rounds=2):
 def test_peers_begin_with_the_constants_of_the_global_model():
     process = built()
     weights = {path: value + 7 for path, value in process.initialize().weights.items()}
-    drawn = layout.initial_peers(process.family, list(weights.values()), 2)
+    drawn = global_layout.initial_peers(process.family, list(weights.values()), 2)
     for path, peers in zip(weights, drawn, strict=True):
         assert ((peers == weights[path]).numpy().all()) == (path in FIXED), path
 

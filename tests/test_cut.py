@@ -5,18 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.rounds.coverage import axis_masks, coverage
-from hetero_tf.rounds.cut import (
-    Axis,
-    Cut,
-    coordinates,
-    cut_of_shapes,
-    find_label_axes,
-    inverse,
-    merged_coordinates,
-    put,
-    take,
-)
+from hetero_tf.models.cut import Axis, Cut, cut_of_shapes, find_label_axes
+from hetero_tf.rounds.gather import coordinates, inverse, merged_coordinates, put, take
+from hetero_tf.rounds.merge import axis_masks, coverage
 
 LABELS = 7
 

@@ -7,7 +7,7 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf.base.npz import read_arrays
+from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data import decoded
 
 NAMES = ("x", "y")

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.pictures import decode
+from hetero_tf.base.picture_decoding import decode
 from hetero_tf.data import decoded, folder
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.held_out import held_out

@@ -14,13 +14,13 @@ import tiny
 from hetero_tf import learning_process
 from hetero_tf.base.errors import BadInput, told_in_graph
 from hetero_tf.base.files import Damaged
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.models.state import named
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_stacks
-from hetero_tf.rounds.given_rows import read_given
-from hetero_tf.rounds.replicas import Replicas
-from hetero_tf.rounds.state import named
+from hetero_tf.rounds.disk_rows import read_given
 from hetero_tf.workers import lead
 
 

@@ -9,10 +9,11 @@ from refusals import refusal
 from simulated import Simulated, round_by_devices
 
 import hetero_tf
-from hetero_tf import device, export
+from hetero_tf import export
 from hetero_tf.base.errors import BadInput
+from hetero_tf.devices import on_device
 from hetero_tf.evaluation.predictor import statistics_rng
-from hetero_tf.export import trained_alike
+from hetero_tf.export import compare_training
 from hetero_tf.export.formats import litert_train
 from hetero_tf.export.trainable import check_trainable
 from hetero_tf.inputs import all_labels
@@ -62,7 +63,7 @@ def check_steps(process, state, versions):
     plan = everybody_plan(process)
     for level, version in versions.items():
         slot = int(np.flatnonzero(plan.levels == process.recipe.levels.names.index(level))[0])
-        client, local = Simulated(process, state, plan, slot, STEPS), device.Client(version)
+        client, local = Simulated(process, state, plan, slot, STEPS), on_device.Client(version)
         start = client.cut()
         local.push(start)
         reports = [local.train([batch], client.learning_rate, client.present, None) for batch in client.batches()]
@@ -88,7 +89,7 @@ def check_round(name, process, state, versions):
     # Its steps as they are written: others round otherwise, and so many steps amplify that.
     alike = load(recipe, (FIXED, *overrides, "engine=sequential"))
     wanted, _ = hetero_tf.learning_process(alike).run(state, [plan])
-    local = {level: device.Client(version) for level, version in versions.items()}
+    local = {level: on_device.Client(version) for level, version in versions.items()}
     found = round_by_devices(process, state, plan, local)
     moved = max(np.abs(wanted.weights[path] - state.weights[path]).max() for path in wanted.weights)
     assert moved > 1e-3
@@ -143,7 +144,7 @@ def test_a_device_needs_no_tensorflow(cnn):
     told = json.loads(done.stdout.splitlines()[-1])
     assert (told["steps"], told["examples"], told["logits"]) == (6, 40, [20, 10])
     assert 0 < told["loss"] < 10 and told["norm"] > 0 and told["moved"] and told["back"]
-    assert told["loaded"] == ["hetero_tf", "hetero_tf.device"]
+    assert told["loaded"] == ["hetero_tf", "hetero_tf.devices.on_device"]
 
 
 def test_push_forgets_what_the_optimizer_kept(cnn):
@@ -151,7 +152,7 @@ def test_push_forgets_what_the_optimizer_kept(cnn):
     plan = process.plan(0)
     client, local = (
         Simulated(process, state, plan, 0, 2),
-        device.Client(versions[process.recipe.levels.names[plan.levels[0]]]),
+        on_device.Client(versions[process.recipe.levels.names[plan.levels[0]]]),
     )
     results = []
     for _ in range(2):
@@ -165,7 +166,7 @@ def test_push_forgets_what_the_optimizer_kept(cnn):
 def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
     process, state, versions = cnn
     newer, _ = process.next(state)
-    statistics, local = process.statistics(newer, "c"), device.Client(versions["c"])
+    statistics, local = process.statistics(newer, "c"), on_device.Client(versions["c"])
     network, data = process.network(newer, "c", statistics), process.dataset
     weights = {variable.path: variable.numpy() for variable in network.variables if variable.path in local.shapes}
     pixels = data.test.x.astype(np.float32) / 255
@@ -197,7 +198,7 @@ def test_a_file_infers_by_pushed_statistics_and_measures_them(cnn):
 
 def test_what_a_device_refuses(cnn, tmp_path):
     process, state, versions = cnn
-    local = device.Client(versions["c"])
+    local = on_device.Client(versions["c"])
     weights = local.pull()
     path = next(iter(weights))
     for given, sentence in (
@@ -229,10 +230,10 @@ def test_what_a_device_refuses(cnn, tmp_path):
         next(local.batches(batch["image"], batch["label"][:3], 1, np.random.default_rng(0)))
     (tmp_path / "export.json").write_text('{"formats": {}}')
     with pytest.raises(ValueError, match="export it with --format litert_train"):
-        device.Client(tmp_path)
+        on_device.Client(tmp_path)
     (tmp_path / "export.json").write_text('{"formats": {"litert_train": {"training": {}}}, "level": "a"}')
     with pytest.raises(ValueError, match="must be an export of this version of hetero_tf"):
-        device.Client(tmp_path)
+        on_device.Client(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -256,29 +257,29 @@ def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
     process, state, versions = cnn
     compare, compared = litert_train.compare_training, []
     monkeypatch.setattr(litert_train, "compare_training", lambda *given: compared.append(given) or compare(*given))
-    monkeypatch.setattr(trained_alike, "TOLERANCES", dict.fromkeys(trained_alike.TOLERANCES, -1.0))
-    monkeypatch.setattr(trained_alike, "MOST", -1.0)
+    monkeypatch.setattr(compare_training, "TOLERANCES", dict.fromkeys(compare_training.TOLERANCES, -1.0))
+    monkeypatch.setattr(compare_training, "MOST", -1.0)
     statistics = process.statistics(state, "c")
     folder = tmp_path / "out"
     told = refusal(export.export, process, state, statistics, folder, {}, "c", others=("litert_train",))
     assert "trains other than the recipe's clients do, so it was removed" in told
     assert list(tmp_path.iterdir()) == []
     # What TensorFlow itself differs by, traced and not, is allowed so many times; here any difference would be.
-    monkeypatch.setattr(trained_alike, "OF_ROUNDING", np.inf)
-    monkeypatch.setattr(trained_alike, "MOST", 0.1)
-    gaps = dict.fromkeys(trained_alike.TOLERANCES, 0.05)
-    monkeypatch.setattr(trained_alike, "_gaps", lambda *_: gaps)
-    monkeypatch.setattr(trained_alike, "_statistics_gap", lambda *_: 0.05)
+    monkeypatch.setattr(compare_training, "OF_ROUNDING", np.inf)
+    monkeypatch.setattr(compare_training, "MOST", 0.1)
+    gaps = dict.fromkeys(compare_training.TOLERANCES, 0.05)
+    monkeypatch.setattr(compare_training, "_gaps", lambda *_: gaps)
+    monkeypatch.setattr(compare_training, "_statistics_gap", lambda *_: 0.05)
     ((model, inputs, _),) = compared
     assert compare(model, inputs, versions["c"] / litert_train.FILE) == gaps
-    monkeypatch.setattr(trained_alike, "MOST", 0.01)
+    monkeypatch.setattr(compare_training, "MOST", 0.01)
     with pytest.raises(BadInput, match="must be at most 0.01 of the largest value. Received: 0.05"):
         compare(model, inputs, versions["c"] / litert_train.FILE)
 
 
 def test_a_device_reads_images_as_clients_do():
     rng = np.random.default_rng(0)
-    client = device.Client.__new__(device.Client)
+    client = on_device.Client.__new__(on_device.Client)
     client.settings = {"batch_size": 4, "shuffle": True, "classes": 5, "input": {"augment": "crop_flip"}}
     x = np.arange(1, 10, dtype=np.uint8)[:, None, None, None] * np.ones((1, 12, 12, 1), np.uint8)
     batches = list(client.batches(x, np.arange(9), 2, rng))
@@ -293,7 +294,7 @@ def test_a_device_reads_images_as_clients_do():
 
 
 def test_a_device_hides_words_as_clients_do():
-    client = device.Client.__new__(device.Client)
+    client = on_device.Client.__new__(on_device.Client)
     options = {"segment": 64, "mask_share": 0.15}
     client.settings = {"batch_size": 2, "shuffle": False, "classes": 50, "input": options}
     x = np.random.default_rng(1).integers(0, 50, (3, 1000))

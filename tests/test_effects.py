@@ -13,7 +13,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.inputs import all_labels
 from hetero_tf.methods.stages import Level, Outline
-from hetero_tf.models.build import layer_class
+from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
 
 RNG = np.random.default_rng(0)

@@ -13,10 +13,10 @@ from test_options import single_keys
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.models.build import build_model
+from hetero_tf.models.build_model import build_model
 from hetero_tf.planning.plan import Division, plan_round
+from hetero_tf.process.data import split
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.rounds.build import split
 
 DENSE, IMAGES, DEEP = tiny.DENSE, tiny.IMAGES, methods.DEEP
 # Two levels are traced faster than three.

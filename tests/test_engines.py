@@ -11,11 +11,11 @@ import tensorflow as tf
 import tiny
 from tensorflow.python.framework import op_def_registry
 
+from hetero_tf.inputs.examples import batch_shapes
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.recipe.schema import Levels
 from hetero_tf.rounds import engine
-from hetero_tf.rounds.build import batch_shapes
 from hetero_tf.rounds.round import build_round
 
 ENGINES = ("sequential", "stacked")

@@ -11,8 +11,8 @@ from refusals import refusal
 from test_evaluation_validation import held_out, inputs
 
 from hetero_tf import recipe
-from hetero_tf.evaluation.ensemble import best_first, chosen
-from hetero_tf.rounds.state import State
+from hetero_tf.evaluation.predictor import best_first, chosen
+from hetero_tf.models.state import State
 
 ENSEMBLE = ("levels.widths={a: 0.5, b: 0.5, c: 0.5}", "levels.members={a: 4, b: 2, c: 1}")
 METHODS = {

@@ -11,8 +11,8 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.partitions import dealing
-from hetero_tf.store import sealed
+from hetero_tf.partitions import splitting
+from hetero_tf.store import checkpoints
 
 HELD = ("partition.held_out=0.3", "evaluate.every=1")
 
@@ -20,7 +20,7 @@ HELD = ("partition.held_out=0.3", "evaluate.every=1")
 def held_out(data, share=0.5):
     """A data set and its partition, of whose training examples a share is held out."""
     dataset, partition = data
-    train, validation = dealing.hold_out(partition.train, share)
+    train, validation = splitting.hold_out(partition.train, share)
     return dataset, dataclasses.replace(partition, train=train, held_out=validation)
 
 
@@ -119,12 +119,12 @@ def as_before(text):
 def test_a_run_of_before_there_was_validation_goes_on(train, tmp_path):
     train(tmp_path, programs.RECIPE, "rounds=2")
     for folder in ("checkpoints", "best"):
-        found = sealed.load_newest(tmp_path / folder)
+        found = checkpoints.load_newest(tmp_path / folder)
         info = {**found.info, "recipe": as_before(found.info["recipe"])}
-        sealed.save(tmp_path / folder, found.round, found.arrays, info, keep=1)
-    info["best_seal"] = sealed.load_newest(tmp_path / "best").seal
-    found = sealed.load_newest(tmp_path / "checkpoints")
-    sealed.save(
+        checkpoints.save(tmp_path / folder, found.round, found.arrays, info, keep=1)
+    info["best_seal"] = checkpoints.load_newest(tmp_path / "best").seal
+    found = checkpoints.load_newest(tmp_path / "checkpoints")
+    checkpoints.save(
         tmp_path / "checkpoints", found.round, found.arrays, {**found.info, "best_seal": info["best_seal"]}, keep=1
     )
     (tmp_path / "recipe.yaml").write_text(as_before((tmp_path / "recipe.yaml").read_text()))

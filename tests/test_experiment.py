@@ -16,7 +16,7 @@ from hetero_tf.base.errors import BadInput, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE = programs.RECIPE
@@ -132,7 +132,7 @@ def test_a_run_cannot_go_on_with_other_data(train, tmp_path):
 def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_path):
     train(tmp_path, RECIPE)
     run = RunFolder(tmp_path)
-    info = sealed.load_newest(run.best).info
+    info = checkpoints.load_newest(run.best).info
     resume.check_stored_recipe(run, info)
     run.recipe.write_text(run.read_recipe().replace("seed: 3", "seed: 4").replace("rounds: 4", "rounds: 5"))
     with pytest.raises(BadInput, match=r"recipe.yaml: was changed after the training \(seed: 3 -> 4\); put it"):
@@ -171,9 +171,9 @@ def test_a_lost_best_state_is_said_and_replaced(train, tmp_path):
 def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):
     train(tmp_path / "run", RECIPE, "rounds=1")
     run = RunFolder(tmp_path / "run")
-    found = sealed.load_newest(run.checkpoints)
+    found = checkpoints.load_newest(run.checkpoints)
     info = {name: value for name, value in found.info.items() if name != "environment"}
-    sealed.save(run.checkpoints, found.round, found.arrays, info, keep=1)
+    checkpoints.save(run.checkpoints, found.round, found.arrays, info, keep=1)
     with pytest.raises(BadInput, match="round 1 was sealed without environment, so by another version of hetero_tf"):
         train(tmp_path / "run", RECIPE, "rounds=2")
 
@@ -243,7 +243,7 @@ def test_lost_checkpoints_stop_a_run_before_anything_is_overwritten(train, tmp_p
             (folder / "checkpoints").mkdir()
         files.remove(folder / rest)
         before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        rounds = 4 if rest != "metrics.jsonl" else sealed.numbers(folder / "best")[0]
+        rounds = 4 if rest != "metrics.jsonl" else checkpoints.numbers(folder / "best")[0]
         assert refusal(train, folder, RECIPE) == (
             f"{folder / 'checkpoints'}: holds no checkpoint, but {rounds} rounds of this run were done; put the folder "
             "back, or begin again: in another folder by --run_dir, or here after removing this one"
@@ -301,10 +301,10 @@ def test_rows_that_somebody_takes_away_while_a_run_goes_on_are_written_again(tra
 def test_weights_that_are_not_finite_are_not_used(train, tmp_path, bad):
     """Nobody trains such a state, but somebody may seal it."""
     train(tmp_path, RECIPE, "rounds=1")
-    found = sealed.load_newest(tmp_path / "checkpoints")
+    found = checkpoints.load_newest(tmp_path / "checkpoints")
     name = min(name for name in found.arrays if name.startswith("weights/"))
     spoiled = np.full_like(found.arrays[name], bad)
-    sealed.save(tmp_path / "checkpoints", 1, {**found.arrays, name: spoiled}, found.info, keep=1)
+    checkpoints.save(tmp_path / "checkpoints", 1, {**found.arrays, name: spoiled}, found.info, keep=1)
     assert refusal(train, tmp_path, RECIPE, "rounds=2") == (
         f"{tmp_path / 'checkpoints'}: round 1 holds NaN or infinite values in {name!r}; restore the folder from a copy, "
         "or train again in another folder"

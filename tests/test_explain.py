@@ -8,10 +8,10 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import keys
 from hetero_tf.base.metrics import METRICS
 from hetero_tf.cli import main
-from hetero_tf.recipe.explain import explain
-from hetero_tf.recipe.keys import keys
+from hetero_tf.recipe.explanations import explain
 from hetero_tf.recipe.schema import Recipe
 
 

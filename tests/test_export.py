@@ -16,7 +16,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.base import pictures
+from hetero_tf.base import picture_decoding
 from hetero_tf.base.errors import BadInput, DiskProblem
 from hetero_tf.export import images, saved_model, text
 from hetero_tf.recipe import load
@@ -306,7 +306,7 @@ def test_a_picture_of_another_size_keeps_what_it_shows(factor):
     large = np.repeat(np.repeat(own, factor, 0), factor, 1)
 
     def decoded(values, shape):
-        return pictures.decode(tf.io.encode_png(values), shape).numpy()
+        return picture_decoding.decode(tf.io.encode_png(values), shape).numpy()
 
     np.testing.assert_allclose(decoded(large, (6, 8, 1)), own / 255, atol=1e-6)
     grown = decoded(own, (6 * factor, 8 * factor, 1))
@@ -493,14 +493,14 @@ def test_pictures_of_all_kinds_are_decoded():
         (bmp(colour), 1, colour @ weights[:, None]),
     ]
     for data, depth, expected in cases:
-        found = pictures.decode(tf.constant(data), (4, 4, depth))
+        found = picture_decoding.decode(tf.constant(data), (4, 4, depth))
         np.testing.assert_allclose(found, expected / 255, atol=1e-6)
     # What is behind a translucent picture is not known.
     for data, depth in ((tf.io.encode_png(colour[..., :2]), 1), (tf.io.encode_png(alpha[..., [0, 1, 3, 2]]), 3)):
-        assert np.isnan(pictures.decode(data, (4, 4, depth))).all()
+        assert np.isnan(picture_decoding.decode(data, (4, 4, depth))).all()
     # A JPEG of another size is resized.
     jpeg = tf.io.encode_jpeg(np.full((30, 20, 3), 100, np.uint8))
-    np.testing.assert_allclose(pictures.decode(jpeg, (4, 4, 1)), np.full((4, 4, 1), 100 / 255), atol=0.01)
+    np.testing.assert_allclose(picture_decoding.decode(jpeg, (4, 4, 1)), np.full((4, 4, 1), 100 / 255), atol=0.01)
 
 
 @pytest.mark.parametrize("order", ["big", "little"])
@@ -525,9 +525,11 @@ def test_a_jpeg_is_turned_as_its_camera_was_held(turn, order):
     tiff = {"big": b"MM\x00*", "little": b"II*\x00"}[order] + struct.pack(f"{number}IH", 8, 1) + entry + bytes(4)
     exif = b"Exif\x00\x00" + tiff
     held = data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:]
-    assert pictures.orientation(tf.constant(held)) == turn and pictures.orientation(tf.constant(data)) == 1
-    np.testing.assert_allclose(pictures.decode(tf.constant(held), (16, 24, 1)), seen / 255, atol=0.02)
-    assert np.allclose(pictures.decode(tf.constant(data), (16, 24, 1)), seen / 255, atol=0.02) == (turn == 1)
+    assert (
+        picture_decoding.orientation(tf.constant(held)) == turn and picture_decoding.orientation(tf.constant(data)) == 1
+    )
+    np.testing.assert_allclose(picture_decoding.decode(tf.constant(held), (16, 24, 1)), seen / 255, atol=0.02)
+    assert np.allclose(picture_decoding.decode(tf.constant(data), (16, 24, 1)), seen / 255, atol=0.02) == (turn == 1)
 
 
 @pytest.mark.parametrize("written", ["b<mask>.", "<MASK>", " <Mask> "])

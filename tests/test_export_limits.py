@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.base import pictures as base_pictures
+from hetero_tf.base import picture_decoding
 from hetero_tf.export import limits
 from hetero_tf.recipe import load
 
@@ -142,8 +142,8 @@ def test_a_damaged_picture_leaves_every_bit_of_the_others():
 
 def test_a_picture_at_the_limit_is_answered_and_its_limit_is_told():
     rows = zlib.compress(bytes(8193 * 4096), 1)
-    found = base_pictures.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
-    assert base_pictures.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
+    found = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
+    assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(found)
     process = built("images")
     told = export.images.limits(process, process.family.predictor("a"))
     assert told == {"images": 524288, "pixels_of_a_picture": 2**25}

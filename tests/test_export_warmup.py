@@ -11,8 +11,8 @@ from tensorflow.core.framework import tensor_pb2
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import warmup
+from hetero_tf.export.serve.serving import Serving
 from hetero_tf.recipe import load
-from hetero_tf.serve.serving import Serving
 
 # The fields of tensorflow_serving/apis that a request needs: {message: {number: (name, type)}}.
 MESSAGES = {

@@ -11,9 +11,9 @@ import hetero_tf
 from hetero_tf import export
 from hetero_tf.data.sentences import encode_sentences, words_of
 from hetero_tf.export import saved_model, sequences, text
-from hetero_tf.export.predict import predict
+from hetero_tf.export.predictions import predict
 from hetero_tf.inputs import all_labels, next_word
-from hetero_tf.models import counting
+from hetero_tf.models.costs import counting
 from hetero_tf.recipe import load
 
 

@@ -13,7 +13,7 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.base.npz import read_arrays
+from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.words import read_words
 from hetero_tf.store import plain_json
 

@@ -9,18 +9,27 @@ from fleets import LocalFleet, check_equal
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf import device, export
-from hetero_tf.flower import tensorflow_client
-from hetero_tf.flower.deployed import deployed
-from hetero_tf.flower.litert_client import LiteRTClient
-from hetero_tf.flower.messages import HEADER, ITS_LEVEL, Member, Message, Refused, checked, member_of, packed, shapes_of
-from hetero_tf.flower.placement import Placement
-from hetero_tf.flower.share import Share, own_examples, share_of
-from hetero_tf.flower.support import check_deployable
-from hetero_tf.flower.tensorflow_client import TensorFlowClient
+from hetero_tf import export
+from hetero_tf.devices import on_device, tensorflow_client
+from hetero_tf.devices.deployed import deployed
+from hetero_tf.devices.device_index import Placement, check_deployable
+from hetero_tf.devices.litert_client import LiteRTClient
+from hetero_tf.devices.machine import Share, own_examples, share_of
+from hetero_tf.devices.messages import (
+    HEADER,
+    ITS_LEVEL,
+    Member,
+    Message,
+    Refused,
+    checked,
+    member_of,
+    packed,
+    shapes_of,
+)
+from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.planning.split import deal
 from hetero_tf.recipe import load
-from hetero_tf.rounds.stack_update import train_stack
+from hetero_tf.rounds.block_training import train_stack
 
 OVERRIDES = (
     "levels.assignment=fixed",
@@ -124,7 +133,7 @@ def test_a_round_with_devices_of_litert_is_the_simulators(partition, tmp_path):
         labels = np.flatnonzero(simulated.partition.label_mask[client]).astype(np.int32)
         member = Member(client, "c", len(examples[0]), labels, ITS_LEVEL)
         earlier = tuple(simulated.partition.train.sizes[:client].tolist())
-        devices[client] = LiteRTClient(simulated.recipe, device.Client(version), member, *examples, earlier)
+        devices[client] = LiteRTClient(simulated.recipe, on_device.Client(version), member, *examples, earlier)
     assert len(devices) == 5 and 0 < list(levels.values()).count("c") < 5
     real = deployed(simulated, LocalFleet(simulated, devices))
     wanted, _ = simulated.run(state, [plan])

@@ -13,8 +13,8 @@ from refusals import refusal
 from hetero_tf.base.errors import Refusal, WorkerLost
 from hetero_tf.cli.commands import flower
 from hetero_tf.cli.flags import parse
-from hetero_tf.flower import certificates, job, launch
-from hetero_tf.flower.guard import MOST_BYTES, Guard
+from hetero_tf.devices import certificates, job, processes
+from hetero_tf.devices.flower_child import MOST_BYTES, Guard
 from hetero_tf.recipe import load
 
 x509 = pytest.importorskip("cryptography.x509")
@@ -133,10 +133,10 @@ def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
     told.outcome.write_text('{"refusal": "no such data", "code": 2}')
     said = []
     with pytest.raises(Refusal, match="no such data") as problem:
-        launch._follow(told, {}, said.append)
+        processes._follow(told, {}, said.append)
     assert problem.value.code == 2 and said == ["one\ntwo"]
     told.outcome.write_text('{"summary": {"rounds": 3}}')
-    assert launch._follow(told, {}, said.append) == {"rounds": 3}
+    assert processes._follow(told, {}, said.append) == {"rounds": 3}
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def killed():
 def test_a_killed_process_of_the_server_ends_the_command_with_a_sentence(tmp_path, killed):
     here = job.Job("", "", (), None, 1, str(tmp_path))
     with pytest.raises(WorkerLost) as problem:
-        launch._follow(here, {"the training process": killed}, print)
+        processes._follow(here, {"the training process": killed}, print)
     assert problem.value.code == 8
     assert str(problem.value) == (
         f"the training process was stopped by SIGKILL; see the logs in {tmp_path}; the same command goes on after the "
@@ -159,7 +159,7 @@ def test_a_killed_process_of_the_server_ends_the_command_with_a_sentence(tmp_pat
     )
     # One that has finished its work may end.
     here.outcome.write_text('{"summary": {"rounds": 3}}')
-    assert launch._follow(here, {"the training process": killed}, print) == {"rounds": 3}
+    assert processes._follow(here, {"the training process": killed}, print) == {"rounds": 3}
 
 
 def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch):
@@ -184,36 +184,36 @@ def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch)
         def poll(self):
             return None if len(started) < 3 else 4
 
-    monkeypatch.setattr(launch, "_started", Process)
-    monkeypatch.setattr(launch.time, "sleep", slept.append)
-    assert launch._answer(Node(), {}, tmp_path / "log", said.append) == 4
-    assert started == [["clientapp"]] * 3 and slept == [launch.AGAIN] * 2
+    monkeypatch.setattr(processes, "_started", Process)
+    monkeypatch.setattr(processes.time, "sleep", slept.append)
+    assert processes._answer(Node(), {}, tmp_path / "log", said.append) == 4
+    assert started == [["clientapp"]] * 3 and slept == [processes.AGAIN] * 2
     assert said == [f"note: a message was not answered: its process was stopped by SIGKILL; see {tmp_path / 'log'}"] * 2
 
 
 def test_a_run_that_flower_does_not_start_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "_flwr", lambda program, words, environment: ([{"success": False}], "no such app"))
+    monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": False}], "no such app"))
     with pytest.raises(Refusal) as problem:
-        launch._start_run(tmp_path / "app", {}, tmp_path / "log")
+        processes._start_run(tmp_path / "app", {}, tmp_path / "log")
     told = f"Flower's server did not start the run; see {tmp_path / 'log'}: no such app"
     assert str(problem.value) == told
-    monkeypatch.setattr(launch, "_flwr", lambda program, words, environment: ([{"success": True}], ""))
-    launch._start_run(tmp_path / "app", {}, tmp_path / "log")
+    monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": True}], ""))
+    processes._start_run(tmp_path / "app", {}, tmp_path / "log")
 
 
 def test_a_server_that_does_not_answer_the_command_line_is_lost(monkeypatch):
     def hangs(words, **options):
         raise subprocess.TimeoutExpired(words, options["timeout"])
 
-    monkeypatch.setattr(launch.subprocess, "run", hangs)
+    monkeypatch.setattr(processes.subprocess, "run", hangs)
     with pytest.raises(WorkerLost, match="did not answer within 600 s; start the command again"):
-        launch._flwr("flwr", ["run"], {})
+        processes._flwr("flwr", ["run"], {})
 
 
 def test_settings_of_flower_come_from_the_command_alone(tmp_path, monkeypatch):
     # This one would open a port without a guard.
     monkeypatch.setenv("FLWR_INTERNAL_GRPC_CONTROL_API", "1")
-    environment = launch._environment(job.Job("", "", (), None, 1, str(tmp_path)), tmp_path / "flwr")
+    environment = processes._environment(job.Job("", "", (), None, 1, str(tmp_path)), tmp_path / "flwr")
     flowers = {name: value for name, value in environment.items() if name.startswith("FLWR_")}
     assert flowers == {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
     assert environment["PATH"] == os.environ["PATH"]
@@ -248,11 +248,11 @@ def test_a_device_asks_again_where_the_server_does_not_know_it_or_has_begun_anew
         def poll(self):
             return self.returncode
 
-    monkeypatch.setattr(launch, "_started", Ended)
-    monkeypatch.setattr(launch.time, "sleep", slept.append)
+    monkeypatch.setattr(processes, "_started", Ended)
+    monkeypatch.setattr(processes.time, "sleep", slept.append)
     told = job.Job("", "", (), None, 1, str(tmp_path), client=1)
-    assert launch.connect(told, "a:1", keys / "devices" / "1.key", said.append) == code
-    assert waiting == [] and slept == [launch.AGAIN] * (len(logs) - 1)
+    assert processes.connect(told, "a:1", keys / "devices" / "1.key", said.append) == code
+    assert waiting == [] and slept == [processes.AGAIN] * (len(logs) - 1)
     # Said once, however often it happens.
     assert len(said) == 1 + (len(logs) > 1)
 
@@ -303,7 +303,7 @@ def test_the_port_accepts_the_requests_of_devices_and_no_others(status, request_
 WATCH = """
 import os, stat, sys
 from pathlib import Path
-from hetero_tf.flower import certificates
+from hetero_tf.devices import certificates
 folder, modes = Path(sys.argv[1]), set()
 def look(*_):
     modes.update(stat.S_IMODE(os.lstat(path).st_mode) for path in [folder, *folder.rglob("*")] if path.exists())

@@ -16,16 +16,16 @@ import pytest
 from ports import free_ports
 from refusals import refusal
 
-from hetero_tf.flower import endpoints, job
+from hetero_tf.devices import endpoints, job
 
 pytest.importorskip("uvicorn")
-certificates = pytest.importorskip("hetero_tf.flower.certificates")
+certificates = pytest.importorskip("hetero_tf.devices.certificates")
 STRANGER = 65534
 # Answers each request with its path, as Flower's application would with more.
 SERVER = """
 import sys
 from pathlib import Path
-from hetero_tf.flower.endpoints import serve_superlink
+from hetero_tf.devices.endpoints import serve_superlink
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         while (await receive())["type"] != "lifespan.shutdown":
@@ -151,7 +151,7 @@ def test_httpx_reaches_the_socket_by_its_address_and_other_hosts_as_before(serve
 import json, ssl, sys
 from pathlib import Path
 import httpx
-from hetero_tf.flower import endpoints
+from hetero_tf.devices import endpoints
 endpoints.send_through(Path(sys.argv[1]) / "api.sock")
 authority = ssl.create_default_context(cafile=f"{{sys.argv[1]}}/fleet/authority.pem")
 urls = [f"http://{{endpoints.ADDRESS}}/v1/control/x", "https://127.0.0.1:{server[1]}/v1/control/x"]

@@ -15,8 +15,8 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import NotFinite, TooFewDevices
-from hetero_tf.flower.deployed import Selection, deployed
-from hetero_tf.flower.messages import Message, Refused, member_of, packed
+from hetero_tf.devices.deployed import Selection, deployed
+from hetero_tf.devices.messages import Message, Refused, member_of, packed
 from hetero_tf.recipe import load, loads
 from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import open_newest

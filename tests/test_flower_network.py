@@ -17,10 +17,10 @@ from ports import free_ports
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.flower.deployed import deployed
-from hetero_tf.flower.guard import MOST_BYTES
-from hetero_tf.flower.share import share_of
-from hetero_tf.flower.tensorflow_client import TensorFlowClient
+from hetero_tf.devices.deployed import deployed
+from hetero_tf.devices.flower_child import MOST_BYTES
+from hetero_tf.devices.machine import share_of
+from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.recipe import load
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.version_info < (3, 11), reason="Flower needs Python 3.11")]
@@ -33,7 +33,7 @@ WORDS = ("--recipe=tiny/digits", *(f"--set={override}" for override in OVERRIDES
 # A plug-in whose import makes its device answer with another shape.
 LIAR = """
 import numpy as np
-from hetero_tf.flower import litert_client, messages
+from hetero_tf.devices import litert_client, messages
 honest = litert_client.LiteRTClient.answer
 def multiplier(round):
     return 1.0

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hetero_tf.flower.messages import NARROWER_LEVELS, Member, Message, Refused, introduction
-from hetero_tf.flower.waiting import Lost, Waiting, WaitingFleet
+from hetero_tf.devices.messages import NARROWER_LEVELS, Member, Message, Refused, introduction
+from hetero_tf.devices.waiting import Lost, Waiting, WaitingFleet
 from hetero_tf.recipe import load
 
 RECIPE = load("digits", ("partition.clients=5", "round.clients=3", "levels.assignment=fixed"))

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from test_cut import case
 
-from hetero_tf.rounds.coverage import coverage
-from hetero_tf.rounds.cut import Axis, Cut, put, take
+from hetero_tf.models.cut import Axis, Cut
+from hetero_tf.rounds.gather import put, take
 from hetero_tf.rounds.global_row import (
     coverage_row,
     in_rows,
@@ -18,6 +18,7 @@ from hetero_tf.rounds.global_row import (
     same_for_all,
     take_rows,
 )
+from hetero_tf.rounds.merge import coverage
 
 WIDE, DEEP = Axis(5, (3, 2)), Axis(4, (4, 1))
 SHAPES = ((5, 2), (3,), (2, 2), (4, 5), (6,), (2,), (5,))

@@ -7,10 +7,10 @@ import programs
 import pytest
 
 from hetero_tf.base.metrics import METRICS
-from hetero_tf.results import comparison
-from hetero_tf.results.published import Value
-from hetero_tf.results.runs import gather, grouped
-from hetero_tf.results.tables import every, to_table
+from hetero_tf.reports import comparison
+from hetero_tf.reports.published import Value
+from hetero_tf.reports.table_formats import every, to_table
+from hetero_tf.runs.history import gather, grouped
 
 TEXT = (Path(__file__).resolve().parents[1] / "recipes" / "GLOSSARY.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)

@@ -7,8 +7,8 @@ import programs
 import pytest
 
 from hetero_tf.base import hardware
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.rounds.engine import Engine, report
-from hetero_tf.rounds.replicas import Replicas
 
 # It writes to the descriptor itself, as a library in C does, and counts as TensorFlow from its name.
 TENSORFLOW = """

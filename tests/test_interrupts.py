@@ -14,7 +14,7 @@ import pytest
 from hetero_tf.base import exits
 from hetero_tf.base.errors import DiskProblem
 from hetero_tf.cli import interrupts, main
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 # The worker sits in one call into C that no signal interrupts, like a compiled round does.
 BUSY = """
@@ -129,7 +129,7 @@ def test_a_signal_seals_the_last_finished_round(tmp_path, number):
         f"\nstopped by {number.name}; finished rounds are kept and the same command continues from there\n"
     )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    (sealed_round,) = sealed.numbers(folder / "checkpoints")
+    (sealed_round,) = checkpoints.numbers(folder / "checkpoints")
     assert sealed_round == rows[-1]["round"] >= 2 and sealed_round % 1000
     rounds = f"--set=rounds={sealed_round + 2}"
     resumed = programs.shared().run(*words, rounds, f"--run_dir={folder}")

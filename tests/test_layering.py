@@ -14,27 +14,27 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
 # none.
 LINES = (
     ("__init__",),
+    ("version",),
     ("base",),
-    ("recipe", "store", "data", "partitions", "device"),
-    ("layers", "inputs", "methods"),
-    ("planning", "models"),
-    ("rounds",),
-    ("evaluation", "accounting"),
+    ("recipe", "store", "data", "partitions"),
+    ("layers", "inputs", "methods", "runs"),
+    ("planning", "models", "sweeps", "reports"),
+    ("rounds", "evaluation"),
     ("process",),
     ("describe", "export", "workers"),
     ("run",),
-    ("serve", "results", "sweeps", "flower"),
+    ("devices",),
     ("cli",),
     ("__main__",),
 )
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
-QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "device")
-QUICK += ("methods/stages", "methods/schedules", "run/facts", "run/overview", "results", "sweeps", "cli")
+QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "version")
+QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "cli")
 QUICK += ("workers/__init__", "workers/cluster")
-QUICK += ("planning/__init__", "planning/levels", "planning/split", "flower")
-NOT_QUICK = ("base/graph_random", "base/pictures", "base/written_gradient")
-NOT_QUICK += tuple(f"flower/{name}" for name in ("apps", "deployed", "placement", "support", "tensorflow_client"))
+QUICK += ("planning/__init__", "planning/levels", "planning/split", "devices")
+NOT_QUICK = ("base/replicas", "base/graph_random", "base/pictures", "base/written_gradient")
+NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "deployed", "placement", "support", "tensorflow_client"))
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"} | {
@@ -48,7 +48,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def unit_of(path):
-    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/process.py` -> `process`."""
+    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/process/learning_process.py` -> `process`."""
     return Path(path).relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -12,7 +12,7 @@ from hetero_tf.base import hardware
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers import padded_conv2d
 from hetero_tf.layers.padded_conv2d import conv2d_by_taps, faster_by_taps
-from hetero_tf.models import counting
+from hetero_tf.models.costs import counting
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds import engine
 

@@ -10,7 +10,7 @@ from hetero_tf import recipe
 from hetero_tf.base import errors, registry
 from hetero_tf.layers import padded_conv2d
 from hetero_tf.layers.stacked.forms import leading_shape
-from hetero_tf.models.build import build_model, layer_class
+from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.models.variables import is_seed
 
 K = 3

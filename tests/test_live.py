@@ -4,9 +4,8 @@ import io
 
 import pytest
 
-from hetero_tf.base import live as module
-from hetero_tf.base.console import Console
-from hetero_tf.base.live import Live
+from hetero_tf.base import console as module
+from hetero_tf.base.console import Console, Live
 
 
 class Clock:

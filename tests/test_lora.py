@@ -10,7 +10,7 @@ import tiny
 from refusals import refusal
 
 from hetero_tf import export
-from hetero_tf.accounting.levels import Costs
+from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.variables import constants
 
 BASE = (

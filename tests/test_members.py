@@ -5,8 +5,8 @@ import pytest
 import tiny
 
 from hetero_tf import recipe
+from hetero_tf.models import global_layout
 from hetero_tf.models.family import build_family
-from hetero_tf.rounds import layout
 
 # Largest magnitude and standard deviation of the kernels with which a run of the authors' code began: four networks of
 # a quarter of a PreResNet with one block of 8, 12, 16 and 20 channels a stage.
@@ -32,7 +32,7 @@ UNIT = 3**-0.5
 def initial(given, shape):
     """The initial values of a recipe's ensemble: `{path: [networks, ...]}`."""
     family = build_family(given, shape, shape, 10)
-    return {path: np.asarray(value) for path, value in layout.initial_values(family).items()}
+    return {path: np.asarray(value) for path, value in global_layout.initial_values(family).items()}
 
 
 def of_fan_in(kernel):

@@ -13,7 +13,7 @@ from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
-from hetero_tf.models.build import build_model, first_sentence
+from hetero_tf.models.build_model import build_model, first_sentence
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec, Model
 

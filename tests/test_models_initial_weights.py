@@ -7,8 +7,8 @@ import pytest
 
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models import initial_weights as initial
-from hetero_tf.store import sealed
+from hetero_tf.models import initial_weights
+from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 
@@ -37,7 +37,7 @@ def read(tmp_path):
     def start(changes=None, reinitialize=(), variables=VARIABLES):
         arrays = {name: value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         np.savez(tmp_path / "weights.npz", **arrays)
-        found, source = initial.read(str(tmp_path / "weights.npz"), variables, reinitialize)
+        found, source = initial_weights.read(str(tmp_path / "weights.npz"), variables, reinitialize)
         assert source == str(tmp_path / "weights.npz")
         return found
 
@@ -54,7 +54,7 @@ def run(tmp_path):
         folder.recipe.write_text("name: run\n")
         weights = {f"weights/{name}": value for name, value in (ARRAYS | (changes or {})).items() if value is not None}
         named = {"statistics/9_norm/mean": np.ones(3), "server/momentum/1_1/kernel": np.ones((2, 3)), **others}
-        sealed.save(folder.best if best else folder.checkpoints, number, weights | named, {}, keep=1)
+        checkpoints.save(folder.best if best else folder.checkpoints, number, weights | named, {}, keep=1)
         return folder
 
     return seal
@@ -125,20 +125,20 @@ def test_a_fresh_name_that_is_no_variable_is_refused(read):
 
 def test_a_run_folder_gives_its_best_state_before_its_newest(run):
     folder = run(7, {name: value + 7 for name, value in ARRAYS.items()}, best=False)
-    found, source = initial.read(str(folder.path), VARIABLES)
+    found, source = initial_weights.read(str(folder.path), VARIABLES)
     assert source == f"{folder.checkpoints}, round 7" and (found["1_10/kernel"] > 4).all()
     run(3)
-    found, source = initial.read(str(folder.path), VARIABLES)
+    found, source = initial_weights.read(str(folder.path), VARIABLES)
     assert source == f"{folder.best}, round 3"
     for name, value in found.items():
         np.testing.assert_array_equal(value, ARRAYS[name].astype(np.float32))
-    fresh, _ = initial.read(str(folder.path), VARIABLES, ("2_0_dense",))
+    fresh, _ = initial_weights.read(str(folder.path), VARIABLES, ("2_0_dense",))
     assert list(fresh) == ["1_1/kernel", "1_10/kernel"]
 
 
 def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
     own = {"clients/personal/1_10/kernel": np.asarray([[1, 2], [3, 6]], np.float32)}
-    found, _ = initial.read(str(run(1, **own).path), VARIABLES)
+    found, _ = initial_weights.read(str(run(1, **own).path), VARIABLES)
     np.testing.assert_array_equal(found["1_10/kernel"], np.asarray([2, 4], np.float32))
 
 
@@ -156,7 +156,7 @@ def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
 )
 def test_a_run_that_does_not_fit_is_refused_as_a_file_is(run, changes, told):
     with pytest.raises(BadInput, match=f"run/best, round 4: .*{told}"):
-        initial.read(str(run(4, changes).path), VARIABLES)
+        initial_weights.read(str(run(4, changes).path), VARIABLES)
 
 
 def test_what_is_no_whole_run_is_refused(run, tmp_path):
@@ -168,14 +168,14 @@ def test_what_is_no_whole_run_is_refused(run, tmp_path):
         (tmp_path, "is not a run folder, it has no recipe.yaml; name one that `train` wrote"),
     ):
         with pytest.raises(BadInput, match=told):
-            initial.read(str(place), VARIABLES)
+            initial_weights.read(str(place), VARIABLES)
     folder = run(2)
     with pytest.raises(BadInput, match="best: is not a run folder"):
-        initial.read(str(folder.best), VARIABLES)
+        initial_weights.read(str(folder.best), VARIABLES)
     (arrays,) = folder.best.glob("*/arrays.npz")
     arrays.write_bytes(arrays.read_bytes()[:-1] + b"!")
     with pytest.raises(BadInput, match="best: none of its 1 rounds is whole .*sha256 differs"):
-        initial.read(str(folder.path), VARIABLES)
+        initial_weights.read(str(folder.path), VARIABLES)
     files.remove(folder.best)
     with pytest.raises(BadInput, match="run: holds no finished round yet; train that run first"):
-        initial.read(str(folder.path), VARIABLES)
+        initial_weights.read(str(folder.path), VARIABLES)

@@ -7,8 +7,8 @@ from refusals import refusal
 
 from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.scaler import Scaler
+from hetero_tf.models.custom_model import build_own_model, static_norms
 from hetero_tf.models.nesting import check_entries, same_models
-from hetero_tf.models.own_model import build_own_model, static_norms
 from hetero_tf.recipe.model import Width
 
 SHAPE = (4, 4, 3)

@@ -11,10 +11,10 @@ import tiny
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.transformer_block import TransformerBlock
 from hetero_tf.models import repeated_blocks
-from hetero_tf.models.counting import forward, trace
+from hetero_tf.models.costs.counting import forward, trace
 from hetero_tf.models.repeated_blocks import call_by_functions
+from hetero_tf.models.state import named
 from hetero_tf.models.variables import kind_of
-from hetero_tf.rounds.state import named
 
 MAPS = "    - PreActivationBlock: {filters: !w 12, stride: 2}\n"
 FOUR = "    - Repeat: {times: 4, layer: {PreActivationBlock: {filters: !w 8, norm: bn}}}\n"

@@ -7,11 +7,11 @@ from refusals import refusal
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import budgets
-from hetero_tf.models import counting
-from hetero_tf.models.build import build_model
-from hetero_tf.models.unit_costs import TABLE_BATCH, UnitCost, total, unit_costs
+from hetero_tf.models.build_model import build_model
+from hetero_tf.models.costs import counting
+from hetero_tf.models.costs.unit_costs import TABLE_BATCH, UnitCost, total, unit_costs
 from hetero_tf.recipe import loads
-from hetero_tf.recipe.scenarios import SCENARIOS
+from hetero_tf.recipe.schema import SCENARIOS
 
 RECIPE = """
 name: units

@@ -9,7 +9,7 @@ import pytest
 
 from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.base.npz import array_names, read_arrays
+from hetero_tf.base.npz_reader import array_names, read_arrays
 
 
 def header(shape, descr="|u1"):

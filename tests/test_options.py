@@ -9,10 +9,9 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Constraint
+from hetero_tf.base.constraints import Constraint, constraint_of, is_plugin, keys
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.changes import PLUGINS
-from hetero_tf.recipe.keys import constraint_of, is_plugin, keys
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.values import convert
 

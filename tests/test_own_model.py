@@ -11,9 +11,9 @@ from hetero_tf import recipe
 from hetero_tf.describe import describe
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models.own_model import build_own_model, static_norms
+from hetero_tf.models.custom_model import build_own_model, static_norms
 from hetero_tf.models.requirements import check_behavior, check_structure
-from hetero_tf.process import learning_process
+from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe.model import Width
 
 SHAPE = (5, 5, 2)

@@ -10,11 +10,11 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.partitions import class_deck, dealing, iid, labels, natural, quantity
+from hetero_tf.partitions import class_deck, iid, labels, natural, quantity, splitting
 from hetero_tf.partitions.partition import label_mask
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_counts, label_distances
-from hetero_tf.rounds.build import split
+from hetero_tf.process.data import split
 
 
 def rng(seed=0):
@@ -22,18 +22,18 @@ def rng(seed=0):
 
 
 def test_cut_gives_the_least_and_then_the_parts():
-    assert sorted(dealing.cut(17, 5, 2, None, rng())) in ([3, 3, 3, 3, 5], [3, 3, 3, 4, 4])
-    assert dealing.cut(15, 5, 3, None, rng()).tolist() == [3] * 5
-    found = dealing.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng())
+    assert sorted(splitting.cut(17, 5, 2, None, rng())) in ([3, 3, 3, 3, 5], [3, 3, 3, 4, 4])
+    assert splitting.cut(15, 5, 3, None, rng()).tolist() == [3] * 5
+    found = splitting.cut(103, 3, 1, np.array([0.5, 0.25, 0.25]), rng())
     assert found.tolist() == [51, 26, 26]
-    found = dealing.cut(12, 3, 0, np.array([0.99, 0.005, 0.005]), rng())
+    found = splitting.cut(12, 3, 0, np.array([0.99, 0.005, 0.005]), rng())
     assert found.sum() == 12 and found[0] >= 11
 
 
 def test_shuffle_keeps_the_owners():
     given, seen = shares([9, 4, 6], [], [1, 0, 7, 8]), set()
     for seed in range(40):
-        found = dealing.shuffle(given, rng(seed))
+        found = splitting.shuffle(given, rng(seed))
         assert [sorted(own) for own in found] == [[4, 6, 9], [], [0, 1, 7, 8]]
         seen.add(tuple(found[0]))
     assert len(seen) == 6
@@ -41,16 +41,16 @@ def test_shuffle_keeps_the_owners():
 
 def test_hold_out_takes_the_last_or_the_first():
     given = shares([9, 4, 6, 2], [], [1], [3, 5])
-    kept, held = dealing.hold_out(given, 0.5)
+    kept, held = splitting.hold_out(given, 0.5)
     assert [own.tolist() for own in kept] == [[9, 4], [], [1], [3]]
     assert [own.tolist() for own in held] == [[6, 2], [], [], [5]]
-    kept, held = dealing.hold_out(given, 0.5, first=True)
+    kept, held = splitting.hold_out(given, 0.5, first=True)
     assert [own.tolist() for own in kept] == [[6, 2], [], [1], [5]]
     assert [own.tolist() for own in held] == [[9, 4], [], [], [3]]
-    assert dealing.hold_out(given, 0.0)[0].ids.tolist() == given.ids.tolist()
+    assert splitting.hold_out(given, 0.0)[0].ids.tolist() == given.ids.tolist()
     told = "`held_out` must be 0, or large enough that .*: the largest has 4. Received: held_out=0.2"
     with pytest.raises(BadInput, match=told):
-        dealing.hold_out(given, 0.2)
+        splitting.hold_out(given, 0.2)
 
 
 def test_own_test_examples_are_in_proportion_on_average():
@@ -58,7 +58,7 @@ def test_own_test_examples_are_in_proportion_on_average():
     train, test = np.array([0, 0, 0, 0, 1, 1], np.int32), np.repeat([0, 1, 2], [10, 4, 3]).astype(np.int32)
     found, means = shares([0, 1, 2], [3, 4, 5], []), np.zeros((3, 3))
     for seed in range(200):
-        dealt = dealing.deal_test("own", train, test, 3, found, rng(seed))
+        dealt = splitting.deal_test("own", train, test, 3, found, rng(seed))
         means += [np.bincount(test[own], minlength=3) / 200 for own in dealt]
         assert len(set(dealt.ids.tolist())) == 14
     np.testing.assert_allclose(means, [[7.5, 0, 0], [2.5, 4, 0], [0, 0, 0]], atol=0.15)
@@ -66,10 +66,10 @@ def test_own_test_examples_are_in_proportion_on_average():
 
 def test_other_test_examples_are_equal_shares():
     train = shares(*[[client] for client in range(7)])
-    found = dealing.deal_test("contiguous", TRAIN, TEST, 10, train, rng())
+    found = splitting.deal_test("contiguous", TRAIN, TEST, 10, train, rng())
     assert found.ids.tolist() == list(range(600))
     assert found.sizes.min() == 85 and found.sizes.sum() == 600
-    mixed = dealing.deal_test("equal", TRAIN, TEST, 10, train, rng())
+    mixed = splitting.deal_test("equal", TRAIN, TEST, 10, train, rng())
     assert sorted(mixed.ids) == list(range(600)) and mixed.ids.tolist() != found.ids.tolist()
 
 

@@ -8,7 +8,7 @@ import pytest
 from splits import shares
 
 from hetero_tf.base.errors import BadInput, DiskProblem
-from hetero_tf.partitions import picture
+from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import Shares
 
@@ -21,18 +21,18 @@ def partition(lists):
 
 
 def test_sizes_and_shares_of_labels():
-    sizes, found = picture.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
+    sizes, found = drawing.table(partition([[0, 1, 2], [4, 5, 6, 7], [0]]), LABELS)
     assert sizes.tolist() == [3, 4, 1]
     np.testing.assert_allclose(found, [[2 / 3, 0, 1], [1 / 3, 0, 0], [0, 1, 0]])
 
 
 def test_neighbours_share_columns_and_rows_where_there_are_too_many():
-    many = 3 * picture.COLUMNS + 7
+    many = 3 * drawing.COLUMNS + 7
     labels = np.arange(2 * many, dtype=np.int32) % 1000
     train = Shares.from_sizes(np.arange(2 * many, dtype=np.int32), np.full(many, 2))
-    sizes, found = picture.table(Partition(train, Shares.empty(many), np.ones((many, 1000), bool)), labels)
-    assert sizes.tolist() == [2] * picture.COLUMNS
-    assert found.shape == (picture.ROWS, picture.COLUMNS)
+    sizes, found = drawing.table(Partition(train, Shares.empty(many), np.ones((many, 1000), bool)), labels)
+    assert sizes.tolist() == [2] * drawing.COLUMNS
+    assert found.shape == (drawing.ROWS, drawing.COLUMNS)
     np.testing.assert_allclose(found.sum(axis=0), 1)
 
 
@@ -41,41 +41,41 @@ def test_held_out_examples_are_another_part_of_the_bars(tmp_path):
     pytest.importorskip("matplotlib")
     split = partition([[0, 1, 2], [4, 5, 6]])
     held = dataclasses.replace(split, held_out=shares([3], [7]))
-    for one, other in zip(picture.table(split, LABELS), picture.table(held, LABELS)):
+    for one, other in zip(drawing.table(split, LABELS), drawing.table(held, LABELS)):
         np.testing.assert_array_equal(one, other)
     for name, drawn in (("without", split), ("with", held)):
-        picture.draw(drawn, LABELS, tmp_path / name)
+        drawing.draw(drawn, LABELS, tmp_path / name)
     assert (tmp_path / "with").read_bytes() != (tmp_path / "without").read_bytes()
 
 
 def test_a_png_file_is_written_whole_or_not_at_all(tmp_path):
     pytest.importorskip("matplotlib")
     split = partition([[0, 1, 2, 3], [4, 5, 6, 7]])
-    picture.draw(split, LABELS, tmp_path / "split.png")
+    drawing.draw(split, LABELS, tmp_path / "split.png")
     content = (tmp_path / "split.png").read_bytes()
     assert content.startswith(b"\x89PNG") and content.endswith(b"IEND\xaeB`\x82")
     with pytest.raises(DiskProblem, match="none/split.png: could not write: No such file or directory"):
-        picture.draw(split, LABELS, tmp_path / "none" / "split.png")
+        drawing.draw(split, LABELS, tmp_path / "none" / "split.png")
 
 
 def test_without_matplotlib_a_sentence_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(BadInput, match="--draw needs matplotlib, which is not installed; install it: pip install"):
-        picture.draw(partition([[0], [4]]), LABELS, tmp_path / "split.png")
+        drawing.draw(partition([[0], [4]]), LABELS, tmp_path / "split.png")
 
 
 def test_without_the_data_the_picture_shows_which_labels_clients_have():
     split = partition([[0, 1, 2], [4, 5, 6, 7], [0]])
-    sizes, found = picture.presence(split)
+    sizes, found = drawing.presence(split)
     assert sizes.tolist() == [3, 4, 1]
     np.testing.assert_array_equal(found, split.label_mask.T)
 
 
 def test_neighbours_share_what_labels_they_have(monkeypatch):
-    monkeypatch.setattr(picture, "COLUMNS", 2)
-    monkeypatch.setattr(picture, "ROWS", 2)
+    monkeypatch.setattr(drawing, "COLUMNS", 2)
+    monkeypatch.setattr(drawing, "ROWS", 2)
     split = partition([[0], [0, 2], [4], [4, 0]])
-    sizes, found = picture.presence(split)
+    sizes, found = drawing.presence(split)
     assert sizes.tolist() == [1.5, 1.5]
     # Labels 0 and 1 share a row, and two clients each a column.
     cells = split.label_mask.astype(float)
@@ -86,7 +86,7 @@ def test_neighbours_share_what_labels_they_have(monkeypatch):
 def test_all_axes_have_names():
     figure = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
     split = partition([[0, 1], [4]])
-    picture.draw_into(figure, split, *picture.table(split, LABELS), "share")
+    drawing.draw_into(figure, split, *drawing.table(split, LABELS), "share")
     above, below, bar = figure.axes
     assert (above.get_ylabel(), below.get_xlabel(), below.get_ylabel(), bar.get_ylabel()) == (
         "examples",
@@ -95,5 +95,5 @@ def test_all_axes_have_names():
         "share",
     )
     two = pytest.importorskip("matplotlib.figure").Figure(layout="constrained")
-    picture.draw_into(two, split, *picture.presence(split), "")
+    drawing.draw_into(two, split, *drawing.presence(split), "")
     assert len(two.axes) == 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.base import pictures
+from hetero_tf.base import picture_decoding
 from hetero_tf.base.picture_files import fault_of_file
 
 Image = pytest.importorskip("PIL.Image")
@@ -49,7 +49,7 @@ def blue_green_red(fourth):
 @pytest.fixture(scope="module")
 def decode():
     traced = tf.function(
-        lambda data: pictures.decode(data, (HEIGHT, WIDTH, 3)), input_signature=[tf.TensorSpec((), tf.string)]
+        lambda data: picture_decoding.decode(data, (HEIGHT, WIDTH, 3)), input_signature=[tf.TensorSpec((), tf.string)]
     )
     return lambda data: 255 * traced(tf.constant(data)).numpy()
 
@@ -117,7 +117,7 @@ def test_a_picture_that_cannot_be_used_has_its_reason(decode):
         # A file whose fault is known beforehand is not decoded: libjpeg prints warnings of its own about some of them.
         with_pixels = fault is None and not _is_damaged(decode, data)
         assert not with_pixels, (reason, fault)
-        assert pictures.fault_of(data).startswith(reason), pictures.fault_of(data)
+        assert picture_decoding.fault_of(data).startswith(reason), picture_decoding.fault_of(data)
 
 
 def _is_damaged(decode, data):

@@ -4,7 +4,7 @@ import numpy as np
 import pinned
 import pytest
 
-from hetero_tf.recipe.files import shipped
+from hetero_tf.recipe.recipe_files import shipped
 
 RECORDED = pinned.recorded()
 

@@ -15,7 +15,7 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.stacked import MIXED
-from hetero_tf.models.build import build_model, layer_class
+from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds.probe import check_stack
 

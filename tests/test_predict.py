@@ -10,7 +10,7 @@ import tensorflow as tf
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf.export.predict import predict
+from hetero_tf.export.predictions import predict
 from hetero_tf.recipe import load
 
 NAMES = tuple(f"digit {place}" for place in range(10))

@@ -10,9 +10,9 @@ import tiny
 from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput
 from hetero_tf.describe import describe
-from hetero_tf.process import learning_process
-from hetero_tf.rounds.build import split
-from hetero_tf.rounds.labels import label_table
+from hetero_tf.models.global_layout import label_table
+from hetero_tf.process.data import split
+from hetero_tf.process.learning_process import learning_process
 
 
 @functools.cache

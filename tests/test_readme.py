@@ -12,7 +12,7 @@ from hetero_tf import learning_process, load_recipe
 from hetero_tf.base import registry
 from hetero_tf.cli.commands import NAMES
 from hetero_tf.cli.flags import definitions
-from hetero_tf.recipe.files import shipped
+from hetero_tf.recipe.recipe_files import shipped
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 README = (CHECKOUT / "README.md").read_text()

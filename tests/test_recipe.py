@@ -9,10 +9,10 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.recipe import changes
-from hetero_tf.recipe.files import LARGEST_FILE, shipped
 from hetero_tf.recipe.model import Classes, Width
 from hetero_tf.recipe.nodes import plain
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.recipe_files import LARGEST_FILE, shipped
 from hetero_tf.recipe.schema import Plugin
 
 SHIPPED = sorted(shipped())

@@ -10,8 +10,8 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe.files import shipped
-from hetero_tf.rounds.build import load_data, split
+from hetero_tf.process.data import load_data, split
+from hetero_tf.recipe.recipe_files import shipped
 
 FILES = {name: path.read_text("utf-8") for name, path in shipped().items()}
 

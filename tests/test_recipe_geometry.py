@@ -5,7 +5,7 @@ import math
 import keras
 import pytest
 
-from hetero_tf.models.build import layer_class
+from hetero_tf.models.build_model import layer_class
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.geometry import Sizes, step
 from hetero_tf.recipe.model import Classes, LayerSpec, Width

@@ -8,7 +8,7 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe import renamed
+from hetero_tf.recipe import old_spellings
 
 EXIT = "rounds: 2\n"
 COPIES = "Repeat: {times: 2, layer: {PaddedConv2D: {filters: 32}}"
@@ -60,8 +60,12 @@ def test_an_old_spelling_in_a_file(row):
 
 def test_every_row_of_the_table_is_shown():
     shown = {re.match(r"[\d:]+ ([\w.\[\]]+)", note)[1].replace("[2]", ".*") for *_, note in ROWS}
-    assert {tuple(path.split(".")) for path in shown} == {*renamed.KEYS, *renamed.VALUES, *renamed.GONE}
-    for path, values in renamed.VALUES.items():
+    assert {tuple(path.split(".")) for path in shown} == {
+        *old_spellings.KEYS,
+        *old_spellings.VALUES,
+        *old_spellings.GONE,
+    }
+    for path, values in old_spellings.VALUES.items():
         for value in values:
             assert any(f" {'.'.join(path)}: {value} is now" in note for *_, note in ROWS), (path, value)
 

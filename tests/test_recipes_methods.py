@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from hetero_tf import learning_process, recipe
-from hetero_tf.accounting import budgets
-from hetero_tf.accounting.levels import Costs
+from hetero_tf.models.costs import memory
+from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.family import build_family
-from hetero_tf.recipe.files import shipped
+from hetero_tf.recipe.recipe_files import shipped
 
 METHODS = sorted(name for name in shipped() if name.startswith("methods/"))
 SMALL = (
@@ -117,8 +117,8 @@ def test_nobody_is_over_a_budget_but_where_the_header_says_so():
             key = repr((given.levels, given.client.stages, given.client.coupling, given.model.layers))
             if key not in seen:
                 counted = counts.setdefault(repr((given.model.layers, given.model.frozen)), {})
-                fitted = budgets.fitted(given, shape, shape, 10, counted)
-                seen[key] = budgets.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, counted))
+                fitted = memory.fitted(given, shape, shape, 10, counted)
+                seen[key] = memory.exceeded(Costs(build_family(fitted, shape, shape, 10), shape, 10, counted))
             assert bool(seen[key]) == (name in OVER), (scenario, name, seen[key])
             header = shipped()[name].read_text("utf-8").replace("\n#  ", "")
             assert ("OVER their budgets" in header) == bool(seen[key])
@@ -128,5 +128,5 @@ def test_counts_that_recipes_share_are_those_of_each_alone():
     shape, counted = (8, 8, 3), {}
     for scenario in ("fair", "lack"):
         given = recipe.load("methods/heterofl", [f"levels.budgets={scenario}", "model.settings.blocks=1"])
-        shared, alone = (budgets.fitted(given, shape, shape, 10, known) for known in (counted, None))
+        shared, alone = (memory.fitted(given, shape, shape, 10, known) for known in (counted, None))
         assert shared == alone and len(counted) > 2

@@ -9,9 +9,9 @@ import pytest
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.build import build_model
-from hetero_tf.recipe.files import shipped
+from hetero_tf.models.build_model import build_model
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.recipe_files import shipped
 
 README = Path(__file__).parents[1] / "recipes" / "README.md"
 TEXT = README.read_text("utf-8")

@@ -15,8 +15,8 @@ from hetero_tf.base import registry
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import NotAvailable
-from hetero_tf.recipe.files import shipped
-from hetero_tf.rounds.build import split
+from hetero_tf.process.data import split
+from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.run import experiment
 from hetero_tf.store.run_folder import RunFolder
 

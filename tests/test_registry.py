@@ -11,7 +11,7 @@ from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
 from hetero_tf.base.errors import BadInput
-from hetero_tf.models.build import build_model, layer_class
+from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 
 PLUGIN = '''

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hetero_tf.results import breakdowns, style
-from hetero_tf.results.runs import gather, grouped
+from hetero_tf.reports import breakdowns, style
+from hetero_tf.runs.history import gather, grouped
 
 pytest.importorskip("matplotlib")
 CLIENTS = {"local_mean": 90.0, "local_std": 15.0, "local_std_noise": 4.0, "local_worst_decile": 40.0}

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from hetero_tf.cli import interrupts, main
-from hetero_tf.results.runs import read
-from hetero_tf.results.summaries import cost, summary
-from hetero_tf.store import metrics
+from hetero_tf.reports.summaries import cost, summary
+from hetero_tf.runs.history import read
+from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
 
@@ -83,7 +83,7 @@ def test_the_best_round_is_that_of_the_held_out_examples(write_run):
 def test_seconds_of_a_client_are_shown_where_they_were_measured(write_run, capsys):
     timed, other = write_run("timed", [10.0, 20.0], "name=timed"), write_run("other", [10.0], "name=other")
     for last, seconds, clients in ((1, 30.0, 2), (2, 3.0, 6), (3, 1.0, 0), (4, 0.6, 6)):
-        metrics.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
+        metrics_file.append(RunFolder(timed).timings, {"round": last, "seconds": seconds, "clients": clients})
     head, _, *rows = printed(capsys, timed, other)[1].splitlines()
     assert head.endswith("| TFLOP | s a client and round |")
     assert [row.split(" | ")[-1] for row in rows] == ["0.5 |", "- |"]

@@ -4,8 +4,8 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.cli import interrupts, main
-from hetero_tf.results import events
-from hetero_tf.results.runs import gather
+from hetero_tf.reports import events
+from hetero_tf.runs.history import gather
 from hetero_tf.store.run_folder import RunFolder
 
 ROWS = [(1, "global/global_accuracy", 10.0), (2, "global/global_accuracy", 30.0), (2, "levels/c", 1.0)]

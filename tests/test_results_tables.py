@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hetero_tf.results import tables
+from hetero_tf.reports import table_formats
 
 HOSTILE = "a|b\\c<script>&\"'`*[x](y)\n\x1b[2J\u202e$x$ 5% #1 {z}~^_"
 
@@ -25,7 +25,7 @@ def test_heads_units_and_cells():
         row("two", bytes={"mean": None, "spread": None, "of": 0}, parameters=None, ratio=None, done=4),
     ]
     rows[0]["loss best_round"] = rows[1]["loss best_round"] = rows[0]["loss last"]
-    table = tables.to_table(rows, [], tables.every)
+    table = table_formats.to_table(rows, [], table_formats.every)
     assert table.heads == ["run", "levels", "seeds", "rounds", "loss last", "MB", "K parameters"]
     assert table.rows == [
         ["run", "a-e", "2", "9", "12.35 ± 0.50", "3 (1 of 2)", "1.5"],
@@ -40,17 +40,17 @@ def test_heads_units_and_cells():
 )  # fmt: skip
 def test_a_mean_ends_at_the_decimal_of_its_spread(mean, spread, text):
     value = {"mean": mean, "spread": spread, "of": 2}
-    assert tables.to_table([row() | {"loss last": value}], [], tables.every).rows[0][4] == text
+    assert table_formats.to_table([row() | {"loss last": value}], [], table_formats.every).rows[0][4] == text
 
 
 def test_markdown_stays_a_table_whatever_a_name_holds():
-    text = tables.markdown(tables.to_table([row(HOSTILE)], [], tables.every))
+    text = table_formats.markdown(table_formats.to_table([row(HOSTILE)], [], table_formats.every))
     assert len(text.splitlines()) == 3 and "\x1b" not in text and "<script" not in text.replace("\\<script", "")
     assert text.splitlines()[2].replace("\\|", "").count("|") == 6
 
 
 def test_latex_prints_special_characters():
-    text = tables.latex(tables.to_table([row(HOSTILE)], [], tables.every))
+    text = table_formats.latex(table_formats.to_table([row(HOSTILE)], [], table_formats.every))
     line = text.splitlines()[4]
     assert r"a|b\textbackslash{}c" in line and r"\$x\$ 5\% \#1 \{z\}\textasciitilde{}\textasciicircum{}\_" in line
     assert line.count("&") - line.count(r"\&") == 4 and r"12.35 $\pm$ 0.50 \\" in line
@@ -67,19 +67,19 @@ def test_html_holds_a_name_as_text_only():
         def handle_data(self, data):
             texts.append(data)
 
-    Reader().feed(tables.in_html(tables.to_table([row(HOSTILE)], [], tables.every)))
+    Reader().feed(table_formats.in_html(table_formats.to_table([row(HOSTILE)], [], table_formats.every)))
     assert set(seen) == {"div", "table", "thead", "tbody", "tr", "th", "td", "wbr"}
     assert any("<script>" in text for text in texts)
 
 
 def test_csv_and_json_have_the_numbers_as_they_were_computed():
     rows = [row(HOSTILE, parameters=1500), row("=1+1", ratio=0.5)]
-    first, second = csv.DictReader(io.StringIO(tables.to_csv(rows)))
+    first, second = csv.DictReader(io.StringIO(table_formats.to_csv(rows)))
     assert (first["loss last"], first["loss last spread"], first["loss last runs"]) == ("12.345", "0.5", "2")
     assert (first["seeds"], first["parameters"], first["ratio"], second["ratio"]) == ("0; 1", "1500", "", "0.5")
-    assert "\x1b" not in first["name"] and json.loads(tables.to_json(rows)) == rows
+    assert "\x1b" not in first["name"] and json.loads(table_formats.to_json(rows)) == rows
 
 
-@pytest.mark.parametrize("name", tables.FORMATS)
+@pytest.mark.parametrize("name", table_formats.FORMATS)
 def test_every_format_writes_the_row(name):
-    assert "run" in tables.FORMATS[name]([row()], [])
+    assert "run" in table_formats.FORMATS[name]([row()], [])

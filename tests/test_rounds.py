@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.base.replicas import Replicas
+from hetero_tf.models.state import in_order, named
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.rounds.failure import OVERFLOW
-from hetero_tf.rounds.replicas import Replicas
-from hetero_tf.rounds.state import in_order, named
 
 BASES = {"images": tiny.IMAGES, "text": tiny.TEXT}
 both_engines = pytest.mark.parametrize("engine", [pytest.param("sequential", marks=pytest.mark.long), "stacked"])

@@ -8,9 +8,9 @@ import tiny
 
 from hetero_tf.layers.dropout import Dropout
 from hetero_tf.layers.stacked import keras_layer
+from hetero_tf.process.build_round import local_optimizer
 from hetero_tf.recipe.schema import Optimizer, Plugin
 from hetero_tf.rounds.batches import Batches
-from hetero_tf.rounds.build import local_optimizer
 from hetero_tf.rounds.local_training import clipped, train_locally
 
 FEATURES = np.random.default_rng(0).normal(size=(6, 3))

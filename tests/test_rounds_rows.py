@@ -5,7 +5,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.rounds.rows import narrowed, spread, widened
+from hetero_tf.models.entry_masks import spread
+from hetero_tf.rounds.global_row import narrowed, widened
 
 RNG = np.random.default_rng(0)
 

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from hetero_tf.models.state import named
 from hetero_tf.rounds import engine
-from hetero_tf.rounds.shared_step import SharedStep, StepOnPart, summed
-from hetero_tf.rounds.state import named
+from hetero_tf.rounds.width_step import SharedStep, StepOnPart, summed
 
 CASES = {name: methods.METHODS[name][:2] for name in ("fjord", "slimmable")} | {
     "statistics of each width": (methods.deep("wbn"), ("client.stages=slimmable", *methods.PLAIN))

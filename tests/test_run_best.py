@@ -7,8 +7,9 @@ import pytest
 import runs
 from refusals import refusal
 
-from hetero_tf.run import best, facts
-from hetero_tf.store import sealed
+from hetero_tf.run import best
+from hetero_tf.runs import facts
+from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE, MORE = programs.RECIPE, ("evaluate.best=local_loss",)
@@ -28,9 +29,9 @@ def put(source, target):
 
 def sealed_again(folder, **changes):
     """Seals the newest state of a folder again, with other facts; None: without the fact."""
-    found = sealed.load_newest(folder)
+    found = checkpoints.load_newest(folder)
     info = {name: value for name, value in {**found.info, **changes}.items() if value is not None}
-    sealed.save(folder, found.round, found.arrays, info, keep=1)
+    checkpoints.save(folder, found.round, found.arrays, info, keep=1)
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_best_state_of_another_run_is_refused(run):
 def test_a_run_that_an_earlier_version_sealed_is_known_by_round_and_metrics(train, run):
     """Its checkpoints name no seal; the next one does."""
     sealed_again(run / "checkpoints", best_seal=None)
-    assert "best_seal" not in sealed.load_newest(run / "checkpoints").info
+    assert "best_seal" not in checkpoints.load_newest(run / "checkpoints").info
     check(run)
     _, told = train(run, RECIPE, *MORE, "rounds=3")
     assert "note:" not in told

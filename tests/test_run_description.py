@@ -11,8 +11,8 @@ import tiny
 from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.run import description
-from hetero_tf.store import sealed
+from hetero_tf.run import data_description
+from hetero_tf.store import checkpoints
 
 RNG = np.random.default_rng(3)
 TABLE = Dataset(
@@ -41,8 +41,8 @@ SETS |= {name: tiny.shared(base).dataset for name, base in (("images", tiny.IMAG
 @pytest.mark.parametrize("name", SETS)
 def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
     dataset = SETS[name]
-    description.save(tmp_path / "data.json", dataset)
-    loaded = description.load(tmp_path / "data.json")
+    data_description.save(tmp_path / "data.json", dataset)
+    loaded = data_description.load(tmp_path / "data.json")
     for field in ("kind", "classes", "source", "vocabulary", "class_names", "columns", "stand_in_for", "sha256"):
         assert getattr(loaded, field) == getattr(dataset, field)
     for split, described in ((dataset.train, loaded.train), (dataset.test, loaded.test)):
@@ -70,14 +70,14 @@ def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
 )
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
     path = tmp_path / "data.json"
-    description.save(path, TABLE)
+    data_description.save(path, TABLE)
     value = json.loads(path.read_text()) | change
     path.write_text(json.dumps(value))
     with pytest.raises(BadInput, match="data.json: its content differs from its sha256, so the file was changed"):
-        description.load(path)
-    path.write_text(json.dumps(value | {"sha256": description._digest(value)}))
+        data_description.load(path)
+    path.write_text(json.dumps(value | {"sha256": data_description._digest(value)}))
     with pytest.raises(error, match=sentence):
-        description.load(path)
+        data_description.load(path)
 
 
 RECIPE = """
@@ -154,7 +154,7 @@ def test_levels_that_training_measured_are_exported_without_the_data(tmp_path):
     assert (of_state.code, of_state.out) == (0, of_data.out), of_state.err
     exported = run("export", "--run_dir", "run", "--level", "all")
     assert exported.code == 0 and "of level b, not measured" in exported.out, exported.err
-    names = sealed.load_newest(tmp_path / "run" / "best").arrays
+    names = checkpoints.load_newest(tmp_path / "run" / "best").arrays
     assert {name.split("/")[1] for name in names if name.startswith("level_statistics/")} == {"b"}
 
 
@@ -162,7 +162,7 @@ def test_a_description_of_other_data_is_refused_and_without_a_partition_the_data
     recipe, folder = programs.recipe_file(tmp_path), tmp_path / "run"
     trained = programs.shared().run(f"--recipe={recipe}", "--set=rounds=1", f"--run_dir={folder}")
     assert trained.code == 0, trained.err
-    description.save(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
+    data_description.save(folder / "data.json", dataclasses.replace(TABLE, classes=10, class_names=None))
     refused = programs.shared().run("predict", f"--run_dir={folder}", "x.png")
     assert refused.code == 2 and "was trained on other data than these (table (t.csv))" in refused.err, refused.err
     (folder / "partition.npz").unlink()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.run import facts
-from hetero_tf.store import sealed
+from hetero_tf.runs import facts
+from hetero_tf.store import checkpoints
 
 CONDITIONS = {"versions": {}, "cpu": {}, "threads": {}, "settings": {}}
 GOOD = {
@@ -19,7 +19,7 @@ GOOD = {
 
 
 def found(info):
-    return sealed.Sealed(4, {"x": np.zeros(1)}, info, "ab")
+    return checkpoints.Sealed(4, {"x": np.zeros(1)}, info, "ab")
 
 
 def test_good_facts_come_back_with_round_and_seal():

@@ -9,9 +9,9 @@ import runs
 import tiny
 
 from hetero_tf import recipe
+from hetero_tf.base.constraints import Plugin
 from hetero_tf.base.errors import BadInput, NotFinite
-from hetero_tf.process import LearningProcess, State
-from hetero_tf.recipe.keys import Plugin
+from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.rounds.failure import OVERFLOW
 from hetero_tf.run import calls, experiment
 from hetero_tf.run.checkpoint import arrays_of, open_newest

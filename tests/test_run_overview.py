@@ -12,8 +12,8 @@ import runs
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf.run import overview
-from hetero_tf.store import sealed
+from hetero_tf.runs import overview
+from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 RECIPE = programs.RECIPE.replace("sbn", "none")
@@ -107,14 +107,14 @@ def test_a_run_folder_explains_itself(folder):
 
 def test_from_a_run_folder_back_to_a_state(folder):
     process, state = hetero_tf.load_run(folder, "last", threads=2)
-    stored = sealed.load_newest(folder / "checkpoints")
+    stored = checkpoints.load_newest(folder / "checkpoints")
     assert state.round == 2 and len(state.weights) > 2
     for path, value in state.weights.items():
         np.testing.assert_array_equal(value, stored.arrays[f"weights/{path}"])
     row = runs.rows(folder)[1]
     assert process.evaluate(state)[0]["global_loss"] == pytest.approx(row["global_loss"], rel=1e-6)
     best = hetero_tf.load_run(str(folder), threads=2)[1]
-    assert best.round == sealed.load_newest(folder / "best").round
+    assert best.round == checkpoints.load_newest(folder / "best").round
     assert (
         refusal(hetero_tf.load_run, folder, "newest") == "`state` must be one of best, last. Received: state='newest'"
     )

@@ -9,10 +9,10 @@ import programs
 import pytest
 import runs
 
-from hetero_tf.base.console import Console
-from hetero_tf.base.live import Live
-from hetero_tf.run import loop, timings
-from hetero_tf.store import metrics
+from hetero_tf.base.console import Console, Live
+from hetero_tf.run import loop
+from hetero_tf.runs import timings
+from hetero_tf.store import metrics_file
 
 
 def test_a_row_counts_the_clients_and_steps_of_its_rounds():
@@ -37,7 +37,7 @@ def test_a_row_counts_the_clients_and_steps_of_its_rounds():
 
 def test_a_run_writes_a_row_for_each_call_and_keeps_them_out_of_its_metrics(train, tmp_path):
     train(tmp_path / "run", programs.RECIPE, "checkpoint.every=2", "evaluate.every=2")
-    found = metrics.rows(tmp_path / "run" / "timings.jsonl")
+    found = metrics_file.rows(tmp_path / "run" / "timings.jsonl")
     assert [(row["round"], row["rounds"], row["clients"]) for row in found] == [(2, 2, 4), (4, 2, 4)]
     assert all(row["seconds"] > 0 and row["steps"] >= row["clients"] for row in found)
     for row in found:

@@ -19,8 +19,8 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.export import images, saved_model
+from hetero_tf.export.serve import run
 from hetero_tf.recipe import load
-from hetero_tf.serve import run
 
 
 @pytest.fixture(scope="module")

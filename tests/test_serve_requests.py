@@ -13,15 +13,15 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from hetero_tf.serve import request_json, rest, run
-from hetero_tf.serve.app import Limits, build_app
-from hetero_tf.serve.connections import ConnectionLimits, LimitedConnection, LimitedServer
-from hetero_tf.serve.hosts import HostPolicy, parse_allowed_hosts
-from hetero_tf.serve.loading import Version
-from hetero_tf.serve.prometheus import RequestMetrics
-from hetero_tf.serve.request_json import BadRequest, Cancelled
-from hetero_tf.serve.serving import Serving
-from hetero_tf.serve.work import Busy, MemoryBudget, Reservation
+from hetero_tf.export.serve import request_json, rest, run
+from hetero_tf.export.serve.app import Limits, build_app
+from hetero_tf.export.serve.connections import ConnectionLimits, LimitedConnection, LimitedServer
+from hetero_tf.export.serve.hosts import HostPolicy, parse_allowed_hosts
+from hetero_tf.export.serve.loading import Version
+from hetero_tf.export.serve.prometheus import RequestMetrics
+from hetero_tf.export.serve.request_json import BadRequest, Cancelled
+from hetero_tf.export.serve.serving import Serving
+from hetero_tf.export.serve.work import Busy, MemoryBudget, Reservation
 
 
 def scope(method="GET", path="/v1/models", **headers):

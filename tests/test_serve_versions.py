@@ -8,9 +8,9 @@ import shutil
 import pytest
 from refusals import refusal
 
-from hetero_tf.serve import loading, serving
-from hetero_tf.serve.loading import Version, load_version
-from hetero_tf.serve.serving import Serving, VersionPolicy
+from hetero_tf.export.serve import loading, serving
+from hetero_tf.export.serve.loading import Version, load_version
+from hetero_tf.export.serve.serving import Serving, VersionPolicy
 
 MANIFEST = {"recipe": "r", "level": "a", "parameters": 1, "measured": {}, "input": {}, "signatures": {}}
 

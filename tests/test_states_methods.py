@@ -9,7 +9,7 @@ import tiny
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.run.checkpoint import arrays_of, open_newest
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 
 def keeping():
@@ -50,7 +50,7 @@ def play(process, state, rounds):
 def test_a_state_comes_back_bit_by_bit_and_goes_on_as_before(build, kept, tmp_path):
     process = build()
     state = play(process, process.initialize(), 2)
-    sealed.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}, "a"), {}, 1)
+    checkpoints.save(tmp_path / "checkpoints", state.round, arrays_of(state, {}, "a"), {}, 1)
     opened = open_newest(tmp_path / "checkpoints", process)
     found, statistics, skipped = opened.state, opened.statistics, opened.skipped
     assert (found.round, statistics, skipped) == (2, {}, ())
@@ -77,6 +77,6 @@ def test_every_table_is_sealed_under_its_own_name():
 def test_a_state_of_another_method_is_refused(tmp_path):
     plain = tiny.process(methods.DENSE, "levels.mix=b1")
     state = plain.initialize()
-    sealed.save(tmp_path / "checkpoints", 0, arrays_of(state, {}, "a"), {}, 1)
+    checkpoints.save(tmp_path / "checkpoints", 0, arrays_of(state, {}, "a"), {}, 1)
     with pytest.raises(BadInput, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
         open_newest(tmp_path / "checkpoints", keeping())

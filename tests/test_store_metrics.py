@@ -8,30 +8,30 @@ import pytest
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import Damaged
-from hetero_tf.store import metrics
+from hetero_tf.store import metrics_file
 
 
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "metrics.jsonl"
     for number in range(1, 6):
-        metrics.append(path, {"round": number, "loss": 1 / number})
+        metrics_file.append(path, {"round": number, "loss": 1 / number})
     return path
 
 
 def numbers(path):
-    return [row["round"] for row in metrics.rows(path)]
+    return [row["round"] for row in metrics_file.rows(path)]
 
 
 def test_rows_come_back(path):
-    assert metrics.rows(path) == [{"round": number, "loss": 1 / number} for number in range(1, 6)]
+    assert metrics_file.rows(path) == [{"round": number, "loss": 1 / number} for number in range(1, 6)]
     assert path.read_bytes().splitlines()[1] == b'{"loss":0.5,"round":2}'
 
 
 def test_not_finite_is_null_and_numpy_is_plain(path):
     row = {"round": np.int64(6), "loss": np.float32("nan"), "accuracy": [np.inf, 0.5], "note": "two\nlines\r\u2028é"}
-    metrics.append(path, {**row, "round": 6})
-    assert metrics.rows(path)[-1] == {"round": 6, "loss": None, "accuracy": [None, 0.5], "note": row["note"]}
+    metrics_file.append(path, {**row, "round": 6})
+    assert metrics_file.rows(path)[-1] == {"round": 6, "loss": None, "accuracy": [None, 0.5], "note": row["note"]}
     assert path.read_bytes().count(b"\n") == 6
     json.loads(path.read_text().split("\n")[5], parse_constant=pytest.fail)
 
@@ -39,7 +39,7 @@ def test_not_finite_is_null_and_numpy_is_plain(path):
 @pytest.mark.parametrize("row", [{"loss": 1}, {"round": None}, {"round": 1.0}, {"round": True}, [1]])
 def test_a_row_needs_its_round(path, row):
     with pytest.raises(BadInput, match="a row of metrics needs an integer 'round'. Received: row="):
-        metrics.append(path, row)
+        metrics_file.append(path, row)
     assert numbers(path) == [1, 2, 3, 4, 5]
 
 
@@ -62,7 +62,7 @@ def test_other_torn_last_lines(path, torn):
 
 
 def test_missing_file(tmp_path):
-    assert metrics.rows(tmp_path / "m") == []
+    assert metrics_file.rows(tmp_path / "m") == []
     assert os.listdir(tmp_path) == []
 
 
@@ -71,7 +71,7 @@ def test_a_broken_line_in_the_middle_is_named(path):
     lines[2] = b'{"round": NaN}'
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(Damaged, match=r"metrics.jsonl:3: is not plain JSON: NaN is not a number; remove or repair"):
-        metrics.rows(path)
+        metrics_file.rows(path)
     assert path.read_bytes() == b"\n".join(lines)
 
 
@@ -79,7 +79,7 @@ def test_a_link_is_not_written_through(tmp_path):
     (tmp_path / "target").write_text("mine")
     (tmp_path / "m").symlink_to(tmp_path / "target")
     with pytest.raises(BadInput, match="m: expected a file or nothing. Received: a symbolic link; move it away"):
-        metrics.append(tmp_path / "m", {"round": 1})
+        metrics_file.append(tmp_path / "m", {"round": 1})
     assert (tmp_path / "target").read_text() == "mine"
 
 
@@ -93,7 +93,7 @@ def test_a_row_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", record)
     for number in (1, 2):
-        metrics.append(tmp_path / "m", {"round": number})
+        metrics_file.append(tmp_path / "m", {"round": number})
     assert synced == [(str(tmp_path / "m"), 1), (str(tmp_path), 1), (str(tmp_path / "m"), 2)]
 
 
@@ -101,5 +101,5 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     """The system may take any part of a write; three bytes at a time must give the same row."""
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
-    metrics.append(tmp_path / "m.jsonl", {"round": 1, "loss": 0.25})
-    assert metrics.rows(tmp_path / "m.jsonl") == [{"round": 1, "loss": 0.25}]
+    metrics_file.append(tmp_path / "m.jsonl", {"round": 1, "loss": 0.25})
+    assert metrics_file.rows(tmp_path / "m.jsonl") == [{"round": 1, "loss": 0.25}]

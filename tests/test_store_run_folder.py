@@ -13,7 +13,7 @@ from hetero_tf.base.errors import BadInput, DiskProblem, Locked
 from hetero_tf.base.files import Damaged, write_atomic
 from hetero_tf.data import decoded_to_disk
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.sweeps.folder import SweepFolder
+from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 
 def contents(path):

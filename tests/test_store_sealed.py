@@ -14,8 +14,8 @@ from refusals import refusal
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import Damaged
-from hetero_tf.store import sealed
-from hetero_tf.store.arrays import DTYPES
+from hetero_tf.store import checkpoints
+from hetero_tf.store.npz_bytes import DTYPES
 
 KERNEL = np.arange(6, dtype="f4").reshape(2, 3)
 SPECS = {"dense/kernel": ((2, 3), "float32"), "step": ((), "int64")}
@@ -23,7 +23,9 @@ SPECS = {"dense/kernel": ((2, 3), "float32"), "step": ((), "int64")}
 
 def saved(folder, numbers=(5,), keep=2):
     for number in numbers:
-        sealed.save(folder, number, {"dense/kernel": KERNEL + number, "step": np.int64(number)}, {"r": number}, keep)
+        checkpoints.save(
+            folder, number, {"dense/kernel": KERNEL + number, "step": np.int64(number)}, {"r": number}, keep
+        )
     return folder / f"round-{numbers[-1]:06d}"
 
 
@@ -38,8 +40,8 @@ def test_all_dtypes_and_shapes_round_trip_bit_for_bit(tmp_path):
     arrays["../../etc/passwd"] = KERNEL.T
     arrays["Straße/核 \n"] = KERNEL[::-1, ::2]
     arrays[""] = np.asfortranarray(np.arange(24).reshape(2, 3, 4))
-    sealed.save(tmp_path, 0, arrays, {"a": [1, {"b": None}], "ü": 0.1}, keep=1)
-    found = sealed.load_newest(tmp_path)
+    checkpoints.save(tmp_path, 0, arrays, {"a": [1, {"b": None}], "ü": 0.1}, keep=1)
+    found = checkpoints.load_newest(tmp_path)
     assert (found.round, found.info, found.skipped) == (0, {"a": [1, {"b": None}], "ü": 0.1}, ())
     assert list(found.arrays) == list(arrays)
     for name, value in arrays.items():
@@ -63,13 +65,13 @@ def test_npz_needs_no_hetero_tf_to_be_read(tmp_path):
 def test_keeps_the_newest(tmp_path, keep):
     saved(tmp_path, range(1, 6), keep)
     assert sorted(os.listdir(tmp_path)) == [f"round-{number:06d}" for number in range(max(1, 6 - keep), 6)]
-    assert sealed.load_newest(tmp_path).round == 5
+    assert checkpoints.load_newest(tmp_path).round == 5
 
 
 def test_order_is_by_number_not_by_text_or_time(tmp_path):
     saved(tmp_path, (999_999, 1_000_000), keep=3)
     os.utime(tmp_path / "round-999999", (2e9, 2e9))
-    assert sealed.load_newest(tmp_path).round == 1_000_000
+    assert checkpoints.load_newest(tmp_path).round == 1_000_000
 
 
 def test_a_saved_round_ends_every_later_one(tmp_path):
@@ -77,38 +79,38 @@ def test_a_saved_round_ends_every_later_one(tmp_path):
     saved(tmp_path, (1, 2, 3, 4), keep=4)
     for number in (3, 4):
         os.truncate(tmp_path / f"round-00000{number}" / "info.json", 1)
-    assert sealed.load_newest(tmp_path).round == 2
+    assert checkpoints.load_newest(tmp_path).round == 2
     saved(tmp_path, (3,), keep=2)
     assert sorted(os.listdir(tmp_path)) == ["round-000002", "round-000003.1"]
-    assert sealed.load_newest(tmp_path).round == 3
+    assert checkpoints.load_newest(tmp_path).round == 3
 
 
 def test_a_round_saved_again_replaces_itself(tmp_path):
     for best in (1, 2, 3):
-        sealed.save(tmp_path, 7, {}, {"best": best}, keep=1)
+        checkpoints.save(tmp_path, 7, {}, {"best": best}, keep=1)
     assert os.listdir(tmp_path) == ["round-000007.2"]
-    assert sealed.load_newest(tmp_path).info == {"best": 3}
+    assert checkpoints.load_newest(tmp_path).info == {"best": 3}
 
 
 def test_skipped_rounds_are_named(tmp_path):
     saved(tmp_path, (4, 5))
     (tmp_path / "round-000005" / "arrays.npz").unlink()
-    found = sealed.load_newest(tmp_path)
+    found = checkpoints.load_newest(tmp_path)
     path = tmp_path / "round-000005" / "arrays.npz"
     assert found.round == 4
     assert found.skipped == (f"skipped {path}: could not read: No such file or directory",)
 
 
 def test_nothing_there_is_none_but_nothing_whole_is_an_error(tmp_path):
-    assert sealed.load_newest(tmp_path / "missing") is None
-    assert sealed.load_newest(tmp_path) is None
+    assert checkpoints.load_newest(tmp_path / "missing") is None
+    assert checkpoints.load_newest(tmp_path) is None
     os.truncate(saved(tmp_path) / "MANIFEST.json", 0)
     with pytest.raises(
         BadInput,
         match=r"none of its 1 rounds is whole .*MANIFEST.json: is not plain JSON.*"
         r"restore one from a copy, or delete the folder to start again",
     ):
-        sealed.load_newest(tmp_path)
+        checkpoints.load_newest(tmp_path)
 
 
 def test_readers_do_not_sweep_and_saving_does(tmp_path):
@@ -117,7 +119,7 @@ def test_readers_do_not_sweep_and_saving_does(tmp_path):
     shutil.copytree(tmp_path / "round-000005", tmp_path / ".old-round-000004")
     (tmp_path / ".old-round-000003").symlink_to("/")
     (tmp_path / "notes.txt").write_text("mine")
-    sealed.load_newest(tmp_path)
+    checkpoints.load_newest(tmp_path)
     assert len(os.listdir(tmp_path)) == 5
     saved(tmp_path, (6,))
     assert sorted(os.listdir(tmp_path)) == ["notes.txt", "round-000005", "round-000006"]
@@ -138,14 +140,14 @@ def test_readers_do_not_sweep_and_saving_does(tmp_path):
 def test_other_arrays_than_expected(tmp_path, expect, text):
     path = saved(tmp_path)
     os.truncate(path / "arrays.npz", 0)  # the comparison comes before the arrays are looked at
-    assert refusal(sealed.load_newest, tmp_path, expect) == (
+    assert refusal(checkpoints.load_newest, tmp_path, expect) == (
         f"{path}: {text}; it was saved by another recipe: continue with that one, or choose a new run folder"
     )
 
 
 def test_expected_arrays_load(tmp_path):
     saved(tmp_path)
-    assert sealed.load_newest(tmp_path, SPECS).arrays["step"] == 5
+    assert checkpoints.load_newest(tmp_path, SPECS).arrays["step"] == 5
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_expected_arrays_load(tmp_path):
 )
 def test_what_cannot_be_stored_is_refused_unwritten(tmp_path, arrays, info, keep, number, text):
     with pytest.raises(BadInput, match=text):
-        sealed.save(tmp_path / "new", number, arrays, info, keep)
+        checkpoints.save(tmp_path / "new", number, arrays, info, keep)
     assert os.listdir(tmp_path) == []
 
 
@@ -205,7 +207,7 @@ def assert_refused(path, text):
     tracemalloc.start()
     try:
         with pytest.raises(Damaged, match=text):
-            sealed.read(path)
+            checkpoints.read(path)
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     finally:
         tracemalloc.stop()
@@ -214,7 +216,7 @@ def assert_refused(path, text):
 def test_reseal_itself_is_accepted(tmp_path):
     path = saved(tmp_path)
     reseal(path)
-    assert sealed.read(path).round == 5
+    assert checkpoints.read(path).round == 5
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_hostile_manifest_text(tmp_path, text, said):
     path = saved(tmp_path)
     (path / "MANIFEST.json").write_bytes(text)
     with pytest.raises(Damaged, match=said):
-        sealed.read(path)
+        checkpoints.read(path)
 
 
 STEP = npy("{'descr': '<i8', 'fortran_order': False, 'shape': (), }", bytes(8))
@@ -347,7 +349,7 @@ def test_links_pipes_and_folders_are_not_followed(tmp_path):
 def test_a_linked_checkpoints_folder_is_neither_read_nor_written(tmp_path):
     saved(tmp_path / "outside")
     (tmp_path / "link").symlink_to(tmp_path / "outside")
-    for action in (lambda: saved(tmp_path / "link", (6,)), lambda: sealed.load_newest(tmp_path / "link")):
+    for action in (lambda: saved(tmp_path / "link", (6,)), lambda: checkpoints.load_newest(tmp_path / "link")):
         with pytest.raises(BadInput, match="link: expected a folder or nothing. Received: a symbolic link"):
             action()
     assert os.listdir(tmp_path / "outside") == ["round-000005"]

@@ -8,9 +8,9 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.recipe import keys_of
-from hetero_tf.recipe.files import shipped, sweeps
-from hetero_tf.results.published import matching, read_published
-from hetero_tf.results.runs import MIX, mix_text
+from hetero_tf.recipe.recipe_files import shipped, sweeps
+from hetero_tf.reports.published import matching, read_published
+from hetero_tf.runs.history import MIX, mix_text
 from hetero_tf.sweeps import definition
 from hetero_tf.sweeps.expansion import expand
 

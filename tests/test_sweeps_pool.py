@@ -22,11 +22,11 @@ from hetero_tf.base.errors import Locked
 from hetero_tf.cli import interrupts, main
 from hetero_tf.cli.commands import sweep as command
 from hetero_tf.recipe import load
-from hetero_tf.store import metrics
+from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps import cost, definition, outcome, pool
 from hetero_tf.sweeps.expansion import Run, expand
-from hetero_tf.sweeps.folder import SweepFolder
+from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 FAKE = str(Path(__file__).with_name("fake_run.py"))
 
@@ -339,7 +339,7 @@ def test_what_a_sweep_takes_is_told_by_short_runs(monkeypatch):
         slow = 4.0 if "levels.mix=a" in measured[-1] else 1.0
         for number in (1, 2):
             row = {"round": number, "seconds": slow, "round_seconds": slow, "measuring_seconds": 0.5}
-            metrics.append(place / "timings.jsonl", row)
+            metrics_file.append(place / "timings.jsonl", row)
         return 0, "", 2 * slow + 1.0 + 3.0
 
     monkeypatch.setattr(cost, "start", start)

@@ -15,10 +15,10 @@ from hetero_tf import export, recipe
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.device import Client
+from hetero_tf.devices.on_device import Client
 from hetero_tf.export import saved_model
-from hetero_tf.export.predict import predict
-from hetero_tf.serve import rest
+from hetero_tf.export.predictions import predict
+from hetero_tf.export.serve import rest
 
 
 def table(x, y=None, **named):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf.rounds import watch as module
+from hetero_tf.rounds import block_training
 
 CASES = [(base, engine) for base in ("DENSE", "TEXT") for engine in ("sequential", "stacked")]
 
@@ -47,7 +47,7 @@ def test_every_step_and_client_is_told_once_and_the_result_is_the_same(base, eng
 
 
 def test_long_training_tells_seldom_and_still_everything(monkeypatch):
-    monkeypatch.setattr(module, "MOST_CALLS", 2)
+    monkeypatch.setattr(block_training, "MOST_CALLS", 2)
     process, watch = tiny.process(tiny.DENSE, "engine=sequential", "client.epochs=4"), Watch()
     plan = process.plan(0)
     process.watched(watch).run(process.initialize(), [plan])

@@ -6,7 +6,7 @@ import tiny
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.layers.norm import Norm
-from hetero_tf.rounds import layout
+from hetero_tf.models import global_layout
 
 NESTED = ("client.stages=nested", "client.coupling=sum", "levels.mix=a-b", "levels.assignment=fixed")
 WIDTHS = tiny.IMAGES.replace("kind: sbn", "kind: wbn").replace("filters: !w 12, stride: 2", "filters: !w 12, norm: wbn")
@@ -28,9 +28,11 @@ def test_names_end_in_the_channels_of_one_client(clients):
 def test_a_level_holds_the_averages_of_the_widths_that_it_draws():
     process = tiny.process(WIDTHS, *NESTED)
     family = process.family
-    assert names(layout.shapes(family, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
-    assert names(layout.shapes(family, "b", tiny.CLASSES), "0_2_norm") == ["moving_mean_4"]
-    assert process.paths == tuple(process.initialize().weights) == tuple(layout.shapes(family, "a", tiny.CLASSES))
+    assert names(global_layout.shapes(family, "a", tiny.CLASSES), "0_2_norm") == ["moving_mean_8", "moving_mean_4"]
+    assert names(global_layout.shapes(family, "b", tiny.CLASSES), "0_2_norm") == ["moving_mean_4"]
+    assert (
+        process.paths == tuple(process.initialize().weights) == tuple(global_layout.shapes(family, "a", tiny.CLASSES))
+    )
     held = dict(zip(process.paths, process.parts.placement.cut.contained))
     assert held["0_2_norm/wbn/moving_variance_8"] == (True, False)
     assert held["0_2_norm/wbn/moving_variance_4"] == held["0_2_norm/wbn/gamma"] == (True, True)

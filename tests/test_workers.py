@@ -20,7 +20,7 @@ from ports import free_ports
 from hetero_tf.base.errors import BadInput, MemoryProblem
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import deal, share_stacks
-from hetero_tf.workers import messages
+from hetero_tf.workers import channel
 from hetero_tf.workers.cluster import Cluster, read_cluster
 
 ADDRESSES = ("my_run_1:2000", "[::1]:2001", "10.0.0.3:65535")
@@ -149,16 +149,16 @@ def test_a_message_is_what_was_sent():
         "x": np.array([np.nan, -0.0, 1e300]),
         "empty": np.zeros((0, 3), bool),
     }
-    message = messages.unpack(messages.pack({"call": "run", "round": 3, "level": None}, arrays))
+    message = channel.unpack(channel.pack({"call": "run", "round": 3, "level": None}, arrays))
     assert message.words == {"call": "run", "round": 3, "level": None} and message.arrays.keys() == arrays.keys()
     for name, value in arrays.items():
         assert message.arrays[name].dtype == value.dtype and message.arrays[name].tobytes() == value.tobytes()
 
 
 def test_a_message_that_is_too_long_is_refused(monkeypatch):
-    monkeypatch.setattr(messages, "LONGEST", 100)
+    monkeypatch.setattr(channel, "LONGEST", 100)
     with pytest.raises(MemoryProblem, match="what the workers must be told is too long: .* train this recipe with one"):
-        messages.pack({}, {"x": np.zeros(100)})
+        channel.pack({}, {"x": np.zeros(100)})
 
 
 def shared_rounds(*names):

@@ -12,10 +12,10 @@ from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition, label_mask
 from hetero_tf.partitions.shares import Shares
-from hetero_tf.process import learning_process
+from hetero_tf.process.learning_process import learning_process
+from hetero_tf.rounds.client_block import Stack, StageModels
 from hetero_tf.rounds.probe import check_stack
-from hetero_tf.rounds.routed_model import RoutedModel
-from hetero_tf.rounds.stack import Stack, StageModels
+from hetero_tf.rounds.row_model import RoutedModel
 
 CLASSES, WORDS = 9, 13
 COMMON = """

@@ -3,7 +3,7 @@
 import json
 
 from hetero_tf import recipe
-from hetero_tf.store import metrics
+from hetero_tf.store import metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
 COST = {"width": 1.0, "parameters": 4000, "paper_flops": 3_000_000, "multiply_adds": 1_500_000, "megabytes": 0.01}
@@ -40,10 +40,10 @@ def write(
         row |= {} if accuracy is None else {"global_accuracy": accuracy, "global_loss": 2 - accuracy / 100}
         spent = {"bytes_down": 3_000_000, "bytes_up": 1_000_000, "bytes": 4_000_000 * number}
         row |= {**spent, train_flops: 5 * 10**11} if traffic else {}
-        metrics.append(run.metrics, row)
+        metrics_file.append(run.metrics, row)
         if seconds:
             parts = {"training_seconds": seconds, "measuring_seconds": 1.0, "merging_seconds": None}
-            metrics.append(run.timings, {"round": number, "seconds": seconds, "clients": 2, **parts})
+            metrics_file.append(run.timings, {"round": number, "seconds": seconds, "clients": 2, **parts})
     if sizes:
         run.costs.write_text(json.dumps(costs(**sizes)))
     return str(run.path)

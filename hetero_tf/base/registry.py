@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from hetero_tf.base.annotations import constraint, tree
-from hetero_tf.base.constraints import LARGEST_SIZE, Constraint
+from hetero_tf.base.constraints import LARGEST_SIZE, Constraint, constraint, tree
 from hetero_tf.base.errors import BadInput, did_you_mean
 
 EXPORTS = {

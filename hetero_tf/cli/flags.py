@@ -184,7 +184,7 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
 
 def _as_override(name, argv):
     """How a key of recipes that was typed as a flag is given, as the end of a sentence; "" if it is none."""
-    from hetero_tf.recipe.explain import paths_of
+    from hetero_tf.recipe.explanations import paths_of
 
     paths = paths_of(name)[:MOST_PATHS]
     at = next((index for index, word in enumerate(argv) if re.match(f"--?{re.escape(name)}(=|$)", word)), None)

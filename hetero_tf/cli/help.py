@@ -3,9 +3,9 @@
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from hetero_tf import __version__
 from hetero_tf.cli import commands
 from hetero_tf.cli.flags import program
+from hetero_tf.version import __version__
 
 if TYPE_CHECKING:
     from absl.flags import Flag, FlagValues

@@ -6,14 +6,13 @@ import shlex
 import sys
 import traceback
 
-from hetero_tf import __version__
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.console import Console, prepare_streams, printable
+from hetero_tf.base.console import Console, Live, prepare_streams, printable
 from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished, WorkerLost, told_in_graph
-from hetero_tf.base.live import Live
 from hetero_tf.cli import commands, help, interrupts
 from hetero_tf.cli.flags import again, parse, program
-from hetero_tf.cli.opened import register_plugins
+from hetero_tf.cli.open_run import register_plugins
+from hetero_tf.version import __version__
 
 
 def main(argv: list[str] | None = None) -> int:

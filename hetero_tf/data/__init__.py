@@ -11,9 +11,9 @@ from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput, did_you_mean
-from hetero_tf.data.arrays import from_arrays, from_tf_data
 from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.disk_array import DiskArray
+from hetero_tf.data.in_memory import from_arrays, from_tf_data
 
 __all__ = ["Dataset", "DiskArray", "NotAvailable", "data_folder", "from_arrays", "from_tf_data", "load"]
 

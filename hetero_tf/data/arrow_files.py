@@ -14,9 +14,9 @@ import numpy as np
 from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, short
 from hetero_tf.base.files import opened, read_bytes
 from hetero_tf.data.arrow_messages import unpacked_bytes
-from hetero_tf.data.files import READS
+from hetero_tf.data.data_files import READS
 from hetero_tf.data.parquet_pages import columns_in, read_pages
-from hetero_tf.data.tables import Sheet
+from hetero_tf.data.table_dataset import Sheet
 from hetero_tf.data.unpacked import check_unpacked
 
 if TYPE_CHECKING:

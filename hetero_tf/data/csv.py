@@ -12,9 +12,9 @@ from hetero_tf.base.errors import BadInput, short
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import is_number
+from hetero_tf.data.data_files import READS, find_file
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.files import READS, find_file
-from hetero_tf.data.tables import Roles, Sheet, table_dataset
+from hetero_tf.data.table_dataset import Roles, Sheet, table_dataset
 
 # What the texts of a table take in memory, beside what they take on the disk.
 MEMORY = 20

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf import __version__
 from hetero_tf.base.errors import Refusal
 from hetero_tf.base.files import TEMPORARY, replacing
-from hetero_tf.base.npz import read_arrays
+from hetero_tf.base.npz_reader import read_arrays
+from hetero_tf.version import __version__
 
 FOLDER = Path("~/.cache/hetero_tf/decoded")
 # Smaller sets are read in less than a second, and larger ones would take much of a disk.

@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Range
 from hetero_tf.base.errors import BadInput
-from hetero_tf.base.npz import read_arrays
+from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
 

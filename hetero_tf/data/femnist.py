@@ -9,9 +9,9 @@ import numpy as np
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import cached
-from hetero_tf.data.files import find
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 SIDE = 28

@@ -13,13 +13,13 @@ from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
+from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.decoded import cached
 from hetero_tf.data.decoded_to_disk import cached_on_disk, is_large
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.files import find_folder
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.pictures import ENDINGS, LARGEST_FILE, decode_pictures, decoded_blocks
+from hetero_tf.data.picture_arrays import ENDINGS, LARGEST_FILE, decode_pictures, decoded_blocks
 
 # Names of the folder of test pictures, the first that is there.
 TESTS = ("test", "val", "validation", "valid")

@@ -8,11 +8,11 @@ from hetero_tf.base.constraints import Count, TestShare, Vocabulary
 from hetero_tf.base.errors import BadInput, did_you_mean, short
 from hetero_tf.base.files import opened
 from hetero_tf.data.csv import read_sheet
+from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.files import find_file
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.sentences import encode_sentences, vocabulary_of_sentences, words_of
-from hetero_tf.data.tables import Sheet, classes_of, labels_of, owner_numbers, owners_of
+from hetero_tf.data.table_dataset import Sheet, classes_of, labels_of, owner_numbers, owners_of
 from hetero_tf.data.words import LONGEST_LINE
 
 # By the ending of a file: what stands between two values. Every other ending stands for commas.

@@ -8,10 +8,10 @@ import numpy as np
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.data.arrays import from_arrays
+from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.disk_array import DiskArray
-from hetero_tf.data.files import find_folder
+from hetero_tf.data.in_memory import from_arrays
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("train_owners", "test_owners")

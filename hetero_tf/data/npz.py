@@ -5,10 +5,10 @@ from pathlib import Path
 from hetero_tf.base.constraints import Count
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import opened
-from hetero_tf.base.npz import array_bytes, array_names, read_arrays
-from hetero_tf.data.arrays import from_arrays
+from hetero_tf.base.npz_reader import array_bytes, array_names, read_arrays
+from hetero_tf.data.data_files import READS, find_file
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.files import READS, find_file
+from hetero_tf.data.in_memory import from_arrays
 from hetero_tf.data.unpacked import check_unpacked
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")

@@ -9,11 +9,11 @@ import numpy as np
 from hetero_tf.base.constraints import Pixels, TestShare
 from hetero_tf.base.errors import BadInput, require
 from hetero_tf.data.arrow_files import find_parts, read_part
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split
-from hetero_tf.data.files import find
 from hetero_tf.data.held_out import held_out
-from hetero_tf.data.pictures import decode_pictures
-from hetero_tf.data.tables import Roles, classes_of, labels_of, owner_numbers, owners_of, table_dataset
+from hetero_tf.data.picture_arrays import decode_pictures
+from hetero_tf.data.table_dataset import Roles, classes_of, labels_of, owner_numbers, owners_of, table_dataset
 
 
 def load(

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.files import find
 from hetero_tf.data.words import read_words, split_off, text_dataset
 
 

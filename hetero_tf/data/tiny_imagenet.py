@@ -11,9 +11,9 @@ from hetero_tf.base.constraints import Pixels
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.hardware import check_memory
+from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import cached
-from hetero_tf.data.files import find
 
 ENDING = ".JPEG"
 # The published list takes 0.6 MB.
@@ -131,7 +131,7 @@ def _image(path, size):
     """uint8 [size, size, 3]; a gray image gets three equal channels."""
     import tensorflow as tf
 
-    from hetero_tf.base.pictures import fault_of
+    from hetero_tf.base.picture_decoding import fault_of
 
     content = read_bytes(path, LARGEST_IMAGE, follow=True)
     try:

@@ -3,15 +3,15 @@
 import dataclasses
 from collections.abc import Iterable
 
-from hetero_tf.accounting.levels import Costs
 from hetero_tf.describe.costs import level_costs
-from hetero_tf.describe.description import Description
 from hetero_tf.describe.loads import is_divided, level_loads
-from hetero_tf.describe.tables import to_json, to_text
+from hetero_tf.describe.output import to_json, to_text
+from hetero_tf.describe.recipe_description import Description
+from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_stacks
-from hetero_tf.process import LearningProcess
-from hetero_tf.rounds.start import first_weights
+from hetero_tf.process.learning_process import LearningProcess
 
 __all__ = ["Description", "describe", "mix_costs", "to_json", "to_text"]
 

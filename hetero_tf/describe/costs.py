@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.accounting.budgets import MEGABYTE
-from hetero_tf.accounting.levels import Costs, travelling
 from hetero_tf.base import registry
 from hetero_tf.methods.stages import Stage
+from hetero_tf.models import global_layout
+from hetero_tf.models.costs.level_costs import Costs, travelling
+from hetero_tf.models.costs.memory import MEGABYTE
+from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
-from hetero_tf.rounds import layout
-from hetero_tf.rounds.cut import find_label_axes
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _tracked(family, level):
     if level not in family.stages:
         return {}
     axes = family.recipe.levels.ensemble is not None
-    return {path: shape[axes:] for path, shape in layout.shapes(family, level, family.classes).items()}
+    return {path: shape[axes:] for path, shape in global_layout.shapes(family, level, family.classes).items()}
 
 
 def _cost(recipe, level, parameters, shapes, found, held, moved, batch):

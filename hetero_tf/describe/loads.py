@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from hetero_tf.accounting.budgets import as_fraction, held
-from hetero_tf.accounting.levels import Costs
 from hetero_tf.describe.costs import LevelCost, widths_of
+from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.memory import as_fraction, held
+from hetero_tf.models.costs.unit_costs import TABLE_BATCH
 from hetero_tf.models.family import ModelFamily
-from hetero_tf.models.unit_costs import TABLE_BATCH
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.inputs import Input, all_labels
 from hetero_tf.models.variables import all_layers, queried, values, with_values
-from hetero_tf.rounds.replicas import Replicas
 
 # Batches in one call: fewer leave small models waiting for kernels to start, more leave the caches.
 GROUPS = 20

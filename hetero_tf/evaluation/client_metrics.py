@@ -8,13 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.evaluation.fairness import ClientTests
 from hetero_tf.inputs import Input, all_labels
 from hetero_tf.models.family import predicted
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.shares import Shares
-from hetero_tf.rounds.replicas import Replicas
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,20 @@ import tensorflow as tf
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
-from hetero_tf.evaluation.ensemble import best_first
 from hetero_tf.evaluation.fairness import ClientResults, ClientTests, accuracies, client_tests
 from hetero_tf.evaluation.global_metrics import build_image_logits, image_metrics, local_hits, local_metrics, named
-from hetero_tf.evaluation.predictor import Predictor, noise_seed
+from hetero_tf.evaluation.predictor import Predictor, best_first, noise_seed
 from hetero_tf.inputs import stored
+from hetero_tf.inputs.examples import Examples
 from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.state import State
 from hetero_tf.models.variables import values
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning import levels
+from hetero_tf.planning import level_assignment as levels
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.parts import Examples
-from hetero_tf.rounds.replicas import Replicas
-from hetero_tf.rounds.state import State
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
 """Measures a model on a split under all labels, and the global model on each client's tests under its own labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation.fairness import ClientTests, fairness
 from hetero_tf.inputs import Input, all_labels, stored
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
 from hetero_tf.methods.losses.masked_cross_entropy import masked
-from hetero_tf.rounds.replicas import Replicas
+from hetero_tf.planning.plan import Plan
 
 # Logits of text that exist at once: from a core's caches they are reduced to losses several times as fast.
 LOGITS = 2**19
@@ -202,3 +203,27 @@ def _text_loss(model, classes):
         return total / tf.cast(count, total.dtype)
 
     return mean_loss
+
+
+def round_metrics(plan: Plan, records: dict[str, np.ndarray], levels: Sequence[str]) -> dict:
+    """Sums up what the clients of a round have done.
+
+    Args:
+        plan: Who has trained what.
+        records: `{"loss", "gradient_norm", "finite"}`, each [cohort] in the order of the plan.
+        levels: Names of the levels of the mix.
+    """
+    finished = records["finite"] & (plan.steps > 0)
+    # A client of an ensemble stands in the plan once for each network that it trains.
+    _, once = np.unique(plan.clients, return_index=True)
+    counts = np.bincount(plan.levels[once], minlength=len(levels))
+    return {
+        "loss": _mean(records["loss"][finished]),
+        "gradient_norm": _mean(records["gradient_norm"][finished]),
+        "non_finite": len(np.unique(plan.clients[~records["finite"]])),
+        "levels": dict(zip(levels, counts.tolist())),
+    }
+
+
+def _mean(values):
+    return float(values.mean()) if values.size else None

@@ -1,7 +1,8 @@
 """The model by which a level predicts: its values in any state, its statistics, and how good it is on a split."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -9,15 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
 from hetero_tf.evaluation.global_metrics import build_metrics
+from hetero_tf.inputs.examples import Examples
+from hetero_tf.models.entry_masks import build_entry_mask, masked_values
 from hetero_tf.models.family import ModelFamily, predicted
+from hetero_tf.models.state import State
 from hetero_tf.models.variables import carried, is_seed
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.entry_mask import build_entry_mask, masked_values
-from hetero_tf.rounds.parts import Examples
-from hetero_tf.rounds.replicas import Replicas
-from hetero_tf.rounds.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,3 +139,23 @@ def value_of(state: State, variable: keras.Variable) -> tf.Tensor:
         return state.weights[path] if personal is None else tf.reduce_mean(personal, 0)
 
     return predicted(variable, value)
+
+
+def chosen(state: State, order: Sequence[int] | np.ndarray) -> State:
+    """Returns the state with these of its networks, in this order."""
+    weights = {path: tf.gather(value, order) for path, value in state.weights.items()}
+    return dataclasses.replace(state, weights=weights)
+
+
+def best_first(state: State, networks: int, accuracy: Callable[[State], float]) -> State:
+    """Returns the state with its networks sorted by accuracy, the best first.
+
+    Args:
+        state: Of an ensemble whose networks are all merged.
+        networks: How many there are.
+        accuracy: Of the first network of a state.
+
+    Reference: authors' code of SplitMix, which reverses the ascending order.
+    """
+    found = [accuracy(chosen(state, [network])) for network in range(networks)]
+    return chosen(state, np.argsort(found, kind="stable")[::-1])

@@ -20,7 +20,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf import __version__
 from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean, short
 from hetero_tf.data.described import DescribedDataset
@@ -30,11 +29,12 @@ from hetero_tf.export.card import CARD, model_card
 from hetero_tf.export.formats import Converted
 from hetero_tf.export.kinds import kind_of
 from hetero_tf.export.measured import check_answers, examples, measure, reference_logits, warning_of
-from hetero_tf.process import LearningProcess
+from hetero_tf.models.state import State
+from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe.schema import Levels
-from hetero_tf.rounds.state import State
 from hetero_tf.store import plain_json
 from hetero_tf.store.versions import EXPORTED, check_place, drafted, publish
+from hetero_tf.version import __version__
 
 LABELS = Path("assets.extra", "labels.txt")
 

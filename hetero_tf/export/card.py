@@ -80,7 +80,7 @@ def _training(one):
     sizes = ", ".join(f"{examples} x {positions}" for examples, positions in one["training"]["batches"].values())
     return (
         f"\n## Train on a device\n\n`{one['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"
-        "from hetero_tf.device import Client\n\nclient = Client('.')\n"
+        "from hetero_tf.devices.on_device import Client\n\nclient = Client('.')\n"
         "client.push(weights, statistics)  # from the server\n"
         "report = client.train(client.batches(x, y, epochs, rng), learning_rate, client.present(y), rng)\n"
         "weights = client.pull()  # to the server\n```\n\n"

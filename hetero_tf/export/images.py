@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.base.picture_decoding import decode
 from hetero_tf.base.picture_files import FORMATS, LARGEST_PICTURE
-from hetero_tf.base.pictures import decode
 from hetero_tf.export import labelled
 from hetero_tf.export.labelled import answers, few, named
 from hetero_tf.export.limits import most_examples
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 # What a client of `serving_default` gives.
 GIVEN = "image"

@@ -10,7 +10,7 @@ many test examples are compared in one request; and these functions:
 from types import ModuleType
 
 from hetero_tf.export import images, next_word, sequences, table, text
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 KINDS = {"images": images, "sequences": sequences, "table": table, "text": text}
 

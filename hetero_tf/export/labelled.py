@@ -9,7 +9,7 @@ import tensorflow as tf
 from hetero_tf.evaluation.global_metrics import image_metrics
 from hetero_tf.export.limits import checked, filled, most_examples
 from hetero_tf.inputs import all_labels
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 
 def answers(process: LearningProcess, model: keras.Model, x: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -16,10 +16,10 @@ from hetero_tf.export.portable_erf import erf
 from hetero_tf.layers.dropout import STEPS, Dropout
 from hetero_tf.layers.gelu import GELU
 from hetero_tf.models.variables import all_layers, constants, queried, values
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.local_training import clipped
 from hetero_tf.rounds.objective import Objective
-from hetero_tf.rounds.routed_model import RoutedModel
+from hetero_tf.rounds.row_model import RoutedModel
 
 UNIFORM = "uniform_"
 
@@ -130,7 +130,8 @@ class LocalStep:
 
     def train(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Takes a step: scalars "loss", before it, and "gradient_norm", before the gradient is clipped."""
-        objective = Objective(self.process.parts.algorithm, 0, inputs["present"][None], tf.constant(0))
+        algorithm = self.process.parts.algorithm
+        objective = Objective(algorithm.loss, algorithm.couple, 0, inputs["present"][None], tf.constant(0))
         rows = [tf.reshape(value, [1, -1]) for value in self.held.values()]
 
         def forward(trainable):

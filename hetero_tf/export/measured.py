@@ -7,7 +7,7 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.export.kinds import kind_of
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 # Of logits, as a share of the largest one where that is above 1; the same products in another order differ by less.
 TOLERANCE = 1e-4

@@ -10,7 +10,7 @@ import tensorflow as tf
 from hetero_tf.data.words import END
 from hetero_tf.export import text
 from hetero_tf.export.limits import filled
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 # The signature that other runtimes get.
 PORTABLE = "serving_default"

@@ -12,7 +12,7 @@ from hetero_tf.data.sentences import SIGNS
 from hetero_tf.export import labelled, text
 from hetero_tf.export.labelled import few, named
 from hetero_tf.export.limits import filled, most_examples
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 # The signature that other runtimes get.
 PORTABLE = "serve_numbers"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from hetero_tf.models.state import State, in_order
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
-from hetero_tf.process import LearningProcess
-from hetero_tf.rounds.given_rows import is_given, read_given
+from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.rounds.disk_rows import is_given, read_given
 from hetero_tf.rounds.round import play
-from hetero_tf.rounds.state import State, in_order
 
 
 def portable_round(process: LearningProcess, state: State, planned: Sequence[Plan]) -> tuple[bytes, list[tf.Tensor]]:

@@ -12,7 +12,7 @@ from hetero_tf.data.columns import feature_names
 from hetero_tf.export import labelled
 from hetero_tf.export.labelled import answers, few, named
 from hetero_tf.export.limits import most_examples
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 # What a client of `serving_default` gives.
 GIVEN = "features"

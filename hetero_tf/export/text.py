@@ -13,7 +13,7 @@ from hetero_tf.data.words import END
 from hetero_tf.export.limits import checked, filled, most_words
 from hetero_tf.inputs import all_labels
 from hetero_tf.methods.losses.cross_entropy import softmax_cross_entropy
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 # What a client of `serving_default` gives.
 GIVEN = "token_ids"

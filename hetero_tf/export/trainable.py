@@ -4,7 +4,7 @@ from hetero_tf.base import registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import whole
 from hetero_tf.models.family import level_of, outline
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 
 def check_trainable(process: LearningProcess, level: str) -> None:

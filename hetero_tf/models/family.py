@@ -15,13 +15,13 @@ import tensorflow as tf
 from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.errors import BadInput
 from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
-from hetero_tf.models.build import build_model
-from hetero_tf.models.counting import Forward, forward
+from hetero_tf.models.build_model import build_model
+from hetero_tf.models.costs.counting import Forward, forward
+from hetero_tf.models.costs.unit_costs import unit_shares
+from hetero_tf.models.custom_model import ModelFunction, build_own_model, layers_of
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
-from hetero_tf.models.own_model import ModelFunction, build_own_model, layers_of
 from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.requirements import check_behavior
-from hetero_tf.models.unit_costs import unit_shares
 from hetero_tf.models.variables import all_layers, check_constants, shrink_to_part
 from hetero_tf.recipe.schema import Recipe
 
@@ -32,7 +32,7 @@ class ModelFamily:
 
     Attributes:
         recipe: The recipe.
-        shape: Of one input without the batch axis, see `models.build.build_model`.
+        shape: Of one input without the batch axis, see `models.build_model.build_model`.
         classes: Length of the global label axis.
         stages: `{level: its stages}`, of the levels of the mix.
         drawn: Whether every step draws its stage.
@@ -224,7 +224,7 @@ def build_family(
 
     Args:
         recipe: The recipe.
-        shape: Of one input without the batch axis, see `models.build.build_model`.
+        shape: Of one input without the batch axis, see `models.build_model.build_model`.
         example: The same without None.
         classes: Length of the global label axis.
         function: Builds the models in place of the recipe's layers, which the family's recipe then describes.

@@ -4,12 +4,18 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput, did_you_mean
-from hetero_tf.base.npz import array_names, read_arrays
+from hetero_tf.base.npz_reader import array_names, read_arrays
+from hetero_tf.models.family import ModelFamily
+from hetero_tf.models.global_layout import initial_values
+from hetero_tf.recipe import located
 from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.schema import Recipe
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.store.states import global_weights
 
@@ -113,3 +119,20 @@ def _fitting(where, name, value, variable):
     if not np.isfinite(value).all():
         raise BadInput(f"{where}: {name} must be finite. Received: NaN or infinity")
     return value.astype(str(variable.dtype))
+
+
+def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Tensor], str | None]:
+    """Returns the global values before the first round by path, and what they were read from; None: all are drawn.
+
+    Raises:
+        BadInput: What `model.initial_weights` names cannot be read or does not fit; names file, line and key.
+    """
+    weights, model = initial_values(family), recipe.model
+    if model.initial_weights is None:
+        return weights, None
+    variables = [
+        SimpleNamespace(path=path, shape=tuple(value.shape), dtype=value.dtype.name) for path, value in weights.items()
+    ]
+    with located(recipe, "model", "initial_weights"):
+        arrays, source = read(model.initial_weights, variables, model.reinitialize)
+    return weights | {path: tf.constant(value) for path, value in arrays.items()}, source

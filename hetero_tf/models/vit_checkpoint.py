@@ -15,7 +15,7 @@ from hetero_tf import recipe
 from hetero_tf.base.errors import BadInput, Refusal, did_you_mean
 from hetero_tf.base.files import opened, replacing
 from hetero_tf.base.hardware import check_memory
-from hetero_tf.base.npz import array_names, read_arrays
+from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.recipe.model import LayerSpec
 
 # Our variables and the arrays of a published checkpoint, which have the same shapes but for a leading 1.
@@ -136,7 +136,7 @@ def read_checkpoint(path: Path | str) -> dict[str, np.ndarray]:
 
     Raises:
         BadInput: The file is damaged or something else, or a data set lies in another file.
-        MemoryProblem, DiskProblem: See `base.npz.read_arrays`.
+        MemoryProblem, DiskProblem: See `base.npz_reader.read_arrays`.
     """
     if Path(path).suffix not in _HDF5:
         return read_arrays(path, array_names(path))

@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, CountOrZero, Share
 from hetero_tf.base.errors import BadInput
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
 
@@ -51,7 +51,7 @@ def split(
     Reference: authors' code of SplitMix (arXiv 2203.09747) and FeDepth, which take a new deal for the test split
     unless told otherwise.
     """
-    dealing.check_images("class_deck", train_labels)
+    splitting.check_images("class_deck", train_labels)
     check_clients(clients, len(train_labels))
     deck = np.unique(train_labels)
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
@@ -61,14 +61,16 @@ def split(
             f"per_client={per_client}"
         )
     hands = _hands(deck, clients, per_client, rng)
-    dealt = dealing.shuffle(_deal(train_labels, hands, sizes, "least", least, rng), rng)
-    dealing.check_all_served(dealt, f"use fewer clients or a larger least. Received: clients={clients}, least={least}")
-    train, validation = dealing.hold_out(dealt, held_out, first=True)
+    dealt = splitting.shuffle(_deal(train_labels, hands, sizes, "least", least, rng), rng)
+    splitting.check_all_served(
+        dealt, f"use fewer clients or a larger least. Received: clients={clients}, least={least}"
+    )
+    train, validation = splitting.hold_out(dealt, held_out, first=True)
     if test in ("equal", "contiguous"):
-        tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+        tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
     else:
         hands = hands if test == "own" else _hands(deck, clients, per_client, rng)
-        tests = dealing.shuffle(_deal(test_labels, hands, sizes, "test_least", test_least, rng), rng)
+        tests = splitting.shuffle(_deal(test_labels, hands, sizes, "test_least", test_least, rng), rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
@@ -88,8 +90,8 @@ def _deal(labels, hands, sizes, name, least, rng):
         holders = np.flatnonzero(hands == label) // per_client
         if holders.size:
             examples = np.flatnonzero(labels == label)
-            dealing.check_least(name, least, len(examples), len(holders), f"examples of label {label}")
+            splitting.check_least(name, least, len(examples), len(holders), f"examples of label {label}")
             parts = rng.dirichlet(np.ones(len(holders))) if sizes == "dirichlet" else None
             ids.append(examples)
-            owners.append(np.repeat(holders, dealing.cut(len(examples), len(holders), least, parts, rng)))
-    return dealing.group(np.concatenate(ids), np.concatenate(owners), clients)
+            owners.append(np.repeat(holders, splitting.cut(len(examples), len(holders), least, parts, rng)))
+    return splitting.group(np.concatenate(ids), np.concatenate(owners), clients)

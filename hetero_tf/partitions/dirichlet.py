@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
 from hetero_tf.base.errors import BadInput
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
 ATTEMPTS = 1000
@@ -49,12 +49,12 @@ def split(
     Reference: probabilistic federated neural matching (arXiv 1905.12022), as FeDepth and DepthFL use it, with
     `least` 50 and 10.
     """
-    dealing.check_images("dirichlet", train_labels)
+    splitting.check_images("dirichlet", train_labels)
     check_clients(clients, len(train_labels))
-    dealing.check_least("least", least, len(train_labels), clients, "training examples")
-    dealt = dealing.shuffle(_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
-    train, validation = dealing.hold_out(dealt, held_out)
-    tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    splitting.check_least("least", least, len(train_labels), clients, "training examples")
+    dealt = splitting.shuffle(_enough(train_labels, classes, clients, alpha, max(least, 1), rng), rng)
+    train, validation = splitting.hold_out(dealt, held_out)
+    tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
@@ -85,4 +85,4 @@ def _draw(ids_of, total, clients, alpha, rng):
         added = np.diff(ends, prepend=0, append=len(ids))
         owners.append(np.repeat(np.arange(clients), added))
         sizes += added
-    return dealing.group(np.concatenate(mixed), np.concatenate(owners), clients)
+    return splitting.group(np.concatenate(mixed), np.concatenate(owners), clients)

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
 # A label of chance 0 is still taken when nothing else is left.
@@ -48,11 +48,11 @@ def split(
 
     Reference: FeDepth authors' code, "balanced-dir".
     """
-    dealing.check_images("dirichlet_equal", train_labels)
+    splitting.check_images("dirichlet_equal", train_labels)
     check_clients(clients, len(train_labels))
-    dealt = dealing.shuffle(_deal(train_labels, classes, clients, alpha, rng), rng)
-    train, validation = dealing.hold_out(dealt, held_out)
-    tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    dealt = splitting.shuffle(_deal(train_labels, classes, clients, alpha, rng), rng)
+    train, validation = splitting.hold_out(dealt, held_out)
+    tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
@@ -67,9 +67,9 @@ def _deal(labels, classes, clients, alpha, rng):
     places = np.empty((clients, each), np.int64)
     for client in range(clients):
         taken = _arrivals(weights[client], left, each, rng)
-        places[client] = dealing.ranges(ends - left, taken)
+        places[client] = splitting.ranges(ends - left, taken)
         left -= taken
-    return dealing.group(mixed[places.reshape(-1)], np.repeat(np.arange(clients), each), clients)
+    return splitting.group(mixed[places.reshape(-1)], np.repeat(np.arange(clients), each), clients)
 
 
 def _arrivals(weights, left, count, rng):

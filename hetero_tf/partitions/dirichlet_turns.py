@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Range, Share
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
 # Turns whose labels are drawn at once, which bounds the memory.
@@ -49,12 +49,12 @@ def split(
 
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """
-    dealing.check_images("dirichlet_turns", train_labels)
+    splitting.check_images("dirichlet_turns", train_labels)
     check_clients(clients, len(train_labels))
     dealt = _deal(train_labels, classes, clients, alpha, sigma, rng)
-    dealing.check_all_served(dealt, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}")
-    train, validation = dealing.hold_out(dealt, held_out)
-    tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+    splitting.check_all_served(dealt, f"lower sigma or use fewer clients. Received: clients={clients}, sigma={sigma}")
+    train, validation = splitting.hold_out(dealt, held_out)
+    tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
@@ -68,7 +68,7 @@ def _deal(labels, classes, clients, alpha, sigma, rng):
     label = _labels(turns, priors, left.copy(), rng)
     # The last example of a label goes first and a client's last example is dealt first, as the authors count down.
     ids = mixed[np.cumsum(left)[label] - 1 - _running(label)]
-    return dealing.group(ids[::-1], turns[::-1], clients)
+    return splitting.group(ids[::-1], turns[::-1], clients)
 
 
 def _sizes(total, clients, sigma, rng):
@@ -102,5 +102,5 @@ def _running(values):
     order = np.argsort(values, kind="stable")
     counts = np.bincount(values)
     running = np.empty(len(values), np.int64)
-    running[order] = dealing.ranges(np.zeros(len(counts), np.int64), counts)
+    running[order] = splitting.ranges(np.zeros(len(counts), np.int64), counts)
     return running

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.partitions.shares import Shares
 
@@ -36,7 +36,7 @@ def split(
         BadInput: More clients than examples, or a share that holds none out.
     """
     check_clients(clients, len(train_labels))
-    train, validation = dealing.hold_out(_deal(len(train_labels), clients, rng), held_out)
+    train, validation = splitting.hold_out(_deal(len(train_labels), clients, rng), held_out)
     test = _deal(len(test_labels) if train_labels.ndim == 1 else 0, clients, rng)
     return Partition(train, test, label_mask(train_labels, train, classes), validation)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import BadInput
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients
 from hetero_tf.partitions.shares import Shares
 
@@ -43,7 +43,7 @@ def split(
     Raises:
         BadInput: Text, or numbers that cannot be dealt out evenly.
     """
-    dealing.check_images("labels", train_labels)
+    splitting.check_images("labels", train_labels)
     check_clients(clients, len(train_labels))
     shards = _shards(train_labels, classes, clients, per_client)
     dealt = np.repeat(np.arange(classes), shards)
@@ -55,7 +55,7 @@ def split(
         client, label = np.nonzero(mask)
     train, test = (_deal(labels, client, label, mask.shape, shards, rng) for labels in (train_labels, test_labels))
     # A client's examples stand label by label. They are mixed after all other draws, which are those of the authors.
-    train, validation = dealing.hold_out(dealing.shuffle(train, rng) if held_out else train, held_out)
+    train, validation = splitting.hold_out(splitting.shuffle(train, rng) if held_out else train, held_out)
     return Partition(train, test, mask, validation)
 
 
@@ -92,4 +92,4 @@ def _deal(labels, client, label, shape, shards, rng):
     lengths = np.stack([each[label], drawn < rest[label]], axis=1)
     order = np.argsort(labels, kind="stable").astype(np.int32)
     sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=clients).astype(np.int64)
-    return Shares.from_sizes(order[dealing.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)
+    return Shares.from_sizes(order[splitting.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)

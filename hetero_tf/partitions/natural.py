@@ -6,7 +6,7 @@ import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.base.errors import BadInput
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, label_mask
 
 
@@ -52,8 +52,8 @@ def split(
             "or data with owners"
         )
     chosen = _choose(train_owners, clients, max(least, 1), rng)
-    dealt = dealing.shuffle(_of(train_owners, chosen), rng)
-    train, validation = dealing.hold_out(dealt, held_out)
+    dealt = splitting.shuffle(_of(train_owners, chosen), rng)
+    train, validation = splitting.hold_out(dealt, held_out)
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
             raise BadInput(
@@ -61,7 +61,7 @@ def split(
             )
         tests = _of(test_owners, chosen)
     else:
-        tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+        tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
@@ -81,4 +81,4 @@ def _of(owners, chosen):
     """`Shares` of the examples that belong to the chosen owners."""
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)
-    return dealing.group(ids, client[ids], len(chosen))
+    return splitting.group(ids, client[ids], len(chosen))

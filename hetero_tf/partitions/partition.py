@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.files import replacing
-from hetero_tf.base.npz import array_names, read_arrays
+from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.partitions.statistics import label_distances
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Range, Share
-from hetero_tf.partitions import dealing
+from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 from hetero_tf.partitions.shares import Shares
 
@@ -49,11 +49,13 @@ def split(
     Reference: authors' code of FeDepth (sizes equal or dirichlet with spread 1, not shuffled, test new).
     """
     check_clients(clients, len(train_labels))
-    dealing.check_least("least", least, len(train_labels), clients, "training examples")
+    splitting.check_least("least", least, len(train_labels), clients, "training examples")
     parts = _parts(sizes, spread, clients, rng)
     dealt = _deal(len(train_labels), clients, least, parts, shuffled, rng)
-    dealing.check_all_served(dealt, f"use a larger least or fewer clients. Received: clients={clients}, least={least}")
-    train, validation = dealing.hold_out(dealt, held_out)
+    splitting.check_all_served(
+        dealt, f"use a larger least or fewer clients. Received: clients={clients}, least={least}"
+    )
+    train, validation = splitting.hold_out(dealt, held_out)
     if test_labels.ndim != 1:
         tests = Shares.empty(clients)
     elif test in ("own", "new"):
@@ -62,7 +64,7 @@ def split(
         floor = 0 if test == "own" else min(least, len(test_labels) // clients)
         tests = _deal(len(test_labels), clients, floor, parts, shuffled, rng)
     else:
-        tests = dealing.deal_test(test, train_labels, test_labels, classes, train, rng)
+        tests = splitting.deal_test(test, train_labels, test_labels, classes, train, rng)
     return Partition(train, tests, label_mask(train_labels, train, classes), validation)
 
 
@@ -78,4 +80,4 @@ def _parts(sizes, spread, clients, rng):
 
 def _deal(total, clients, least, parts, shuffled, rng):
     ids = rng.permutation(total) if shuffled else np.arange(total)
-    return Shares.from_sizes(ids.astype(np.int32), dealing.cut(total, clients, least, parts, rng))
+    return Shares.from_sizes(ids.astype(np.int32), splitting.cut(total, clients, least, parts, rng))

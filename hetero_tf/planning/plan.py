@@ -12,7 +12,7 @@ import numpy as np
 from hetero_tf.base import seeds
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.availability import limit
-from hetero_tf.planning.levels import assign
+from hetero_tf.planning.level_assignment import assign
 from hetero_tf.recipe.schema import Levels, Recipe
 
 

@@ -12,10 +12,10 @@ from hetero_tf.recipe.bases import read_tree
 from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.document import documentation
-from hetero_tf.recipe.files import Source, read
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import OwnModel
 from hetero_tf.recipe.nodes import Position, Setting, Wrong, locate, plain, refusal
+from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, resolved, written
 

@@ -4,10 +4,10 @@ import os
 
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
-from hetero_tf.recipe.files import Source, read_file, shipped
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
+from hetero_tf.recipe.old_spellings import renew
 from hetero_tf.recipe.reader import parse
-from hetero_tf.recipe.renamed import renew
+from hetero_tf.recipe.recipe_files import Source, read_file, shipped
 
 MOST_BASES = 4
 _ENDINGS = (".yaml", ".yml")

@@ -4,12 +4,12 @@ import dataclasses
 import re
 
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import is_plugin, plugin_beside
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe.keys import is_plugin, plugin_beside
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
+from hetero_tf.recipe.old_spellings import renew, renew_steps
 from hetero_tf.recipe.reader import DEPTH, parse
-from hetero_tf.recipe.renamed import renew, renew_steps
 from hetero_tf.recipe.schema import Recipe
 
 _STEP = re.compile(r"(?:^|\.)([A-Za-z_0-9-]+)|\[([0-9]{1,6})\]")

@@ -6,14 +6,21 @@ from collections.abc import Iterable
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.constraints import Constraint
+from hetero_tf.base.constraints import (
+    Constraint,
+    Plugin,
+    constraint_of,
+    default_of,
+    is_by_level,
+    is_plugin,
+    keys,
+    plugin_beside,
+)
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
 from hetero_tf.recipe.layers import build_model, check_annotated, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Wrong, show
-from hetero_tf.recipe.scenarios import SCENARIOS
-from hetero_tf.recipe.schema import Client, Levels, Megabytes, Recipe
+from hetero_tf.recipe.schema import SCENARIOS, Client, Levels, Megabytes, Recipe
 from hetero_tf.recipe.values import convert
 
 _WIDTH = Constraint("float", above=0.0, high=1.0)

@@ -3,8 +3,8 @@
 import dataclasses
 
 from hetero_tf.base import registry
+from hetero_tf.base.constraints import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
 from hetero_tf.recipe import layer_table
-from hetero_tf.recipe.keys import Plugin, constraint_of, default_of, is_by_level, is_plugin, keys, plugin_beside
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import show
 from hetero_tf.recipe.schema import Recipe

@@ -7,7 +7,7 @@ still; before its own test each fine-tunes the head, the body or both on its tra
 import dataclasses
 
 from hetero_tf.base import metrics
-from hetero_tf.recipe.keys import Plugin
+from hetero_tf.base.constraints import Plugin
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Availability, FineTune, Recipe
 

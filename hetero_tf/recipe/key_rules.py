@@ -3,12 +3,11 @@
 from hetero_tf.base import metrics
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.fine_tuning import check_fine_tuning
-from hetero_tf.recipe.method_rules import check_methods
+from hetero_tf.recipe.method_rules import check_methods, check_unused
 from hetero_tf.recipe.model import Classes
 from hetero_tf.recipe.nodes import Wrong, show
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
-from hetero_tf.recipe.unused import check_unused
 
 
 def check_keys(recipe: Recipe) -> None:

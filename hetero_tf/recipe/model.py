@@ -24,7 +24,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class OwnModel:
-    """Stands for the key `model` where a Python function builds the model, see `models.own_model`."""
+    """Stands for the key `model` where a Python function builds the model, see `models.custom_model`."""
 
     initial_weights: object = None
 

@@ -6,7 +6,7 @@ This file is the only place where a default is written down. `recipes/README.md`
 from dataclasses import dataclass, field
 
 from hetero_tf.base import metrics
-from hetero_tf.recipe.keys import Plugin, key
+from hetero_tf.base.constraints import Plugin, key
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node
 
@@ -333,3 +333,12 @@ class Recipe:
     def float_type(self) -> str:
         """Float type of weights, optimiser, loss, merge and evaluation."""
         return "float32" if self.precision == "mixed_bfloat16" else self.precision
+
+
+# Budgets of four levels that equally many clients have, largest first. Under `lack` the smallest does not hold the
+# first blocks; under `surplus` the largest holds two models. Source: FeDepth (Zhang et al. 2023), section 5.
+SCENARIOS = {
+    "fair": (1.0, 1 / 2, 1 / 3, 1 / 6),
+    "lack": (1.0, 1 / 2, 1 / 6, 1 / 8),
+    "surplus": (2.0, 1 / 2, 1 / 3, 1 / 6),
+}

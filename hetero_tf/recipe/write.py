@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from hetero_tf.base.constraints import Plugin, keys, plugin_beside
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe.keys import Plugin, keys, plugin_beside
 from hetero_tf.recipe.nodes import plain, show
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe

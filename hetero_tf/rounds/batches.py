@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf.inputs import Labels
+from hetero_tf.inputs.examples import Examples
 from hetero_tf.rounds.buffers import fill_buffer
-from hetero_tf.rounds.parts import Examples
 
 
 @dataclass(frozen=True)

@@ -6,37 +6,37 @@ Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), which allows it where 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.inputs import Input
+from hetero_tf.inputs.examples import Pass
 from hetero_tf.models.variables import is_seed
-from hetero_tf.rounds.cut import inverse
-from hetero_tf.rounds.probe import sees_each_alone
-from hetero_tf.rounds.stack import Stack
+from hetero_tf.rounds.client_block import Stack
+from hetero_tf.rounds.gather import inverse
+from hetero_tf.rounds.row_model import RoutedModel
+
+
+def sees_each_alone(routed: RoutedModel) -> bool:
+    """Whether a model gives for an example the same beside others, on random values."""
+    rng, model = np.random.default_rng(0), routed.model
+    trainable, state = (
+        [rng.normal(0, 0.1, variable.shape) for variable in group]
+        for group in (model.trainable_variables, model.non_trainable_variables)
+    )
+    inputs = tf.constant(rng.normal(size=(3, *model.inputs[0].shape[1:])), model.inputs[0].dtype)
+
+    def run(inputs):
+        outputs, _ = model.stateless_call(trainable, state, inputs, training=True)
+        return tf.cast(outputs, tf.float64).numpy()
+
+    both, alone = run(inputs[:2]), run(inputs[1:])
+    return np.allclose(both[1], alone[0], rtol=1e-2, atol=1e-3 * np.abs(both).max())
+
 
 REFUSED = "client.stages.buffered must be false here, where a buffer would change the result: "
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass of a client over its examples.
-
-    Attributes:
-        batches: How many.
-        batch: Most examples of a batch.
-    """
-
-    batches: int
-    batch: int
-
-    @classmethod
-    def of(cls, examples: int, batch_size: int) -> "Pass":
-        """The pass of a client that has so many examples."""
-        return cls(-(-examples // batch_size), min(batch_size, examples))
 
 
 def fill_buffer(

@@ -4,10 +4,10 @@ import functools
 
 import tensorflow as tf
 
-from hetero_tf.rounds.cut import put
+from hetero_tf.rounds.block_training import StackPlan, StackUpdate
+from hetero_tf.rounds.gather import put
 from hetero_tf.rounds.global_row import joined, put_rows
-from hetero_tf.rounds.parts import RoundParts
-from hetero_tf.rounds.stack_update import StackPlan, StackUpdate
+from hetero_tf.rounds.round_setup import RoundParts
 
 # In place of the positions of single values: all of them one behind the other.
 WHOLE = -1

@@ -4,11 +4,11 @@ import functools
 
 import tensorflow as tf
 
+from hetero_tf.rounds.block_training import StackPlan, train_stack
 from hetero_tf.rounds.client_tables import keys_of_rows, rows_to_keep
-from hetero_tf.rounds.coverage import axis_masks, coverage
 from hetero_tf.rounds.global_row import coverage_row, put_rows
-from hetero_tf.rounds.parts import RoundParts
-from hetero_tf.rounds.stack_update import StackPlan, train_stack
+from hetero_tf.rounds.merge import axis_masks, coverage
+from hetero_tf.rounds.round_setup import RoundParts
 
 
 def record_types(dtype: str) -> dict:

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from hetero_tf.base import hardware
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.schema import Recipe
+from hetero_tf.rounds.client_block import Stack
 from hetero_tf.rounds.layout import build_stack
 from hetero_tf.rounds.probe import check_stack, first_line
-from hetero_tf.rounds.replicas import Replicas
-from hetero_tf.rounds.stack import Stack
 
 # More clients side by side gain nothing: the operations are long enough then.
 LARGEST = 8

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.rounds.cut import Axis, Cut, inverses, is_prefix, put_value, take_value
+from hetero_tf.models.cut import Axis, Cut
+from hetero_tf.rounds.gather import inverses, is_prefix, put_value, take_value
 
 
 def joined(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -219,3 +220,23 @@ def _split(row, sizes):
 
 def _concatenated(pieces, axis):
     return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis)
+
+
+def narrowed(part: tf.Tensor, wide: tuple[int, ...], narrow: tuple[int, ...]) -> tf.Tensor:
+    """Returns the first coordinates of a variable: [K, values] of shape `wide` to [K, values] of shape `narrow`."""
+    if math.prod(wide) == math.prod(narrow):
+        return part
+    if len(wide) == 1:
+        return tf.slice(part, [0, 0], [-1, *narrow])
+    whole = tf.reshape(part, [-1, *wide])
+    return tf.reshape(tf.slice(whole, [0] * whole.shape.rank, [-1, *narrow]), [part.shape[0], math.prod(narrow)])
+
+
+def widened(part: tf.Tensor, narrow: tuple[int, ...], wide: tuple[int, ...]) -> tf.Tensor:
+    """Returns what `narrowed` gives, [K, values] of shape `narrow`, with zeros at all other coordinates of `wide`."""
+    if math.prod(wide) == math.prod(narrow):
+        return part
+    behind = [[0, 0], *([0, whole - first] for first, whole in zip(narrow, wide))]
+    if len(wide) == 1:
+        return tf.pad(part, behind)
+    return tf.reshape(tf.pad(tf.reshape(part, [-1, *narrow]), behind), [part.shape[0], math.prod(wide)])

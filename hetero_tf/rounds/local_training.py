@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from hetero_tf.models.entry_masks import spread
 from hetero_tf.rounds.batches import Batches
+from hetero_tf.rounds.client_block import Stack
 from hetero_tf.rounds.objective import Objective
-from hetero_tf.rounds.parts import LocalOptimizer
-from hetero_tf.rounds.rows import spread
-from hetero_tf.rounds.shared_step import summed
-from hetero_tf.rounds.stack import Stack
+from hetero_tf.rounds.round_setup import LocalOptimizer
+from hetero_tf.rounds.width_step import summed
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,9 @@
 """What the steps of clients make smaller."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from hetero_tf.rounds.parts import Algorithm
 
 
 @dataclass(frozen=True)
@@ -14,13 +11,15 @@ class Objective:
     """What the steps of clients make smaller.
 
     Attributes:
-        algorithm: Has the loss, and the coupling of several outputs.
+        loss: Of one output, see `methods.losses`.
+        couple: Makes one loss of those of several outputs, see `methods.couplings`.
         outside: How many classes have no place on the label axis.
         present: bool [K, label axis], which labels of its label axis each client has.
         round: Scalar int32.
     """
 
-    algorithm: "Algorithm"
+    loss: Callable
+    couple: Callable
     outside: int
     present: tf.Tensor
     round: tf.Tensor
@@ -28,9 +27,9 @@ class Objective:
     def __call__(self, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
         """Returns each client's mean, [K], for a list of logits and targets [K, batch, ...]."""
         losses = [self._loss(logits, targets) for logits in outputs]
-        losses = self.algorithm.couple(losses, outputs, targets, self.round)
+        losses = self.couple(losses, outputs, targets, self.round)
         return tf.reduce_mean(losses, axis=list(range(1, losses.shape.rank)))
 
     def _loss(self, logits, targets):
         shape = [self.present.shape[0], *[1] * (logits.shape.rank - 2), self.present.shape[1]]
-        return self.algorithm.loss(logits, targets, tf.reshape(self.present, shape), self.outside)
+        return self.loss(logits, targets, tf.reshape(self.present, shape), self.outside)

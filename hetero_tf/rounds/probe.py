@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.variables import all_layers, values
-from hetero_tf.rounds.routed_model import RoutedModel
-from hetero_tf.rounds.stack import Stack
+from hetero_tf.rounds.client_block import Stack
+from hetero_tf.rounds.row_model import RoutedModel
 
 
 def first_line(problem: Exception) -> str:
@@ -91,20 +91,3 @@ def _logits_and_gradients(stack, stage, matrix, inputs, key):
         outputs, _ = stack.call(matrix, key, inputs, stage)
         total = tf.add_n([tf.reduce_sum(logits**2) for logits in outputs])
     return [*(logits.numpy() for logits in outputs), tape.gradient(total, matrix).numpy()]
-
-
-def sees_each_alone(routed: RoutedModel) -> bool:
-    """Whether a model gives for an example the same beside others, on random values."""
-    rng, model = np.random.default_rng(0), routed.model
-    trainable, state = (
-        [rng.normal(0, 0.1, variable.shape) for variable in group]
-        for group in (model.trainable_variables, model.non_trainable_variables)
-    )
-    inputs = tf.constant(rng.normal(size=(3, *model.inputs[0].shape[1:])), model.inputs[0].dtype)
-
-    def run(inputs):
-        outputs, _ = model.stateless_call(trainable, state, inputs, training=True)
-        return tf.cast(outputs, tf.float64).numpy()
-
-    both, alone = run(inputs[:2]), run(inputs[1:])
-    return np.allclose(both[1], alone[0], rtol=1e-2, atol=1e-3 * np.abs(both).max())

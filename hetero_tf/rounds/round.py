@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from hetero_tf.rounds.client_tables import update_tables
 from hetero_tf.rounds.cohort import record_types, train_together
-from hetero_tf.rounds.given_rows import given_specs, is_given
+from hetero_tf.rounds.disk_rows import given_specs, is_given
 from hetero_tf.rounds.global_row import in_rows, in_variables
 from hetero_tf.rounds.merge import all_finite, merge_updates
-from hetero_tf.rounds.parts import RoundParts
+from hetero_tf.rounds.round_setup import RoundParts
 
 
 def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.recipe import changed_keys
-from hetero_tf.run import facts
 from hetero_tf.run.resume import read_rows
+from hetero_tf.runs import facts
 from hetero_tf.store import environment
 from hetero_tf.store.run_folder import RunFolder
 

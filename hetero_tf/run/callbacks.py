@@ -16,10 +16,10 @@ import numpy as np
 
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.metrics import METRICS, find
-from hetero_tf.process import LearningProcess, State
+from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured
 from hetero_tf.run.checkpoint import arrays_of, open_newest
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ class Checkpoint:
 
     def __call__(self, end: RoundEnd) -> None:
         if end.state.round % self.every == 0:
-            sealed.make(self.folder)
-            sealed.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
+            checkpoints.make(self.folder)
+            checkpoints.save(self.folder, end.state.round, arrays_of(end.state, {}, ""), {}, self.keep)
 
     def newest(self, process: LearningProcess) -> State | None:
         """Returns the newest state in the folder, None if there is none yet.

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.errors import BadInput, NotFinite
+from hetero_tf.models.state import from_named, named
 from hetero_tf.models.variables import queried
-from hetero_tf.process import LearningProcess, State
-from hetero_tf.rounds.state import from_named, named
-from hetero_tf.store import sealed
+from hetero_tf.process.learning_process import LearningProcess, State
+from hetero_tf.store import checkpoints as sealed
 from hetero_tf.store.states import LEVEL_STATISTICS, STATISTICS
 
 

@@ -6,26 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.accounting.budgets import exceeded, told
-from hetero_tf.accounting.levels import Costs
 from hetero_tf.base import files, metrics, registry
-from hetero_tf.base.console import Console, figures
+from hetero_tf.base.console import Console, Live, figures
 from hetero_tf.base.errors import BadInput, Refusal
-from hetero_tf.base.live import Live
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.describe import mix_costs
+from hetero_tf.models.costs.level_costs import Costs
+from hetero_tf.models.costs.memory import exceeded, told
+from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
-from hetero_tf.process import LearningProcess, described_process, learning_process
+from hetero_tf.process.data import load_data, split
+from hetero_tf.process.learning_process import LearningProcess, described_process, learning_process
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.build import load_data, split
-from hetero_tf.rounds.start import first_weights
-from hetero_tf.run import best, description, facts, readme, resume
+from hetero_tf.run import best, data_description, readme, resume
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.run.loop import Progress, train_rounds
+from hetero_tf.runs import facts
 from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.workers import lead as workers
+from hetero_tf.workers import lead
 from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
 
 
@@ -69,7 +69,7 @@ def train(
         recipe: What to train.
         settings: What the command line adds to it.
         console: Where to say how it goes.
-        deploy: Gives the process another way to play its rounds, see `flower.deployed`; None: they are simulated.
+        deploy: Gives the process another way to play its rounds, see `devices.deployed`; None: they are simulated.
 
     Returns:
         The summary, ready for JSON.
@@ -99,7 +99,7 @@ def train(
             if not run.data.exists():
                 # Data with too many words or columns to describe are needed by `predict` and `export` too.
                 with contextlib.suppress(BadInput):
-                    description.save(run.data, process.dataset)
+                    data_description.save(run.data, process.dataset)
             readme.write(run, recipe, settings.command, process.chosen_by)
             if not run.costs.exists():
                 # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
@@ -124,7 +124,7 @@ def follow(recipe: Recipe, settings: Settings, console: Console) -> None:
         dataset = load_data(recipe, settings.data_dir)
         process = _build(recipe, settings, (dataset, split(recipe, dataset)), console, live)
         live.begin("doing what worker 0 does")
-        workers.follow(process, settings.cluster, console.say)
+        lead.follow(process, settings.cluster, console.say)
 
 
 def _build(recipe, settings, loaded, console, live):
@@ -147,7 +147,7 @@ def _leading(process, settings):
     if settings.cluster is None:
         yield process
         return
-    leading = workers.lead(process, settings.cluster)
+    leading = lead.lead(process, settings.cluster)
     try:
         yield leading
     except Refusal as refusal:
@@ -172,7 +172,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     Raises:
         BadInput: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
-    dataset, before = description.load(run.data), facts.newest(run) or facts.best(run)
+    dataset, before = data_description.load(run.data), facts.newest(run) or facts.best(run)
     partition = resume.stored_partition(run, dataset, before, lambda: Partition.load(run.partition))
     clients, classes = partition.label_mask.shape
     if classes != dataset.classes:

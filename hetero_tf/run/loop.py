@@ -6,18 +6,17 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from hetero_tf.accounting.traffic import accumulated
 from hetero_tf.base import exits
-from hetero_tf.base.console import Console, duration, figures
+from hetero_tf.base.console import Console, Live, duration, figures
 from hetero_tf.base.errors import NotFinite, TooFewDevices
-from hetero_tf.base.live import Live
 from hetero_tf.base.metrics import improves, shown
-from hetero_tf.process import LearningProcess, State
-from hetero_tf.run import facts, timings
+from hetero_tf.models.costs.traffic import accumulated
+from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
 from hetero_tf.run.resume import mend_metrics
-from hetero_tf.store import metrics, plain_json, sealed
+from hetero_tf.runs import facts, timings
+from hetero_tf.store import checkpoints, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
 
 # Seconds that a signal waits for a round that is being sealed.
@@ -107,7 +106,7 @@ def train_rounds(
             parts = dict(zip(timings.PARTS, (planning, seconds - (merging or 0), merging, took, sealing)))
             spent.append(parts)
             examples = sum(int(process.examples(plan).sum()) for plan in trained)
-            metrics.append(run.timings, timings.of_call(state.round, trained, examples, seconds, parts))
+            metrics_file.append(run.timings, timings.of_call(state.round, trained, examples, seconds, parts))
             now = clock()
             calls.append((len(rows), now - ended))
             ended, left = now, timings.seconds_left(calls, training, recipe.rounds - state.round)
@@ -169,9 +168,9 @@ def _write_and_seal(run, process, progress, state, rows, measured, statistics, c
         progress = dataclasses.replace(progress, last={"round": state.round, **plain_json.finite(measured)})
     rows = [*rows[:-1], rows[-1] | measured]
     # It stands before the first row: rows without it mean that it was lost.
-    sealed.make(run.checkpoints)
+    checkpoints.make(run.checkpoints)
     mend_metrics(run, progress.rows, say)
-    written = b"".join([metrics.append(run.metrics, row) for row in rows])
+    written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
     progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"], rows=progress.rows + written)
     return _seal(run, process, progress, statistics, conditions)
 
@@ -192,11 +191,11 @@ def _seal(run, process, progress, statistics, conditions, always=False):
     about = {"last": last, "spent": progress.spent, **facts.to_seal(recipe, conditions, progress.rows)}
     values = arrays_of(state, statistics, recipe.levels.global_level)
     if improved:
-        path = sealed.save(run.best, state.round, values, {**about, "best": last}, keep=1)
-        progress = dataclasses.replace(progress, best=last, best_seal=sealed.seal_of(path))
+        path = checkpoints.save(run.best, state.round, values, {**about, "best": last}, keep=1)
+        progress = dataclasses.replace(progress, best=last, best_seal=checkpoints.seal_of(path))
     if due:
         about |= {"best": progress.best, "best_seal": progress.best_seal}
-        sealed.save(run.checkpoints, state.round, values, about, recipe.checkpoint.keep)
+        checkpoints.save(run.checkpoints, state.round, values, about, recipe.checkpoint.keep)
     return progress
 
 

@@ -12,10 +12,10 @@ from hetero_tf.base import files
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.recipe import Recipe, changed_keys, loads
-from hetero_tf.run import facts
-from hetero_tf.store import environment, metrics, sealed
+from hetero_tf.runs import facts
+from hetero_tf.store import checkpoints, environment, metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
 # How lines begin that tell of what differs with the number of processes or devices that share a round.
@@ -177,13 +177,13 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, before: dict | None, say: 
 
 def _last_round(run):
     """The last round of which the metrics or the best state tell; 0 if there is none."""
-    told = [row["round"] for row in metrics.rows(run.metrics)]
-    return max([*told, *sealed.numbers(run.best)], default=0)
+    told = [row["round"] for row in metrics_file.rows(run.metrics)]
+    return max([*told, *checkpoints.numbers(run.best)], default=0)
 
 
 def read_rows(run: RunFolder) -> bytes:
     """Returns what `metrics.jsonl` holds, nothing if it is missing."""
-    return files.read_bytes(run.metrics, metrics.LIMIT) if os.path.lexists(run.metrics) else b""
+    return files.read_bytes(run.metrics, metrics_file.LIMIT) if os.path.lexists(run.metrics) else b""
 
 
 def cut_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import plain_json
-from hetero_tf.store.arrays import DTYPES, OVERHEAD, Spec
+from hetero_tf.store.npz_bytes import DTYPES, OVERHEAD, Spec
 
 NAME = "MANIFEST.json"
 FORMAT = "hetero_tf sealed folder 1"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hetero_tf.base import files, folders
 from hetero_tf.base.errors import BadInput, Locked
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints as sealed
 
 LOCK = "run.lock"
 RECIPE = "recipe.yaml"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
 WEIGHTS, STATISTICS, SERVER, CLIENTS = "weights/", "statistics/", "server/", "clients/"
@@ -30,7 +30,7 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
     """
     run.check_started()
     for folder in (run.best, run.checkpoints):
-        found = sealed.load_newest(folder)
+        found = checkpoints.load_newest(folder)
         if found is not None:
             return _global(found.arrays), f"{folder}, round {found.round}"
     raise BadInput(f"{run.path}: holds no finished round yet; train that run first")

@@ -7,12 +7,11 @@ measured alone, and a run takes what its levels take by their shares.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hetero_tf.base.console import Console, duration
+from hetero_tf.base.console import Console, Live, duration
 from hetero_tf.base.errors import BadInput
 from hetero_tf.base.exits import temporary_folder
-from hetero_tf.base.live import Live
 from hetero_tf.recipe import Recipe, load
-from hetero_tf.store import metrics
+from hetero_tf.store import metrics_file
 from hetero_tf.sweeps.expansion import Run
 from hetero_tf.sweeps.pool import Program, start, words_of
 
@@ -128,7 +127,7 @@ def _measure(probe, program):
         code, problem, seconds = start(words, lambda round, rounds: None)
         if code:
             raise BadInput(f"{probe.run.name}: {problem}")
-        rows = metrics.rows(place / "timings.jsonl")
+        rows = metrics_file.rows(place / "timings.jsonl")
         if not rows:
             raise BadInput(f"{probe.run.name}: left no timings.jsonl, so nothing was measured")
         spent = sum(row["seconds"] + row["measuring_seconds"] for row in rows)

@@ -19,9 +19,9 @@ from pathlib import Path
 from hetero_tf.base.errors import BadInput, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.recipe.changes import steps_of
-from hetero_tf.recipe.files import LARGEST_FILE, sweeps
 from hetero_tf.recipe.nodes import Node, Position, plain, refusal, show
 from hetero_tf.recipe.reader import parse
+from hetero_tf.recipe.recipe_files import LARGEST_FILE, sweeps
 from hetero_tf.recipe.write import flow
 
 KEYS = ("recipe", "set", "grid", "list", "seeds", "parts")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base.console import duration
-from hetero_tf.run import overview
+from hetero_tf.runs import overview
 from hetero_tf.sweeps.expansion import Run
 
 FINISHED, SKIPPED, FAILED, ELSEWHERE = "finished", "skipped", "failed", "running elsewhere"

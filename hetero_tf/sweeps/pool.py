@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetero_tf.base import children, exits, files
-from hetero_tf.base.console import Console
+from hetero_tf.base.console import Console, Live
 from hetero_tf.base.errors import Locked, Refusal
-from hetero_tf.base.live import Live
 from hetero_tf.recipe import changed_keys
-from hetero_tf.run import overview
+from hetero_tf.runs import overview
 from hetero_tf.store import plain_json
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.sweeps.expansion import Run
-from hetero_tf.sweeps.folder import SweepFolder
 from hetero_tf.sweeps.outcome import ELSEWHERE, FAILED, FINISHED, SKIPPED, Outcome, line_of
+from hetero_tf.sweeps.sweep_folder import SweepFolder
 
 # Runs of a sweep that was just killed need a moment to end and to let go of their folders.
 PATIENCE, PAUSE = 3.0, 0.1

@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from hetero_tf.base.errors import BadInput, Refusal, WorkerLost, told_in_graph
 from hetero_tf.evaluation.fairness import ClientResults
+from hetero_tf.models.state import State, from_named, named
 from hetero_tf.planning.plan import ARRAYS, Plan
-from hetero_tf.process import LearningProcess
-from hetero_tf.rounds.state import State, from_named, named
+from hetero_tf.process.learning_process import LearningProcess
+from hetero_tf.workers.channel import Channel, Message
 from hetero_tf.workers.cluster import Cluster
-from hetero_tf.workers.messages import Channel, Message
 
 # Errors by which a collective says that somebody is gone; what a model does wrong has other ones.
 GONE = (

@@ -18,8 +18,8 @@ from campaign.world import Failed
 from hetero_tf import recipe
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import Refusal
-from hetero_tf.flower.deployed import deployed
-from hetero_tf.flower.messages import Message, Refused, packed
+from hetero_tf.devices.deployed import deployed
+from hetero_tf.devices.messages import Message, Refused, packed
 from hetero_tf.run import experiment
 
 CLIENTS = 6

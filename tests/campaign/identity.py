@@ -89,7 +89,7 @@ def secrets_are_private(world, rng):
     """With any umask, no key is readable by others at any moment while `flower keys` writes it."""
     if importlib.util.find_spec("cryptography") is None:
         return "cryptography is not installed"
-    from hetero_tf.flower import certificates
+    from hetero_tf.devices import certificates
 
     folder, log = world.fresh(), []
     watched = {name: getattr(os, name) for name in ("open", "write", "replace", "rename", "link", "fsync", "chmod")}

@@ -15,7 +15,7 @@ from hetero_tf.layers.padded_conv2d import PaddedConv2D
 from hetero_tf.layers.pre_activation_block import PreActivationBlock
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization, normalize
-from hetero_tf.models.build import layer_class
+from hetero_tf.models.build_model import layer_class
 
 RNG = np.random.default_rng(0)
 PIXELS, VECTORS, WORDS = RNG.normal(size=(4, 6, 6, 8)), RNG.normal(size=(3, 5, 8)), RNG.integers(0, 9, (3, 5))

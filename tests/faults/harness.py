@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from save_rounds import content
 
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("save_rounds.py")
@@ -106,4 +106,4 @@ def check(loaded, rounds):
 def fill(folder, numbers):
     """Saves rounds in this process."""
     for number in numbers:
-        sealed.save(folder, number, *content(number, SIZE), keep=2)
+        checkpoints.save(folder, number, *content(number, SIZE), keep=2)

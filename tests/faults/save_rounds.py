@@ -25,14 +25,14 @@ def content(number, size):
 def main():
     sys.path[:0] = sys.argv[1].split(os.pathsep)
     from hetero_tf.base.errors import Refusal
-    from hetero_tf.store import sealed
+    from hetero_tf.store import checkpoints
 
     folder, first, last, size = sys.argv[2], *map(int, sys.argv[3:6])
     rounds = [(number, *content(number, size)) for number in range(first, last + 1)]
     os.write(1, b"begin\n")
     try:
         for number, arrays, info in rounds:
-            sealed.save(folder, number, arrays, info, keep=2)
+            checkpoints.save(folder, number, arrays, info, keep=2)
     except Refusal as refusal:
         os.write(1, f"{refusal}\n".encode())
         os._exit(refusal.code)

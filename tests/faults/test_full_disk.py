@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import DiskProblem, Locked
-from hetero_tf.store import metrics, sealed
+from hetero_tf.store import checkpoints, metrics_file
 from hetero_tf.store.run_folder import RunFolder
 
 HOLD = """
@@ -55,19 +55,19 @@ def test_file_size_limit(tmp_path, file_limit):
     folder = tmp_path / "checkpoints"
     harness.fill(folder, [1, 2])
     with pytest.raises(DiskProblem, match=r"arrays.npz: could not write: File too large; raise the file size limit"):
-        sealed.save(folder, 3, {"x": np.zeros(5000)}, {}, keep=2)
+        checkpoints.save(folder, 3, {"x": np.zeros(5000)}, {}, keep=2)
     assert sorted(os.listdir(folder)) == ["round-000001", "round-000002"]
     harness.fill(folder, [3])
-    harness.check(sealed.load_newest(folder), {3})
+    harness.check(checkpoints.load_newest(folder), {3})
 
 
 def test_metrics_row_that_does_not_fit_leaves_no_half_row(tmp_path, file_limit):
     path = tmp_path / "metrics.jsonl"
-    metrics.append(path, {"round": 1})
+    metrics_file.append(path, {"round": 1})
     with pytest.raises(DiskProblem, match="metrics.jsonl: could not append to: File too large"):
-        metrics.append(path, {"round": 2, "text": "x" * 5000})
-    metrics.append(path, {"round": 3})
-    assert metrics.rows(path) == [{"round": 1}, {"round": 3}]
+        metrics_file.append(path, {"round": 2, "text": "x" * 5000})
+    metrics_file.append(path, {"round": 3})
+    assert metrics_file.rows(path) == [{"round": 1}, {"round": 3}]
 
 
 def in_own_mount(folder, script):
@@ -144,13 +144,13 @@ def test_lock_is_freed_by_kill(tmp_path):
 
 def test_reader_beside_a_pruning_writer(tmp_path):
     """With keep=1 the folder that a reader has just listed is often gone when it looks."""
-    sealed.save(tmp_path, 0, {"x": np.full(100, 0)}, {}, keep=1)
+    checkpoints.save(tmp_path, 0, {"x": np.full(100, 0)}, {}, keep=1)
     done, problems, reads = threading.Event(), [], []
 
     def read():
         while not done.is_set():
             try:
-                loaded = sealed.load_newest(tmp_path)
+                loaded = checkpoints.load_newest(tmp_path)
                 reads.append(loaded.round)
                 assert set(loaded.arrays["x"]) == {loaded.round}
             except BaseException as problem:
@@ -159,7 +159,7 @@ def test_reader_beside_a_pruning_writer(tmp_path):
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(1, 60):
-        sealed.save(tmp_path, number, {"x": np.full(100, number)}, {}, keep=1)
+        checkpoints.save(tmp_path, number, {"x": np.full(100, number)}, {}, keep=1)
     done.set()
     reader.join()
     assert not problems and reads == sorted(reads) and len(set(reads)) > 5, problems[:3]

@@ -9,7 +9,7 @@ import shutil
 import harness
 import pytest
 
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 pytestmark = pytest.mark.long
 
@@ -76,14 +76,14 @@ def test_killed_before_each_operation(traced, tmp_path):
     def job(point):
         folder, result, log = inject(template, tmp_path, point, "signal=SIGKILL")
         assert result.returncode in (137, -9) and log.rstrip().endswith("+++ killed by SIGKILL +++"), point
-        loaded = sealed.load_newest(folder)
+        loaded = checkpoints.load_newest(folder)
         harness.check(loaded, {2, 3})
         assert loaded.skipped == ()
         newest.append(loaded.round)
         harness.fill(folder, [3])
-        assert sealed.load_newest(folder).round == 3
+        assert checkpoints.load_newest(folder).round == 3
         harness.fill(folder, [4])
-        harness.check(sealed.load_newest(folder), {4})
+        harness.check(checkpoints.load_newest(folder), {4})
         kept = sorted(os.listdir(folder))
         assert kept[-1] == "round-000004" and len(kept) == 2 and kept[0].startswith("round-000003"), kept
 
@@ -103,11 +103,11 @@ def test_killed_while_saving_a_damaged_round_again(tmp_path):
     def job(point):
         folder, result, log = inject(template, tmp_path, point, "signal=SIGKILL")
         assert result.returncode in (137, -9) and log.rstrip().endswith("+++ killed by SIGKILL +++"), point
-        loaded = sealed.load_newest(folder)
+        loaded = checkpoints.load_newest(folder)
         harness.check(loaded, {2, 3})
         assert len(loaded.skipped) == (loaded.round == 2)
         harness.fill(folder, [4])
-        harness.check(sealed.load_newest(folder), {4})
+        harness.check(checkpoints.load_newest(folder), {4})
         assert len(os.listdir(folder)) == 2
         return loaded.round
 
@@ -126,11 +126,11 @@ def test_each_operation_fails(traced, tmp_path, name):
         assert "(INJECTED)" in log, point
         assert result.returncode == 3 and f"{text}; " in result.stdout, (point, result.stdout, result.stderr)
         assert result.stdout.count("\n") == 2 and "Traceback" not in result.stderr
-        harness.check(sealed.load_newest(folder), {2, 3})
+        harness.check(checkpoints.load_newest(folder), {2, 3})
         assert not [entry for entry in os.listdir(folder) if entry.startswith(".")], point
         assert "round-000002" in os.listdir(folder)
         harness.fill(folder, [4])
-        harness.check(sealed.load_newest(folder), {4})
+        harness.check(checkpoints.load_newest(folder), {4})
 
     each(failing, job)
     assert len(failing) > 10
@@ -144,7 +144,7 @@ def test_each_removal_fails(traced, tmp_path):
         folder, result, log = inject(template, tmp_path, point, "error=EIO")
         assert "(INJECTED)" in log and result.returncode == 3, (point, result.stdout)
         assert "round 3 is saved, but an older one stays in the way" in result.stdout
-        harness.check(sealed.load_newest(folder), {3})
+        harness.check(checkpoints.load_newest(folder), {3})
         harness.fill(folder, [4])
         assert sorted(os.listdir(folder)) == ["round-000003", "round-000004"]
 
@@ -175,11 +175,11 @@ def test_killed_while_the_folder_is_made(tmp_path):
             folder.with_suffix(".log"), harness.command(folder, 1, 1), f"{point.call}:signal=SIGKILL:when={point.nth}"
         )
         assert result.returncode in (137, -9), point
-        loaded = sealed.load_newest(folder)
+        loaded = checkpoints.load_newest(folder)
         if loaded is not None:
             harness.check(loaded, {1})
         harness.fill(folder, [1])
-        assert len(os.listdir(folder)) in (1, 2) and sealed.load_newest(folder).round == 1
+        assert len(os.listdir(folder)) in (1, 2) and checkpoints.load_newest(folder).round == 1
         return loaded is None
 
     assert {True, False} == set(each(points, job))

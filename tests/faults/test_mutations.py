@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base.errors import BadInput
-from hetero_tf.store import sealed
+from hetero_tf.store import checkpoints
 
 pytestmark = pytest.mark.long
 
@@ -58,7 +58,7 @@ def test_mutations_never_load_wrongly(tmp_path):
         bad = {int(name[6:12]) for name in before if after.get(name) != before[name]}
         good = {7, 8} - bad
         try:
-            loaded = sealed.load_newest(folder)
+            loaded = checkpoints.load_newest(folder)
         except BadInput as refusal:
             assert not good and "none of its 2 rounds is whole" in str(refusal), done
             outcomes["refused"] += 1
@@ -69,7 +69,7 @@ def test_mutations_never_load_wrongly(tmp_path):
             outcomes[f"round {loaded.round}"] += 1
             # The run goes on over the damage.
             harness.fill(folder, [loaded.round + 1])
-            harness.check(sealed.load_newest(folder), {loaded.round + 1})
+            harness.check(checkpoints.load_newest(folder), {loaded.round + 1})
         shutil.rmtree(folder)
     assert sum(outcomes.values()) == MUTATIONS
     assert outcomes["round 8"] > 50 and outcomes["round 7"] > 50 and outcomes["refused"] > 5, outcomes
@@ -85,7 +85,7 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match="MANIFEST.json"):
-            sealed.read(path.parent)
+            checkpoints.read(path.parent)
 
 
 @pytest.mark.parametrize("names", [("round-000007", "round-000008"), ("round-000008", "round-000007.1")])
@@ -98,9 +98,9 @@ def test_whole_folders_swapped_or_copied(tmp_path, names):
         os.rename(second, first)
     os.rename(tmp_path / "aside", second)
     if names[1] == "round-000007.1":
-        loaded = sealed.load_newest(tmp_path)
+        loaded = checkpoints.load_newest(tmp_path)
         harness.check(loaded, {7})
         assert "its manifest is that of round 8" in loaded.skipped[0]
     else:
         with pytest.raises(BadInput, match="its manifest is that of round 7.*its manifest is that of round 8"):
-            sealed.load_newest(tmp_path)
+            checkpoints.load_newest(tmp_path)

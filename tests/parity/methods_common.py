@@ -12,15 +12,14 @@ from methods_files import variable_paths
 
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
+from hetero_tf.models.state import in_order
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import Shares
 from hetero_tf.planning.plan import Plan
-from hetero_tf.process import State, learning_process
-from hetero_tf.rounds.coverage import coverage
+from hetero_tf.process.learning_process import State, learning_process
+from hetero_tf.rounds.block_training import StackPlan, train_stack
 from hetero_tf.rounds.global_row import joined
-from hetero_tf.rounds.merge import merge_variables
-from hetero_tf.rounds.stack_update import StackPlan, train_stack
-from hetero_tf.rounds.state import in_order
+from hetero_tf.rounds.merge import coverage, merge_variables
 
 
 class Examples:

@@ -26,11 +26,11 @@ from methods_common import merge, state_of
 from methods_files import Gaps
 
 from hetero_tf.base import registry
+from hetero_tf.base.replicas import Replicas
 from hetero_tf.evaluation import calibration
 from hetero_tf.methods.losses.masked_cross_entropy import masked
-from hetero_tf.rounds.coverage import axis_masks
-from hetero_tf.rounds.cut import coordinates, merged_coordinates, put, take
-from hetero_tf.rounds.replicas import Replicas
+from hetero_tf.rounds.gather import coordinates, merged_coordinates, put, take
+from hetero_tf.rounds.merge import axis_masks
 
 # float64: 1e-8 everywhere. float32: what the README of the vectors allows.
 TOLERANCES = {

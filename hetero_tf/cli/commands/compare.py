@@ -17,13 +17,13 @@ FLAGS, WORDS, SOURCE = ("run", "metric", "target", "at", "published", "as", "out
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> list[dict]:
     """Prints the table, or writes it into --out; what is left out is said on standard error."""
-    from hetero_tf.results import comparison, published, tables
-    from hetero_tf.results.runs import gather, grouped
+    from hetero_tf.reports import comparison, published, table_formats
+    from hetero_tf.runs.history import gather, grouped
 
     runs, sentences = gather(folders(flags, "compare"))
     beside, asked = published.choose(flags.published)
     rows = comparison.compare(grouped(runs), flags.metric, flags.target, _rounds(flags.at), beside)
-    text = tables.FORMATS[str(flags["as"].value)](rows, asked)
+    text = table_formats.FORMATS[str(flags["as"].value)](rows, asked)
     if flags.out:
         write_atomic(Path(flags.out), f"{text}\n".encode())
         console.say(f"wrote {flags.out}")

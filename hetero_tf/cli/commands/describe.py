@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import settings_of
+from hetero_tf.cli.open_run import settings_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -20,7 +20,7 @@ FLAGS, WORDS, SOURCE = ("recipe", "engine", "draw", "workers", "devices", *OF_RE
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Prints the report, and draws where --draw asks for it."""
     from hetero_tf import describe as report
-    from hetero_tf.partitions import picture
+    from hetero_tf.partitions import drawing
     from hetero_tf.run import experiment
 
     settings, replicas = settings_of(recipe, flags), len(flags.workers) or flags.devices
@@ -30,7 +30,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     if not flags.json:
         console.say(report.to_text(description))
     if flags.draw:
-        picture.draw(process.partition, process.dataset.train.labels, Path(flags.draw))
+        drawing.draw(process.partition, process.dataset.train.labels, Path(flags.draw))
         console.say(
             f"drew the split into {flags.draw}: clients from left to right, their examples above, their labels below"
         )

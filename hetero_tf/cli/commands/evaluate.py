@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import open_run
+from hetero_tf.cli.open_run import open_run
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput
-from hetero_tf.recipe.explain import explain
+from hetero_tf.recipe.explanations import explain
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hetero_tf.base.console import Console, printable
 from hetero_tf.base.errors import BadInput, NotBuilt
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import check_level, data_needed, open_described, open_run, statistics_of
+from hetero_tf.cli.open_run import check_level, data_needed, open_described, open_run, statistics_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues

@@ -9,7 +9,7 @@ from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, require
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.flags import program
-from hetero_tf.cli.opened import check_level, run_dir_of, typed
+from hetero_tf.cli.open_run import check_level, run_dir_of, typed
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -48,23 +48,25 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     require("flower", ("cryptography",) if role == "keys" else ("cryptography", "flwr"), "flower")
     if role == "keys":
         return _make_keys(recipe, flags, console, host)
-    from hetero_tf.flower import launch
+    from hetero_tf.devices import processes
 
     # It stays where a refusal points into it.
     work = exits.make_temporary_folder("hetero_tf-flower-")
     told = _job(recipe, flags, role, str(work))
     with exits.before_exit(lambda: shutil.rmtree(work)):
         if role == "server":
-            summary = launch.serve(told, launch.Address(host, port), Path(flags.certificates).absolute(), console.say)
+            summary = processes.serve(
+                told, processes.Address(host, port), Path(flags.certificates).absolute(), console.say
+            )
             shutil.rmtree(work)
             return summary
-        code = launch.connect(told, flags.address, Path(flags.key).absolute(), console.say)
+        code = processes.connect(told, flags.address, Path(flags.key).absolute(), console.say)
     raise Refusal(f"Flower's program of the device {children.ended(code)}, see {work}; the same command connects again")
 
 
 def _make_keys(recipe, flags, console, host):
     """Writes the certificate of the server and the keys of all clients of the recipe."""
-    from hetero_tf.flower import certificates
+    from hetero_tf.devices import certificates
 
     if host in ("0.0.0.0", "::"):
         raise BadInput(
@@ -82,7 +84,7 @@ def _make_keys(recipe, flags, console, host):
 
 def _job(recipe, flags, role, work):
     """What this machine does."""
-    from hetero_tf.flower.job import Job
+    from hetero_tf.devices.job import Job
 
     check_level(recipe, flags)
     return Job(

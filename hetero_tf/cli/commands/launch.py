@@ -12,7 +12,7 @@ from hetero_tf.base.errors import BadInput
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.commands.train import train
 from hetero_tf.cli.flags import program
-from hetero_tf.cli.opened import settings_of
+from hetero_tf.cli.open_run import settings_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues

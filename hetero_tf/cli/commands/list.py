@@ -4,12 +4,12 @@ import os
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.cli.opened import register_plugins
+from hetero_tf.cli.open_run import register_plugins
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
 
-    from hetero_tf.run.overview import Overview
+    from hetero_tf.runs.overview import Overview
 
 USAGE, SUMMARY = "list [DIR ...]", "recipes, and how far the runs below runs/ or DIR are"
 FLAGS, WORDS, SOURCE = ("run", "plugin"), "run", None
@@ -20,8 +20,8 @@ MOST_CHANGES = 3
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Prints the lists; what is shipped only where no folder is named."""
-    from hetero_tf.recipe.files import shipped, sweeps
-    from hetero_tf.run.overview import overview, run_folders
+    from hetero_tf.recipe.recipe_files import shipped, sweeps
+    from hetero_tf.runs.overview import overview, run_folders
 
     register_plugins(flags)
     places = flags.run or ([DEFAULT] if os.path.isdir(DEFAULT) else [])
@@ -43,7 +43,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
 def _headers(known):
     """`{name: first line of its file}`, without the tiny twins."""
     from hetero_tf.base.files import decode, read_bytes
-    from hetero_tf.recipe.files import LARGEST_FILE
+    from hetero_tf.recipe.recipe_files import LARGEST_FILE
 
     texts = {name: decode(read_bytes(path, LARGEST_FILE, follow=True), path) for name, path in known.items()}
     return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items() if not name.startswith("tiny/")}

@@ -17,8 +17,8 @@ FLAGS, WORDS, SOURCE = ("run", "x", "y", "band", "published", "out"), "run", Non
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Draws the figure that --x and --y ask for into --out."""
-    from hetero_tf.results import curves, figures, published, style, summaries
-    from hetero_tf.results.runs import gather, grouped
+    from hetero_tf.reports import curves, figures, published, style, summaries
+    from hetero_tf.runs.history import gather, grouped
 
     if not flags.out:
         raise BadInput("--out is missing; name the picture to write, such as curves.png or curves.svg")

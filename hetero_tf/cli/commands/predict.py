@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hetero_tf.base.console import Console
 from hetero_tf.base.errors import BadInput
 from hetero_tf.cli.commands import OF_RECIPES
-from hetero_tf.cli.opened import check_level, open_described, open_with_data, statistics_of
+from hetero_tf.cli.open_run import check_level, open_described, open_with_data, statistics_of
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -19,7 +19,7 @@ FLAGS, WORDS, SOURCE = ("run_dir", "state", "level", "input", *OF_RECIPES), "inp
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Prints what the model answers, the likeliest first."""
     from hetero_tf import export as exports
-    from hetero_tf.export.predict import predict as answered
+    from hetero_tf.export.predictions import predict as answered
 
     if not flags.input:
         raise BadInput("predict needs a picture file, a row such as 5.1,red, or a sentence, behind it")

@@ -15,8 +15,8 @@ FLAGS, WORDS, SOURCE = ("run", "published", "out"), "run", None
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Writes the page and its figures, and says where they are."""
-    from hetero_tf.results import page, published, style
-    from hetero_tf.results.runs import gather, grouped
+    from hetero_tf.reports import page, published, style
+    from hetero_tf.runs.history import gather, grouped
 
     path = Path(flags.out or "report.html")
     page.check_path(path)

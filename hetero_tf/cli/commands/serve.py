@@ -18,7 +18,7 @@ FLAGS, WORDS, SOURCE = ("run_dir", "out", "host", "port", "allow_host", "version
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Serves until a signal comes."""
-    from hetero_tf.serve import run as served
+    from hetero_tf.export.serve import run as served
     from hetero_tf.store.run_folder import RunFolder
 
     if not (flags.run_dir or flags.out):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, duration
 from hetero_tf.base.errors import BadInput, Unfinished
-from hetero_tf.cli import child
+from hetero_tf.cli import sweep_child
 from hetero_tf.cli.flags import program
-from hetero_tf.cli.opened import register_plugins, typed
+from hetero_tf.cli.open_run import register_plugins, typed
 
 if TYPE_CHECKING:
     from absl.flags import FlagValues
@@ -26,7 +26,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Checks all runs, then trains those that are not finished; raises `Unfinished` if some are not at the end."""
     from hetero_tf.sweeps import outcome, pool
     from hetero_tf.sweeps.expansion import expand
-    from hetero_tf.sweeps.folder import SweepFolder
+    from hetero_tf.sweeps.sweep_folder import SweepFolder
 
     began = console.clock()
     register_plugins(flags)
@@ -77,7 +77,7 @@ def _name(label: str) -> str:
 def _program(flags: "FlagValues", jobs: int) -> "Program":
     from hetero_tf.sweeps.pool import Program
 
-    words = [sys.executable, child.__file__]
+    words = [sys.executable, sweep_child.__file__]
     words += [f"--plugin={name}" for name in flags.plugin]
     words += [f"--data_dir={flags.data_dir}"] if flags.data_dir else []
     return Program(tuple(words), max(flags.threads // jobs, 1))

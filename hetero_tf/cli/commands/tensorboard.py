@@ -16,8 +16,8 @@ FLAGS, WORDS, SOURCE = ("run", "out"), "run", None
 
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Writes a folder for each run into --out, and says how to look at them."""
-    from hetero_tf.results import events
-    from hetero_tf.results.runs import gather
+    from hetero_tf.reports import events
+    from hetero_tf.runs.history import gather
 
     folder = Path(flags.out or "tensorboard")
     runs, sentences = gather(folders(flags, "tensorboard"))

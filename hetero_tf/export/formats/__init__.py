@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras import Model
 
 from hetero_tf.base.errors import BadInput, did_you_mean, require
-from hetero_tf.process import LearningProcess
+from hetero_tf.process.learning_process import LearningProcess
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import BadInput
+from hetero_tf.export.compare_training import compare_training, example_inputs
 from hetero_tf.export.formats import Converted, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
 from hetero_tf.export.trainable import check_trainable
-from hetero_tf.export.trained_alike import compare_training, example_inputs
-from hetero_tf.process import LearningProcess
-from hetero_tf.rounds.build import batch_shapes
+from hetero_tf.inputs.examples import batch_shapes
+from hetero_tf.process.learning_process import LearningProcess
 
 FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert", True
 # Each size of a batch is a graph of its own in the file.

@@ -1,0 +1,159 @@
+"""A `Description` for programs (JSON) and for people (aligned text)."""
+
+from hetero_tf.base import console
+from hetero_tf.base.console import table
+from hetero_tf.describe import load_tables
+from hetero_tf.describe.recipe_description import Description
+from hetero_tf.models.costs.memory import MEGABYTE
+from hetero_tf.store.plain_json import finite
+
+MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
+WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
+
+
+def to_json(description: Description) -> dict:
+    """Plain dict, ready for JSON.
+
+    Returns:
+        {"recipe", "example", "classes", "levels": {level: {"width", "parameters", "paper_flops", "megabytes",
+        "multiply_adds", "bytes_down", "bytes_up", "training_bytes", "memory": {"weights", "gradients", "optimizer",
+        "activations"}, "inference": {"whole", "by_unit"}}}, "mix": {"shares", means of the levels by share, "ratio"},
+        "split", "data", "stand_in_for", "engine", "loads", "dealt": [{"clients", "share"}]};
+        memory: bytes, adding up to training_bytes; inference:
+        bytes; ratio = mean parameters by those of the global model; loads: as `load_tables.to_json`, or None.
+    """
+    costs = {level: _cost(cost) for level, cost in description.levels.items()}
+    about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
+    return finite(
+        {
+            **about,
+            "levels": costs,
+            "mix": _mix(description),
+            "data": description.source,
+            "engine": description.engine,
+            "dealt": [{"clients": clients, "share": share} for clients, share in description.dealt],
+            "loads": None if description.loads is None else load_tables.to_json(description.loads),
+        }
+    )
+
+
+def _cost(cost):
+    memory = {"memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
+    plain = {**vars(cost), **memory, "inference": {**vars(cost.inference)}}
+    del plain["shapes"]
+    return plain
+
+
+def _mix(description):
+    shares = description.mix
+    means = {
+        name: sum(share * getattr(description.levels[level], name) for level, share in shares.items()) for name in MEANS
+    }
+    first = description.levels[next(iter(shares))].parameters
+    return {"shares": dict(shares), **means, "ratio": means["parameters"] / first}
+
+
+def to_text(description: Description, variables: bool = True) -> str:
+    """The cost of every level, the split, and (if `variables`) the shapes of all variables, as aligned tables."""
+    parts = [_heading(description), _levels(description), _notes(description), _memory(description)]
+    if description.loads is not None:
+        parts.append(load_tables.to_text(description.loads))
+    if description.split is not None:
+        parts.append(_split(description.split))
+    if variables:
+        parts.append(_variables(description))
+    return "\n\n".join(parts)
+
+
+def _heading(description):
+    shape = " x ".join(str(size) for size in description.example)
+    lines = [f"{description.recipe}: inputs {shape}, {description.classes:,} labels"]
+    if description.source is not None:
+        lines.append(f"data: {description.source}")
+    if description.stand_in_for is not None:
+        lines.append(f"*** NOT THE REAL DATA: a stand-in for {description.stand_in_for} ***")
+    if description.engine is not None:
+        lines.append(console.engine_lines(description.engine))
+    if description.dealt:
+        parts = [f"{clients} clients, {100 * share:.0f} % of the work" for clients, share in description.dealt]
+        lines.append(f"replicas: {'; '.join(parts)} (first round)")
+    return "\n".join(lines)
+
+
+def _levels(description):
+    """One row per level of the recipe, the mean of the mix last."""
+    rows = [("level", "width", "share", "parameters", "MB", "FLOPs", "multiply-adds", "down B", "up B")]
+    for level, cost in description.levels.items():
+        share = description.mix.get(level)
+        rows.append((level, f"{cost.width:g}", "-" if share is None else f"{100 * share:.1f} %", *_figures(vars(cost))))
+    mix = _mix(description)
+    rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix)))
+    return table(rows)
+
+
+def _figures(values):
+    counts = {name: f"{values[name]:,.0f}" for name in WHOLE}
+    return (
+        counts["parameters"],
+        f"{values['megabytes']:,.2f}",
+        counts["paper_flops"],
+        counts["multiply_adds"],
+        counts["bytes_down"],
+        counts["bytes_up"],
+    )
+
+
+def _notes(description):
+    labels = description.labels
+    lines = [
+        "mix: means by share; its width is the ratio of mean parameters to those of the global model.",
+        "FLOPs: convention of the HeteroFL paper, one example forward.",
+        "inference: one example, all weights of a network at once, or those of one unit at a time.",
+        "down, up: bytes of weights for a client and round.",
+    ]
+    if labels.min() != labels.max():
+        lines[-1] = (
+            f"down, up: bytes of weights for a client and round, mean over clients with {labels.min():,} to "
+            f"{labels.max():,} of {description.classes:,} labels."
+        )
+    return "\n".join(lines)
+
+
+def _memory(description):
+    """One row per level: what local training holds, by kind, and what predicting an example does."""
+    heads = ("weights MB", "gradients MB", "optimizer MB", "activations MB", "training MB", "inference MB")
+    rows = [("level", *heads, "unit by unit MB")]
+    for level, cost in description.levels.items():
+        kinds = (*vars(cost.memory).values(), cost.memory.total, *vars(cost.inference).values())
+        rows.append((level, *(f"{amount / MEGABYTE:,.2f}" for amount in kinds)))
+    return table(rows)
+
+
+def _split(summary):
+    rows = [(f"split over {summary['clients']:,} clients", "least", "mean", "std", "most")]
+    for name in filter(summary.__contains__, ("train_examples", "held_out_examples", "test_examples", "labels")):
+        spread = summary[name]
+        rows.append(
+            (
+                name.replace("_", " "),
+                f"{spread['min']:,}",
+                f"{spread['mean']:,.1f}",
+                f"{spread['std']:,.1f}",
+                f"{spread['max']:,}",
+            )
+        )
+    distance = summary["label_distance"]
+    rows.append(("label distance", *(f"{distance[name]:.3f}" for name in ("min", "mean", "std", "max"))))
+    return table(rows)
+
+
+def _variables(description):
+    """One row per variable, one column per level."""
+    levels = description.levels
+    paths = dict.fromkeys(path for cost in levels.values() for path in cost.shapes)
+    rows = [("variable", *levels)]
+    rows += [
+        (path, *("x".join(map(str, cost.shapes[path])) if path in cost.shapes else "-" for cost in levels.values()))
+        for path in paths
+    ]
+    return table(rows)

@@ -1,0 +1,103 @@
+"""Where Flower's servers listen: one port for devices, and a Unix socket for the processes of the server's user.
+
+Flower serves devices, its own processes and the command line that starts runs at one port. An address is not an
+identity: every user of this machine, and every proxy on it, connects from 127.0.0.1. A Unix socket of mode 0600 in a
+folder of mode 0700 can only be opened by its owner.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hetero_tf.base.errors import BadInput
+from hetero_tf.devices.flower_child import Guard
+
+# The address of the socket in Flower's settings. It has no DNS entry, so it never leads to another host.
+ADDRESS = "unix-socket.invalid:80"
+# The shortest limit of the systems that have Unix sockets: macOS; Linux allows 107.
+MAX_PATH_BYTES = 103
+# Seconds between two looks whether the port is open.
+PAUSE = 0.05
+
+
+def check_socket_path(path: Path) -> None:
+    """Checks that the system can bind a Unix socket to a path.
+
+    Raises:
+        BadInput: The path is too long.
+    """
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise BadInput(
+            f"{path}: a Unix socket needs a path of at most {MAX_PATH_BYTES} bytes; set TMPDIR to a shorter folder"
+        )
+
+
+def bind(path: Path) -> socket.socket:
+    """Returns a Unix socket at a path, of mode 0600 from its creation."""
+    listener = socket.socket(socket.AF_UNIX)
+    umask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(umask)
+    return listener
+
+
+def serve_superlink(
+    app: Callable[..., Any],
+    path: Path,
+    *,
+    host: str,
+    port: int,
+    ssl_certfile: str | None,
+    ssl_keyfile: str | None,
+    **settings: Any,
+) -> None:
+    """Serves Flower's application until a signal: to devices at a port, behind a `Guard`, and in full at a socket.
+
+    Args:
+        app: ASGI application.
+        path: Path of the Unix socket.
+        host: Interface of the port.
+        port: Port for devices.
+        ssl_certfile: Certificate of the port.
+        ssl_keyfile: Private key of the port.
+        settings: Further settings of `uvicorn.Config`, for both listeners.
+    """
+    import uvicorn
+
+    # The application starts and stops with the local server. No proxy is trusted, so none of its headers are read.
+    tls: dict[str, Any] = {"host": host, "port": port, "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
+    devices = uvicorn.Server(uvicorn.Config(Guard(app), lifespan="off", proxy_headers=False, **tls, **settings))
+    listener = bind(path)
+    local = uvicorn.Server(uvicorn.Config(app, fd=listener.fileno(), **settings))
+
+    def serve_devices():
+        try:
+            devices.run()
+        finally:
+            # A server that devices cannot reach must end, so that its starter notices.
+            local.should_exit = True
+
+    thread = threading.Thread(target=serve_devices, name="port for devices", daemon=True)
+    thread.start()
+    while thread.is_alive() and not devices.started:
+        time.sleep(PAUSE)
+    local.run()
+
+
+def send_through(path: Path) -> None:
+    """Makes every httpx client of this process send requests for `ADDRESS` through a Unix socket."""
+    import httpx
+
+    class LocalClient(httpx.Client):
+        """An httpx client with one more transport."""
+
+        def __init__(self, **options: Any):
+            super().__init__(**options, mounts={f"http://{ADDRESS}": httpx.HTTPTransport(uds=str(path))})
+
+    httpx.Client = LocalClient

@@ -1,0 +1,165 @@
+"""One of Flower's programs, which ends when the process that started it does, however that ends.
+
+    child.py superlink|supernode|flwr|register|serverapp|clientapp WORDS...
+
+Its standard input is a pipe without writes: once the other end is closed, it can be read. Programs of one machine
+reach each other through the Unix socket of their job (`endpoints`).
+"""
+
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+if __name__ == "__main__":
+    # Started by the path of this file, so that no module is looked for in the working folder.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+# Seconds between two requests for a task.
+POLL = 1.0
+
+
+def superlink() -> None:
+    """Runs Flower's server."""
+    import functools
+
+    import uvicorn
+    from flwr.superlink.cli import flower_superlink
+
+    from hetero_tf.devices import endpoints, job
+
+    # The one place where Flower hands its application over.
+    uvicorn.run = functools.partial(endpoints.serve_superlink, path=job.current().socket)
+    flower_superlink()
+
+
+def supernode() -> None:
+    """Runs Flower's program of a device; its own API listens at the socket instead of a port."""
+    from flwr.supernode.cli import flower_supernode
+
+    from hetero_tf.devices import endpoints, job
+
+    listener = endpoints.bind(job.current().socket)
+    _serve_at(listener)
+    flower_supernode()
+
+
+def _serve_at(listener):
+    """Makes every server of this process that Flower configures use a socket in place of its host and port."""
+    import functools
+
+    import uvicorn
+
+    uvicorn.Config = functools.partial(uvicorn.Config, fd=listener.fileno())
+
+
+def flwr() -> None:
+    """Runs Flower's command line."""
+    from flwr.cli.app import app
+
+    app()
+
+
+def register() -> None:
+    """Runs Flower's command line for each of several public keys, as it takes a second to start."""
+    from flwr.cli.app import app
+
+    for key in sys.argv[1:]:
+        app(["supernode", "register", key, "--format", "json"], standalone_mode=False)
+
+
+def serverapp() -> None:
+    """Takes the task of the run and trains."""
+    from flwr.superlink.cli import flwr_serverapp
+
+    _run_task("flwr-serverapp", flwr_serverapp)
+
+
+def clientapp() -> None:
+    """Takes one message of the server and answers it."""
+    from flwr.supernode.cli import flwr_clientapp
+
+    _run_task("flwr-clientapp", flwr_clientapp)
+
+
+def _run_task(task_type, run):
+    """Waits for a task, and runs it in this process: its token never appears on a command line, as of Flower's own."""
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.retry import make_simple_http_retry_invoker
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    from hetero_tf.devices.endpoints import ADDRESS
+
+    interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
+    retry = make_simple_http_retry_invoker()
+    request = AcquireTaskRequest(supported_task_types=[task_type])
+    with RuntimeHttpClient(f"http://{ADDRESS}", interceptors=interceptors, retry_invoker=retry) as client:
+        while not (token := client.AcquireTask(request).token):
+            time.sleep(POLL)
+    sys.argv[1:] = ["--runtime-api-address", ADDRESS, "--insecure", "--token", token]
+    run()
+
+
+SERVERS = {"superlink": superlink, "supernode": supernode}
+
+
+CLIENTS = {"flwr": flwr, "register": register, "serverapp": serverapp, "clientapp": clientapp}
+
+
+if __name__ == "__main__":
+    from hetero_tf.base.children import end_with
+
+    end_with(0)
+    name = sys.argv.pop(1)
+    if name in CLIENTS:
+        from hetero_tf.devices import endpoints, job
+
+        endpoints.send_through(job.current().socket)
+    {**SERVERS, **CLIENTS}[name]()
+
+
+# Flower sends values in pieces of 5 MiB; nothing else that it sends is larger.
+MOST_BYTES = 6 * 2**20
+
+
+OF_DEVICES = "/v1/fleet/"
+
+
+class Guard:
+    """An ASGI application in front of Flower's.
+
+    Args:
+        app: Flower's.
+        most_bytes: Limit of the body of a request.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], most_bytes: int = MOST_BYTES):
+        self._app, self._most = app, most_bytes
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        """Answers a request by 403, 411 or 413, or hands it on."""
+        code = refusal(scope, self._most) if scope["type"] == "http" else None
+        if code is None and scope["type"] in ("http", "lifespan"):
+            await self._app(scope, receive, send)
+        elif code is not None:
+            await send({"type": "http.response.start", "status": code, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+
+def refusal(scope: dict[str, Any], most_bytes: int) -> int | None:
+    """Returns the status by which a request is refused, None where it is handed on.
+
+    Args:
+        scope: Of ASGI.
+        most_bytes: See `Guard`.
+    """
+    if not scope["path"].startswith(OF_DEVICES):
+        return 403
+    lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
+    # The server holds a body to the length that was announced; without one it could have any.
+    if len(lengths) != 1 or not lengths[0].isdigit():
+        return 411
+    return 413 if int(lengths[0]) > most_bytes else None

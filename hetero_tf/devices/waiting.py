@@ -1,0 +1,240 @@
+"""Devices that come and go: who is ready, whose answer is awaited how long, and when a device is asked again.
+
+A device that does not answer delays one step by the deadline. The server asks it again after its late answer, or after
+a pause that doubles with every further failure.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hetero_tf.devices.messages import Member, Message, Refused, member_of
+from hetero_tf.recipe.schema import Recipe
+
+# Seconds between two looks at the network.
+EVERY = 1.0
+# A pause doubles at most so often.
+DOUBLINGS = 5
+
+
+class Lost:
+    """Stands for the answer of a device that failed."""
+
+
+class Network(Protocol):
+    """Connects a server with devices, by the ids of their nodes."""
+
+    def connected(self) -> Iterable[int]:
+        """Return the nodes that are connected."""
+
+    def send(self, action: str, requests: Mapping[int, Message]) -> dict[int, str]:
+        """Send requests; return the id of each that was sent, by node."""
+
+    def receive(self, request: str) -> Message | Refused | Lost | None:
+        """Return the response to a request, None where it has not come."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a server waits for its devices.
+
+    Attributes:
+        deadline: Seconds after which a step continues without the responses that are missing.
+        patience: Seconds after which a request counts as lost; first pause of a device that did not respond.
+        quorum: Devices that must be ready before a round begins, where others do not come within `patience`.
+    """
+
+    deadline: float
+    patience: float
+    quorum: int
+
+
+@dataclass
+class Device:
+    """A connected node.
+
+    Attributes:
+        member: Its introduction, None before.
+        request: Id of the request that it has not responded to, None: it is free.
+        action: Of that request.
+        sent_at: When it was sent.
+        missed: Whether its deadline has passed.
+        failures: Requests in a row without a valid response.
+        pause_until: When the next request may be sent.
+    """
+
+    member: Member | None = None
+    request: str | None = None
+    action: str = ""
+    sent_at: float = 0.0
+    missed: bool = False
+    failures: int = 0
+    pause_until: float = 0.0
+
+
+@dataclass
+class WaitingFleet:
+    """A `fleet.Fleet` of the devices of a network.
+
+    Attributes:
+        network: Connects them.
+        recipe: What they take part in.
+        classes: Length of the global label axis.
+        clients: `{id of a node: number of its client}`; others are ignored.
+        waiting: How long to wait.
+        say: Shows a sentence.
+        clock: Returns seconds that never go back.
+        sleep: Waits for some seconds.
+    """
+
+    network: Network
+    recipe: Recipe
+    classes: int
+    clients: Mapping[int, int]
+    waiting: Waiting
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _devices: dict[int, Device] = field(default_factory=dict)
+    _reported: dict[int, str] = field(default_factory=dict)
+    _short_since: float | None = None
+    _count: int = -1
+
+    def members(self, least: int) -> dict[int, Member]:
+        """Return the devices that are ready, by client, see `Fleet`.
+
+        Waits until `least` are connected, or for `waiting.patience` seconds more once a quorum is ready.
+        """
+        while True:
+            self._update()
+            ready = {
+                self.clients[node]: device.member
+                for node, device in self._devices.items()
+                if device.member is not None and self._is_free(device)
+            }
+            if least == 0 or self._is_enough(len(ready), least):
+                return ready
+            self.sleep(EVERY)
+
+    def _is_enough(self, ready, least):
+        """Whether a round may begin, of which `least` devices should be connected and `ready` are ready."""
+        quorum, now = min(self.waiting.quorum, least), self.clock()
+        count = sum(device.member is not None for device in self._devices.values())
+        if count >= least:
+            self._short_since = None
+            return ready >= quorum
+        if count != self._count:
+            self._count = count
+            self.say(f"{count} of {least} devices are connected")
+        if ready < quorum:
+            return False
+        if self._short_since is None:
+            self._short_since = now
+        return now - self._short_since >= self.waiting.patience
+
+    def ask(self, action: str, questions: Mapping[int, Message]) -> dict[int, Message | Refused]:
+        """Ask devices and wait for their answers until the deadline, see `Fleet`.
+
+        Training ends with as many answers as a round has clients; a device that is still busy then is late.
+        """
+        nodes = {
+            node: questions[self.clients[node]]
+            for node, device in self._devices.items()
+            if self.clients[node] in questions and device.member is not None and self._is_free(device)
+        }
+        requests = self._send(action, nodes)
+        enough = min(len(requests), self.recipe.round.clients) if action == "training" else len(requests)
+        answers: dict[int, Message | Refused] = {}
+        until = self.clock() + self.waiting.deadline
+        while True:
+            received = self._update()
+            for node, request in requests.items():
+                answer = received.get(request)
+                if isinstance(answer, Message | Refused):
+                    answers[self.clients[node]] = answer
+            pending = [node for node, request in requests.items() if self._is_pending(node, request)]
+            if not pending or sum(isinstance(answer, Message) for answer in answers.values()) >= enough:
+                break
+            if self.clock() >= until:
+                for node in pending:
+                    self._miss(node)
+                break
+            self.sleep(EVERY)
+        return {client: answers[client] for client in questions if client in answers}
+
+    def _is_pending(self, node, request):
+        return node in self._devices and self._devices[node].request == request
+
+    def _is_free(self, device):
+        return device.request is None and self.clock() >= device.pause_until
+
+    def _miss(self, node):
+        """Report a device that did not answer in time, and ask it nothing for a while."""
+        device = self._devices[node]
+        device.missed = True
+        seconds = self.clock() - device.sent_at
+        self._fail(device, self.waiting.patience)
+        self.say(
+            f"note: client {self.clients[node]} did not answer within {seconds:.0f} s; it is asked again after its "
+            f"answer, or in {device.pause_until - self.clock():.0f} s"
+        )
+
+    def _fail(self, device, pause):
+        """Count a failure; the pause after it doubles each time."""
+        device.pause_until = self.clock() + pause * 2 ** min(device.failures, DOUBLINGS)
+        device.failures += 1
+
+    def _update(self):
+        """Read who is connected and which responses have come, `{request: response}`; introduce new devices."""
+        connected = set(self.network.connected()) & self.clients.keys()
+        self._devices = {node: self._devices.get(node) or Device() for node in sorted(connected)}
+        received = {}
+        for node, device in self._devices.items():
+            if device.request is None:
+                continue
+            response = self.network.receive(device.request)
+            if response is not None:
+                received[device.request] = response
+                self._respond(node, device, response)
+            elif self.clock() - device.sent_at >= self.waiting.patience:
+                device.request = None
+                if device.action != "introduction" and not device.missed:
+                    self._miss(node)
+        new = [node for node, each in self._devices.items() if each.member is None and self._is_free(each)]
+        self._send("introduction", dict.fromkeys(new, Message()))
+        return received
+
+    def _respond(self, node, device, response):
+        """Take the response to a device's request, which may be late."""
+        device.request = None
+        if device.action != "introduction":
+            device.failures, device.pause_until = 0, 0.0
+            return
+        client = self.clients[node]
+        try:
+            if isinstance(response, Lost):
+                raise Refused("it failed to introduce itself")
+            if isinstance(response, Refused):
+                raise response
+            device.member = member_of(response.told, client, self.recipe, self.classes)
+            device.failures, device.pause_until = 0, 0.0
+        except Refused as problem:
+            # The device may be started again with the right recipe.
+            self._fail(device, 2 * EVERY)
+            if self._reported.get(client) != str(problem):
+                self._reported[client] = str(problem)
+                self.say(f"note: client {client} does not take part: {problem}")
+
+    def _send(self, action, requests):
+        """Send requests, `{node: id}`; a device that cannot be reached is asked again later."""
+        if not requests:
+            return {}
+        sent = self.network.send(action, requests)
+        for node in requests:
+            device = self._devices[node]
+            if node in sent:
+                device.request, device.action, device.sent_at, device.missed = sent[node], action, self.clock(), False
+            else:
+                self._fail(device, 2 * EVERY)
+        return sent

@@ -1,0 +1,118 @@
+"""What a round costs its clients: bytes in both directions, operations of training; and what a run has cost so far."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetero_tf.methods.stages import Stage
+
+# Forward, gradient of the inputs, gradient of the weights: as many products each.
+TRAINED, PASSED, FROZEN = 3, 2, 1
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """What a client of one level costs.
+
+    Attributes:
+        bytes_down, bytes_up: Weights that it receives and sends in a round.
+        train_flops: For each of the level's stages, operations of training on one example.
+    """
+
+    bytes_down: int
+    bytes_up: int
+    train_flops: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """What one round cost each client of its cohort (each network that it trains); all arrays are int64 [cohort].
+
+    Attributes:
+        bytes_down: Weights received, also by clients that return nothing.
+        bytes_up: Weights sent.
+        train_flops: Operations of the steps that reached the server.
+    """
+
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+    train_flops: np.ndarray
+
+    def metrics(self) -> dict[str, int]:
+        """The sums over the cohort as `{"bytes_down", "bytes_up", "train_flops"}`, ready for a row of metrics."""
+        return {name: int(values.sum()) for name, values in vars(self).items()}
+
+
+def stage_flops(stage: Stage, units: Callable, exits: dict[int, tuple[int, str]], epochs: int) -> float:
+    """Operations of training on one example in one stage, two for a multiply-add.
+
+    A unit that is trained costs three times its forward pass, one of the frozen first ones once; what stands behind
+    these and is not trained passes the gradient on, which makes two. What is buffered is run in one epoch of all.
+    Constants have no gradient: a product with one costs a pass less, and two less before the first trained weight.
+
+    Args:
+        stage: `stages.Stage`; its routes (peers, teachers) add up.
+        units: `width -> {unit: UnitCost}`, see `models.costs.unit_costs`.
+        exits: `{number: (units of the trunk before it, unit of the branch)}`.
+        epochs: Passes over a client's examples.
+    """
+    total = 0
+    for route in stage.routes:
+        costs, learns, trained = units(route.width), False, stage.trained_by_network[route.network]
+        frozen = FROZEN / epochs if route.buffered else FROZEN
+        branches = [exits[number][1] for number in route.exits if number in exits]
+        for place, unit in enumerate((*route.units, *branches)):
+            cost = costs[unit]
+            learns = learns or cost.parameters > 0
+            if place < route.frozen or not learns:
+                products = (frozen if place < route.frozen else FROZEN) * cost.multiply_adds
+            elif unit in trained:
+                products = TRAINED * cost.multiply_adds - cost.by_constants
+            else:
+                products = PASSED * cost.multiply_adds
+            total += 2 * products
+    return total
+
+
+def round_cost(
+    client_costs: Sequence[ClientCost], levels: np.ndarray, steps: np.ndarray, examples: np.ndarray, stages: np.ndarray
+) -> RoundCost:
+    """The `RoundCost` of a round.
+
+    Args:
+        client_costs: `ClientCost` of every level of the mix, in its order.
+        levels: int [cohort], positions in the mix.
+        steps: int [cohort], local steps that reach the server; without one a client sends nothing.
+        examples: [cohort, steps], how many examples each step reads; a segment of text is one example.
+        stages: int [cohort, steps], position of each step's stage among those of the level.
+
+    Raises:
+        ValueError: The arrays are not of the same clients and steps.
+    """
+    levels, steps, examples, stages = (np.asarray(values) for values in (levels, steps, examples, stages))
+    if not levels.shape == steps.shape == examples.shape[:1] or examples.shape != stages.shape:
+        raise ValueError(
+            "`levels` and `steps` must be [cohort], `examples` and `stages` [cohort, steps]. "
+            f"Received: {levels.shape}, {steps.shape}, {examples.shape} and {stages.shape}"
+        )
+    per_example = np.zeros((len(client_costs), max(len(each.train_flops) for each in client_costs)))
+    for level, each in enumerate(client_costs):
+        per_example[level, : len(each.train_flops)] = each.train_flops
+    counted = np.where(np.arange(examples.shape[1]) < steps[:, None], examples, 0)
+    down, up = (
+        np.asarray([getattr(each, name) for each in client_costs], np.int64)[levels]
+        for name in ("bytes_down", "bytes_up")
+    )
+    return RoundCost(
+        down,
+        np.where(steps > 0, up, 0),
+        np.rint((per_example[levels[:, None], stages] * counted).sum(axis=1)).astype(np.int64),
+    )
+
+
+def accumulated(rows: list[dict], spent: int) -> list[dict]:
+    """Adds "bytes" to the rows of metrics: all that the run has cost up to each, `spent` before the first."""
+    costs = itertools.accumulate((row["bytes_down"] + row["bytes_up"] for row in rows), initial=spent)
+    return [{**row, "bytes": cost} for row, cost in zip(rows, itertools.islice(costs, 1, None))]

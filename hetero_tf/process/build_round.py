@@ -1,0 +1,160 @@
+"""From a recipe and its data to the parts of a round."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base import hardware, registry
+from hetero_tf.base.replicas import Replicas
+from hetero_tf.data.dataset import Dataset
+from hetero_tf.inputs import Input, stored
+from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
+from hetero_tf.models import global_layout
+from hetero_tf.models.custom_model import ModelFunction
+from hetero_tf.models.entry_masks import EntryMask
+from hetero_tf.models.family import ModelFamily, build_family
+from hetero_tf.models.global_layout import label_table, may_cut_labels
+from hetero_tf.partitions.partition import Partition
+from hetero_tf.planning.split import deal
+from hetero_tf.process.data import _facts, build_input, example_shape
+from hetero_tf.recipe.fit import check_fit, check_kind
+from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
+from hetero_tf.rounds import layout
+from hetero_tf.rounds.buffers import check_buffers
+from hetero_tf.rounds.engine import Engine, choose_engine
+from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, Placement, RoundParts
+
+
+def _split(recipe, dataset):
+    check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
+    return deal(recipe, dataset)
+
+
+def _check_data(recipe, dataset):
+    source = build_input(recipe)
+    check_kind(recipe, source.takes, dataset.kind, dataset.source)
+    check_fit(recipe, _facts(dataset, source), hardware.memory())
+
+
+def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelFunction | None = None) -> ModelFamily:
+    """Returns the `ModelFamily` of a recipe on its data, see `models.family.build_family`."""
+    x = dataset.train.x
+    return build_family(recipe, source.shape(x), example_shape(source, x), dataset.classes, function)
+
+
+def build_parts(
+    recipe: Recipe,
+    dataset: Dataset,
+    partition: Partition,
+    family: ModelFamily,
+    source: Input,
+    replicas: Replicas,
+    device: str,
+) -> RoundParts:
+    """Builds the parts of a round.
+
+    Args:
+        replicas: Who computes the round, and how many stacks each has in flight at once.
+        device: "cpu" or "gpu", what the engine is chosen for.
+    """
+    labels = cut_labels(recipe, dataset, partition)
+    label_axis = dataset.classes if labels is None else labels.shape[1]
+    batch = min(recipe.client.batch_size, int(partition.train.sizes.max()))
+    example = example_shape(source, dataset.train.x)
+    engine = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
+    for stack in engine.stacks:
+        check_buffers(source, dataset.train.x, stack)
+    return RoundParts(
+        _examples(recipe, dataset, partition, source, labels, engine),
+        _algorithm(recipe, len(partition.train), layout.entry_masks(family, label_axis)),
+        _placement(recipe, family, label_axis),
+        engine,
+        watch=None,
+    )
+
+
+def cut_labels(recipe: Recipe, dataset: Dataset, partition: Partition) -> np.ndarray | None:
+    """The table of labels that label axes are cut to; None where that is not exact or shortens nothing."""
+    if not may_cut_labels(recipe):
+        return None
+    table = label_table(partition.label_mask)
+    return table if table.shape[1] < dataset.classes else None
+
+
+def _examples(
+    recipe: Recipe, dataset: Dataset, partition: Partition, source: Input, labels: np.ndarray | None, engine: Engine
+) -> Examples:
+    sizes, y = partition.train.sizes, dataset.train.y
+    shapes = batch_shapes(recipe, dataset, partition, source)
+    # XLA asks for all shapes beforehand; one that all batches have spares gradients the question.
+    known = engine.compiled or (len(shapes) == 1 and recipe.engine == "auto")
+    return Examples(
+        input=source,
+        x=stored(dataset.train.x),
+        y=None if y is None else tf.constant(y),
+        # For XLA, to which another number of rows is another program: as many as any cohort has.
+        rows_given=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
+        labels=None if labels is None else tf.constant(labels),
+        present=tf.constant(partition.label_mask if labels is None else labels >= 0),
+        counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),
+        batch_shapes=shapes if known else (None,),
+        sizes=tf.constant(sizes, tf.int32),
+        longest=Pass.of(int(sizes.max()), recipe.client.batch_size),
+    )
+
+
+def _algorithm(recipe: Recipe, registered: int, masks: tuple[EntryMask | None, ...] | None) -> Algorithm:
+    client, server = recipe.client, registry.find("servers", recipe.round.server.name)
+    correct, remember, reads = _correction(client.correction)
+    return Algorithm(
+        submodel=_function("submodels", recipe.round.submodel),
+        loss=_function("losses", client.loss),
+        couple=_function("couplings", client.coupling),
+        masks=masks,
+        correct=correct,
+        remember=remember,
+        read_slots=tuple(server.SLOTS.index(name) for name in reads),
+        update=_function("updates", client.update),
+        optimizer=local_optimizer(recipe.optimizer),
+        server=functools.partial(_function("servers", recipe.round.server), registered=registered),
+        sums_memory="memory_change" in inspect.signature(server.apply).parameters,
+    )
+
+
+def _placement(recipe: Recipe, family: ModelFamily, label_axis: int) -> Placement:
+    cut, personal = global_layout.build_cut(family, label_axis), global_layout.personal_positions(family)
+    return Placement(
+        cut=cut,
+        dtype=recipe.float_type,
+        trainable=global_layout.count_trainable(family),
+        merged_from=global_layout.merged_from(family, cut, personal),
+        merge_absent_labels=recipe.round.label_rows == "all",
+        zeros_count=recipe.round.uncovered == "zeros",
+        personal=personal,
+    )
+
+
+def local_optimizer(optimizer: Optimizer) -> LocalOptimizer:
+    """Returns the local steps of a recipe's optimizer."""
+    slots = registry.find("optimizers", optimizer.method.name).SLOTS
+    return LocalOptimizer(_function("optimizers", optimizer.method), len(slots), optimizer.clip_norm)
+
+
+def _correction(plugin: Plugin | None) -> tuple[Callable | None, Callable | None, tuple[str, ...]]:
+    """The functions `correct` and `remember` of a correction, None where there is none, and the slots it reads."""
+    if plugin is None:
+        return None, None, ()
+    module = registry.find("corrections", plugin.name)
+    remember = functools.partial(module.remember, **plugin.options) if module.REMEMBERS else None
+    return functools.partial(module.correct, **plugin.options), remember, module.READS
+
+
+def _function(kind: str, plugin: Plugin | None) -> Any:
+    """A plug-in's function with the options of the recipe; None without a plug-in."""
+    if plugin is None:
+        return None
+    return functools.partial(getattr(registry.find(kind, plugin.name), registry.EXPORTS[kind]), **plugin.options)

@@ -1,0 +1,38 @@
+"""Label axes: where a client's is cut to its own labels, and which positions its labels have there."""
+
+import tensorflow as tf
+
+from hetero_tf.inputs import Labels, all_labels
+from hetero_tf.inputs.examples import Examples
+from hetero_tf.models.cut import Cut
+from hetero_tf.rounds.gather import inverse
+
+
+def labels_of(examples: Examples, client: tf.Tensor) -> tf.Tensor:
+    """The labels of a client's label axis, int32 [label axis], -1 = padding.
+
+    Args:
+        client: Scalar int32.
+    """
+    return tf.range(examples.present.shape[1]) if examples.labels is None else tf.gather(examples.labels, client)
+
+
+def label_axis_of(examples: Examples, cut: Cut, labels: list[tf.Tensor]) -> Labels:
+    """The `Labels` of the clients of a stack.
+
+    Args:
+        labels: `labels_of` each client.
+    """
+    if examples.labels is None:
+        return all_labels(examples.present.shape[1])
+    count, classes = labels[0].shape[0], global_classes(examples, cut)
+    # An idle client reads an example of somebody else, whose label it may not have.
+    positions = tf.stack([tf.minimum(inverse(own, classes), count - 1) for own in labels])
+    return Labels(local=lambda targets: tf.gather(positions, targets, batch_dims=1), count=count)
+
+
+def global_classes(examples: Examples, cut: Cut) -> int:
+    """Length of the global label axis."""
+    if examples.labels is None:
+        return examples.present.shape[1]
+    return next(axis for axis in cut.distinct if axis.label).size

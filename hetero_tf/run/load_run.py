@@ -1,0 +1,70 @@
+"""From a run folder back to a state: the process of its recipe, on its data and its partition, and what it sealed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hetero_tf.base import hardware
+from hetero_tf.base.errors import BadInput, NotBuilt
+from hetero_tf.process.learning_process import LearningProcess, State
+from hetero_tf.recipe import Recipe, loads
+from hetero_tf.run import best, resume
+from hetero_tf.run.checkpoint import Opened, open_newest
+from hetero_tf.run.experiment import Settings, build_described_process, build_process
+from hetero_tf.runs import facts
+from hetero_tf.store.run_folder import RunFolder
+
+STATES = ("best", "last")
+
+
+def open_state(
+    recipe: Recipe, settings: Settings, which: str, say: Callable[[str], None], described: bool = False
+) -> tuple[LearningProcess, Opened]:
+    """Returns the process of a run folder, and one of its states; it writes nothing.
+
+    Args:
+        recipe: The recipe that lies in the folder, with overrides that a run may change.
+        settings: Names the folder, the data and the threads.
+        which: "best" or "last".
+        say: Gets a sentence for each damaged newer state.
+        described: Whether the folder's description of the data takes the place of the data, see
+            `experiment.build_described_process`.
+
+    Raises:
+        NotBuilt: The data are missing, or others than the run was trained on.
+        BadInput: Nothing was sealed yet, or the state is damaged or of another run.
+    """
+    run = RunFolder(settings.run_dir)
+    # Read before the state, as a training that goes on seals the best state first.
+    newest = facts.newest(run)
+    folder = run.best if which == "best" else run.checkpoints
+    try:
+        process = (build_described_process if described else build_process)(recipe, settings, run)
+    except BadInput as problem:
+        raise NotBuilt(str(problem)) from problem
+    found = open_newest(folder, process)
+    if found is None:
+        also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""
+        raise BadInput(f"{folder}: holds no finished round yet; train first{also}")
+    about = facts.of(found.sealed, folder)
+    resume.check_stored_recipe(run, newest or about)
+    if which == "best":
+        best.require(run, about, newest)
+        if newest is not None and newest["best_seal"] is None:
+            say("note: an earlier version sealed this run; its best state is known by its round and metrics")
+    for sentence in found.skipped:
+        say(f"skipped: {sentence}")
+    return process, found
+
+
+def load_run(
+    path: str | Path, state: str = "best", data_dir: str | Path | None = None, threads: int | None = None
+) -> tuple[LearningProcess, State]:
+    """Reads a state of a run folder; see `hetero_tf.load_run`."""
+    if state not in STATES:
+        raise BadInput(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
+    run = RunFolder(Path(path))
+    recipe = loads(run.read_recipe(), str(run.recipe))
+    folder = None if data_dir is None else Path(data_dir)
+    settings = Settings(run.path, folder, threads or hardware.cores(), False, "")
+    process, found = open_state(recipe, settings, state, lambda sentence: None)
+    return process, found.state
