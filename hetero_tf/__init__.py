@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from hetero_tf.version import __version__ as __version__
+
 if TYPE_CHECKING:
     # Only for type checkers: the package itself imports at once, TensorFlow when it is first needed.
     from collections.abc import Mapping, Sequence

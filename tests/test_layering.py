@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
 # not know each other. `__init__` is the public Python API: its functions may import any room, but importing it imports
 # none.
 LINES = (
-    ("__init__",),
     ("version",),
+    ("__init__",),
     ("base",),
     ("recipe", "store", "data", "partitions"),
     ("layers", "inputs", "methods", "runs"),
@@ -34,7 +34,7 @@ QUICK += ("methods/stages", "methods/schedules", "runs", "reports", "sweeps", "c
 QUICK += ("workers/__init__", "workers/cluster")
 QUICK += ("planning/__init__", "planning/levels", "planning/split", "devices")
 NOT_QUICK = ("base/replicas", "base/graph_random", "base/pictures", "base/written_gradient")
-NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "deployed", "placement", "support", "tensorflow_client"))
+NOT_QUICK += tuple(f"devices/{name}" for name in ("apps", "deployed", "device_index", "tensorflow_client"))
 SLOW = {"tensorflow", "keras", "tensorflow_datasets"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 UNSAFE_CALLS = {"eval", "exec", "__import__", "os.system", "os.popen"} | {
@@ -48,7 +48,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def unit_of(path):
-    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/process/learning_process.py` -> `process`."""
+    """`hetero_tf/data/npz.py` -> `data`, `hetero_tf/version.py` -> `version`."""
     return Path(path).relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -218,7 +218,7 @@ def test_imports_against_the_order_are_found(source, unit, other):
         ("from hetero_tf.base import errors, seeds", "data", "hetero_tf.data"),
         ("from hetero_tf.data.dataset import Split", "data", "hetero_tf.data"),
         ("from .dataset import Split", "data", "hetero_tf.data"),
-        ("from hetero_tf import __version__", "recipe", "hetero_tf.recipe"),
+        ("from hetero_tf.version import __version__", "recipe", "hetero_tf.recipe"),
         ("import numpy as np", "base", "hetero_tf.base"),
         ("def open():\n    from hetero_tf import process", "__init__", "hetero_tf"),
     ],
