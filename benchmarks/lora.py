@@ -5,8 +5,8 @@
 
 The base is the Transformer of recipes/wikitext2.yaml, made small enough for two cores, after some rounds of FedAvg of
 the whole model. Then it stands still, and clients of the ranks 8, 2 and 1, equally many of each, train adapters
-(recipes/wikitext2_lora.yaml). DIR keeps the weights of the base (`base.npz_reader`) and a line of JSON for each run; runs
-whose line is there are skipped.
+(recipes/wikitext2_lora.yaml). DIR keeps the weights of the base (`base.npz_reader`) and a line of JSON for each run;
+runs that have one are skipped.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a round is made of: four records that every function of its graph reads."""
+"""Training examples as the compiled round reads them: stored arrays, passes over them, and the shapes of batches."""
 
 import itertools
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From a recipe and its data to the parts of a round."""
+"""Builds the parts of a round from a recipe and its data."""
 
 import functools
 import inspect
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base import hardware, registry
+from hetero_tf.base import registry
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input, stored
@@ -19,25 +19,12 @@ from hetero_tf.models.entry_masks import EntryMask
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import label_table, may_cut_labels
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.split import deal
-from hetero_tf.process.data import _facts, build_input, example_shape
-from hetero_tf.recipe.fit import check_fit, check_kind
+from hetero_tf.process.data import example_shape
 from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
 from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, Placement, RoundParts
-
-
-def _split(recipe, dataset):
-    check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
-    return deal(recipe, dataset)
-
-
-def _check_data(recipe, dataset):
-    source = build_input(recipe)
-    check_kind(recipe, source.takes, dataset.kind, dataset.source)
-    check_fit(recipe, _facts(dataset, source), hardware.memory())
 
 
 def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelFunction | None = None) -> ModelFamily:

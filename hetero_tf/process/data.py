@@ -1,4 +1,4 @@
-"""From a recipe and its data to the parts of a round."""
+"""Loads the data of a recipe, splits them over the clients, and checks that the recipe fits them."""
 
 import inspect
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import data
-from hetero_tf.base import registry
+from hetero_tf.base import hardware, registry
 from hetero_tf.base.errors import BadInput
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.planning.availability import check_somebody_returns
-from hetero_tf.process.build_round import _check_data, _split
+from hetero_tf.planning.split import deal
 from hetero_tf.recipe import located
-from hetero_tf.recipe.fit import Facts
+from hetero_tf.recipe.fit import Facts, check_fit, check_kind
 from hetero_tf.recipe.nodes import Wrong
 from hetero_tf.recipe.schema import Recipe
 
@@ -57,6 +57,11 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
             raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
 
 
+def _split(recipe, dataset):
+    check_kind(recipe, build_input(recipe).takes, dataset.kind, dataset.source)
+    return deal(recipe, dataset)
+
+
 def check_data(recipe: Recipe, dataset: Dataset) -> None:
     """Refuses a recipe that does not fit its data, before anything is built.
 
@@ -65,6 +70,12 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
     """
     with located(recipe, check=lambda other: _check_data(other, dataset)):
         _check_data(recipe, dataset)
+
+
+def _check_data(recipe, dataset):
+    source = build_input(recipe)
+    check_kind(recipe, source.takes, dataset.kind, dataset.source)
+    check_fit(recipe, _facts(dataset, source), hardware.memory())
 
 
 def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> None:
