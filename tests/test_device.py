@@ -1,4 +1,4 @@
-"""Training on devices: `hetero_tf.device` repeats the simulator's clients, and whole rounds of them."""
+"""Training on devices: `hetero_tf.devices.on_device` repeats the simulator's clients, and whole rounds of them."""
 
 import json
 
@@ -117,9 +117,9 @@ import numpy as np
 
 # Importing a module that is None raises ImportError.
 sys.modules |= dict.fromkeys(("tensorflow", "keras", "tensorflow_datasets"))
-from hetero_tf import device
+from hetero_tf.devices import on_device
 
-client = device.Client(sys.argv[1])
+client = on_device.Client(sys.argv[1])
 rng = np.random.default_rng(0)
 x, y = rng.integers(0, 256, (20, 14, 14, 1), np.uint8), rng.integers(0, 10, 20)
 before = client.pull()
@@ -144,7 +144,7 @@ def test_a_device_needs_no_tensorflow(cnn):
     told = json.loads(done.stdout.splitlines()[-1])
     assert (told["steps"], told["examples"], told["logits"]) == (6, 40, [20, 10])
     assert 0 < told["loss"] < 10 and told["norm"] > 0 and told["moved"] and told["back"]
-    assert told["loaded"] == ["hetero_tf", "hetero_tf.devices.on_device"]
+    assert told["loaded"] == ["hetero_tf.version", "hetero_tf", "hetero_tf.devices", "hetero_tf.devices.on_device"]
 
 
 def test_push_forgets_what_the_optimizer_kept(cnn):

@@ -1,4 +1,4 @@
-"""A device with LiteRT: it trains an exported file by `hetero_tf.device`, without TensorFlow and Keras."""
+"""A device with LiteRT: it trains an exported file by `hetero_tf.devices.on_device`, without TensorFlow and Keras."""
 
 from dataclasses import dataclass
 

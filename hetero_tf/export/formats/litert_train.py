@@ -1,4 +1,4 @@
-"""LiteRT that trains on the device: signatures `train`, `infer`, `pull` and `push`; see `hetero_tf.device`.
+"""LiteRT that trains on the device: signatures `train`, `infer`, `pull` and `push`; see `hetero_tf.devices.on_device`.
 
 Where the model has static batch normalization, `statistics` measures a batch for it.
 
@@ -32,7 +32,7 @@ def convert(model: Converted, path: Path) -> dict:
     """Writes the file, and compares its steps with TensorFlow's.
 
     Returns:
-        {"training": what `hetero_tf.device.Client` must know}.
+        {"training": what `hetero_tf.devices.on_device.Client` must know}.
 
     Raises:
         BadInput: A device cannot train what the recipe's clients train, or the file trains other than they do.
