@@ -51,7 +51,7 @@ def served(world, rng):
     asked = [(name, rng.choice(kinds[name])) for name in rng.choices(list(kinds), k=REQUESTS)]
     path = world.folder / "requests.npz"
     np.savez(path, **{f"{n} {name}": request(rng, *given) for n, (name, given) in enumerate(asked)})
-    command = [sys.executable, str(programs.ROOT / "tests" / "hostile_requests.py"), str(model), str(path)]
+    command = [sys.executable, str(programs.ROOT / "tests" / "support" / "hostile_requests.py"), str(model), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode or len(done.stdout.splitlines()) != REQUESTS:
         raise Failed(

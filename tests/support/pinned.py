@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The initial values of a recipe in a few numbers; `python tests/pinned.py NAME SHAPE CLASSES` records a new recipe.
+"""The initial values of a recipe in a few numbers; `python tests/support/pinned.py NAME SHAPE CLASSES` records a new recipe.
 
-PYTHONPATH=. python tests/pinned.py methods/mine 32,32,3 10
+PYTHONPATH=. python tests/support/pinned.py methods/mine 32,32,3 10
 """
 
 import functools
@@ -15,7 +15,7 @@ from hetero_tf import recipe
 from hetero_tf.models import global_layout
 from hetero_tf.models.family import build_family
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 SEEDS = ("0", "1")
 
 

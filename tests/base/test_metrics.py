@@ -18,7 +18,7 @@ def test_the_table_is_what_runs_write(train, tmp_path):
     images, text = (runs.rows(tmp_path / name)[0] for name in ("images", "text"))
     of_levels = ("level_accuracy", "level_loss", "level_perplexity", "clients_accuracy")
     entries = {f"{name}_{level}": f"{name}_LEVEL" for name in of_levels for level in "abc"}
-    # Rounds that real devices play have one more, see tests/test_flower.py.
+    # Rounds that real devices play have one more, see tests/devices/test_deployed.py.
     assert {entries.get(name, name) for name in (*images, *text)} | {"refused"} == set(metrics.METRICS)
     for row, kind in ((images, "images"), (text, "masked_text")):
         assert {name for name in row if metrics.find(name).inputs} == {

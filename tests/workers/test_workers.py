@@ -24,7 +24,7 @@ from hetero_tf.workers import channel
 from hetero_tf.workers.cluster import Cluster, read_cluster
 
 ADDRESSES = ("my_run_1:2000", "[::1]:2001", "10.0.0.3:65535")
-# One of each kind of merge and memory; `python tests/shared_rounds.py NAME ...` tells about any other method.
+# One of each kind of merge and memory; `python tests/support/shared_rounds.py NAME ...` tells about any other method.
 QUICK = ("images",)
 LONG = ("scaffold", "on_disk", "text", "depthfl", "fedepth_peers", "fjord", "lg", "splitmix")
 # Double precision, so that only the order of summation differs; as many threads in all as one process has.
@@ -163,9 +163,9 @@ def test_a_message_that_is_too_long_is_refused(monkeypatch):
 
 def shared_rounds(*names):
     """What `shared_rounds.py` tells about some recipes."""
-    path = os.pathsep.join([str(programs.ROOT), str(programs.ROOT / "tests")])
+    path = os.pathsep.join([str(programs.ROOT), str(programs.ROOT / "tests" / "support")])
     done = subprocess.run(
-        [sys.executable, str(programs.ROOT / "tests" / "shared_rounds.py"), *names],
+        [sys.executable, str(programs.ROOT / "tests" / "support" / "shared_rounds.py"), *names],
         **{"capture_output": True, "text": True, "env": programs.environment(PYTHONPATH=path), "timeout": 1500},
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Small enough to be traced in a second, with everything that is sealed: two levels, weights, statistics.
 RECIPE = """
 name: small

@@ -14,7 +14,7 @@ from hetero_tf.cli.commands import NAMES
 from hetero_tf.cli.flags import definitions
 from hetero_tf.recipe.recipe_files import shipped
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[2]
 README = (CHECKOUT / "README.md").read_text()
 BUILD = (CHECKOUT / "BUILD.md").read_text()
 MEASURED = ("benchmarks/README.md", "benchmarks/RESULTS.md")

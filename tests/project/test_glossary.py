@@ -12,7 +12,7 @@ from hetero_tf.reports.published import Value
 from hetero_tf.reports.table_formats import every, to_table
 from hetero_tf.runs.history import gather, grouped
 
-TEXT = (Path(__file__).resolve().parents[1] / "recipes" / "GLOSSARY.md").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "recipes" / "GLOSSARY.md").read_text()
 ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
 TERMS = {
     term.strip("` ").lower() for words, _ in ROWS for term in re.split(r", | \(|\)", words.replace("`", "")) if term

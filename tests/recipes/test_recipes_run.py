@@ -20,9 +20,9 @@ from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.run import experiment
 from hetero_tf.store.run_folder import RunFolder
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = sorted((RECIPES / "tiny").glob("*.yaml"))
-METRICS = json.loads((Path(__file__).parent / "golden" / "tiny_metrics.json").read_text())
+METRICS = json.loads((Path(__file__).parents[1] / "golden" / "tiny_metrics.json").read_text())
 
 
 def marks(name):

@@ -7,7 +7,7 @@ from pathlib import Path
 import programs
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "hetero_tf"
+PACKAGE = Path(__file__).resolve().parents[2] / "hetero_tf"
 
 # A room is a package or a module right under hetero_tf. It imports rooms of earlier lines only; rooms of one line do
 # not know each other. `__init__` is the public Python API: its functions may import any room, but importing it imports
@@ -103,7 +103,7 @@ def only_imports(tree):
 def upward(source, unit, package="hetero_tf"):
     """Sentences about the imports of `source`, a part of `unit`, that the order does not allow."""
     if unit not in LINE_OF:
-        return [f"`{unit}` has no place in the order of imports; add it to LINES in tests/test_layering.py"]
+        return [f"`{unit}` has no place in the order of imports; add it to LINES in tests/project/test_layering.py"]
     tree, found = ast.parse(source), []
     for line, name in imports(only_imports(tree) if unit == "__init__" else tree, package):
         top, *rest = name.split(".")
@@ -229,7 +229,7 @@ def test_imports_along_the_order_are_allowed(source, unit, package):
 
 def test_a_unit_without_a_place_is_named():
     assert upward("", "wizard") == [
-        "`wizard` has no place in the order of imports; add it to LINES in tests/test_layering.py"
+        "`wizard` has no place in the order of imports; add it to LINES in tests/project/test_layering.py"
     ]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import oracle_methods
 import pytest
 import tiny
-from test_engines import stateful
+from test_engine import stateful
 
 from hetero_tf.planning import plan as plans
 

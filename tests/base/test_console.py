@@ -166,7 +166,7 @@ def test_the_age_counts_from_the_start_of_the_process_not_of_python():
     """A shell that waits and then becomes Python, as bin/hetero_tf does."""
     script = "import time; from hetero_tf.base.console import age; print(age())"
     command = ["sh", "-c", 'sleep 0.3; exec "$0" -c "$1"', sys.executable, script]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=600)
+    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=600)
     assert 0.3 <= float(found.stdout) < 60, found.stderr
 
 

@@ -13,7 +13,7 @@ from hetero_tf.models.build_model import build_model
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import shipped
 
-README = Path(__file__).parents[1] / "recipes" / "README.md"
+README = Path(__file__).parents[2] / "recipes" / "README.md"
 TEXT = README.read_text("utf-8")
 BEGIN, END = "<!-- begin: generated -->\n", "<!-- end: generated -->"
 NAMES = sorted(shipped())
@@ -21,7 +21,7 @@ MINE = ("my_pictures", "my_table", "my_parquet", "my_images", "my_text")
 
 
 def update():
-    """Writes the current tables: `python -c "import test_recipes_readme as t; t.update()"` in tests/."""
+    """Writes the current tables: `python -c "import test_recipes_readme as t; t.update()"` in tests/project/."""
     head, _, rest = TEXT.partition(BEGIN)
     README.write_text(head + BEGIN + recipe.documentation() + END + rest.partition(END)[2], "utf-8")
 

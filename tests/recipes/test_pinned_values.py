@@ -12,7 +12,7 @@ RECORDED = pinned.recorded()
 @pytest.mark.parametrize("seed", pinned.SEEDS)
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_the_initial_values_stay(name, seed):
-    assert name in RECORDED, "a new recipe is recorded by `python tests/pinned.py`"
+    assert name in RECORDED, "a new recipe is recorded by `python tests/support/pinned.py`"
     entry = RECORDED[name]
     found = pinned.initial_values(name, seed, entry["shape"], entry["classes"])
     assert found.keys() == entry[seed].keys()

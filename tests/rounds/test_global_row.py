@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_cut import case
+from test_gather import case
 
 from hetero_tf.models.cut import Axis, Cut
 from hetero_tf.rounds.gather import put, take

@@ -1,6 +1,6 @@
 """Plays two rounds of tiny methods alone and on two devices, and prints how far apart they are, a JSON line each.
 
-A process of its own runs it (`python tests/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
+A process of its own runs it (`python tests/support/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
 several devices only before TensorFlow has looked at it.
 """
 

@@ -85,7 +85,7 @@ def test_equal_runs_count_once_and_different_ones_of_one_name_are_refused():
 
 
 def test_the_sweep_of_the_readme_is_one():
-    text = (Path(__file__).resolve().parents[1] / "recipes" / "README.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "recipes" / "README.md").read_text()
     (block,) = re.findall(r"^    # mine.yaml\n((?:    .*\n)+)", text, re.MULTILINE)
     found = expanded(textwrap.dedent(block))
     assert len(found) == 2 * 2 * 2 * 3 and {run.name.partition("-")[0] for run in found} == {"mnist", "slow"}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 from refusals import refusal
-from test_evaluation_validation import held_out, inputs
+from test_validation_metrics import held_out, inputs
 
 from hetero_tf import recipe
 from hetero_tf.evaluation.predictor import best_first, chosen

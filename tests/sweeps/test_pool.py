@@ -28,7 +28,7 @@ from hetero_tf.sweeps import cost, definition, outcome, pool
 from hetero_tf.sweeps.expansion import Run, expand
 from hetero_tf.sweeps.sweep_folder import SweepFolder
 
-FAKE = str(Path(__file__).with_name("fake_run.py"))
+FAKE = str(Path(__file__).parents[1] / "support" / "fake_run.py")
 
 
 def sweep_of(seeds="0-3", rounds=3, more=()):
