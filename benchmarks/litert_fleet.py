@@ -114,12 +114,12 @@ def measure(folder, files):
 def main():
     """Exports, trains and measures."""
     args = parse()
-    from hetero_tf.base.errors import BadInput, require
+    from hetero_tf.base.errors import InputError, require
     from hetero_tf.recipe import load
 
     try:
         require("litert_fleet.py", ("flwr", "ai_edge_litert"), "flower,litert")
-    except BadInput as problem:
+    except InputError as problem:
         sys.exit(str(problem))
     args.folder = args.folder.resolve()
     args.folder.mkdir(parents=True, exist_ok=True)

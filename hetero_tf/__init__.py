@@ -60,7 +60,7 @@ def load_run(
         `process.evaluate(state)` measures, `process.next(state)` trains another round.
 
     Raises:
-        BadInput: The folder holds no run, no whole state, a state of another run, or was trained on other data.
+        InputError: The folder holds no run, no whole state, a state of another run, or was trained on other data.
     """
     from hetero_tf.run import load_run as opened
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 
 IMPORTED = time.monotonic()
 
@@ -118,7 +118,7 @@ class Console:
             self._unlogged.append((text, at))
             return
         # A disk that is full stops the work at the next row of metrics, with a sentence of its own.
-        with contextlib.suppress(OSError, Refusal):
+        with contextlib.suppress(OSError, UserError):
             descriptor = files.open_in_place(self._log, os.O_WRONLY | os.O_APPEND, "append to")
             with open(descriptor, "a", encoding="utf-8") as log:
                 log.write("".join(f"{at} {line}\n" for line in text.split("\n")))

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replac
 from pathlib import Path
 from typing import Annotated, Any
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 
 LARGEST_INT = 2**31 - 1
 
@@ -183,7 +183,7 @@ def constraint(annotation: ast.expr, path: Path) -> Constraint:
         path: The file it stands in; names are looked up there and where they are imported from.
 
     Raises:
-        BadInput: It is no such form.
+        InputError: It is no such form.
     """
     match annotation:
         case ast.Name(id=name) if name in PLAIN:
@@ -238,18 +238,18 @@ def _lookup(name, path):
                 for imported in names:
                     if name == (imported.asname or imported.name):
                         return _lookup(imported.name, _file(module, path))
-    raise BadInput(f"{path.name}: {name!r} is no type of an option; it must be {FORMS}")
+    raise InputError(f"{path.name}: {name!r} is no type of an option; it must be {FORMS}")
 
 
 def _file(module, path):
     found = importlib.util.find_spec(module)
     if found is None or not found.origin or not found.origin.endswith(".py"):
-        raise BadInput(f"{path.name}: types of options cannot be read from {module}, which has no source text")
+        raise InputError(f"{path.name}: types of options cannot be read from {module}, which has no source text")
     return Path(found.origin)
 
 
 def _unreadable(node, path):
-    return BadInput(f"{path.name}: the type of an option must be {FORMS}. Received: {ast.unparse(node)}")
+    return InputError(f"{path.name}: the type of an option must be {FORMS}. Received: {ast.unparse(node)}")
 
 
 def key(

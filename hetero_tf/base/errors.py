@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 
-class Refusal(Exception):
+class UserError(Exception):
     """A problem that the program explains in one sentence instead of a traceback.
 
     `code` is the exit code of the command line: 2 bad input, 3 disk, 4 memory, 5 locked, 6 non-finite, 7 runs of a
@@ -21,41 +21,41 @@ class Refusal(Exception):
             self.code = code
 
 
-class BadInput(Refusal):
+class InputError(UserError):
     """A recipe, override, flag or data file is wrong; the message says where and what to do."""
 
     code = 2
 
 
-class NotBuilt(BadInput):
+class NotBuilt(InputError):
     """The process of a run folder cannot be built again, as a rule because its data were moved or changed."""
 
 
-class DiskProblem(Refusal):
+class DiskProblem(UserError):
     """Reading or writing failed in the operating system: full, read-only, gone."""
 
     code = 3
 
 
-class MemoryProblem(Refusal):
+class MemoryProblem(UserError):
     """The work does not fit into memory."""
 
     code = 4
 
 
-class Locked(Refusal):
+class Locked(UserError):
     """Another process works on the same run folder."""
 
     code = 5
 
 
-class NotFinite(Refusal):
+class NotFinite(UserError):
     """Too many clients returned NaN or infinite weights, or the values to merge or to save are not finite."""
 
     code = 6
 
 
-class Unfinished(Refusal):
+class Unfinished(UserError):
     """Some runs of a sweep did not finish; `result` says which, ready for JSON."""
 
     code = 7
@@ -65,25 +65,25 @@ class Unfinished(Refusal):
         self.result = result
 
 
-class WorkerLost(Refusal):
+class WorkerLost(UserError):
     """A process that shares the run stopped, hangs or cannot be reached."""
 
     code = 8
 
 
-class TooFewDevices(Refusal):
+class TooFewDevices(UserError):
     """Fewer devices returned a result than a round needs."""
 
     code = 8
 
 
-def told_in_graph(error: Exception) -> Refusal | None:
+def error_from_graph(error: Exception) -> UserError | None:
     """Returns the refusal that a graph met when it called Python, of which TensorFlow's error has only the text.
 
     Args:
         error: Any error; None is returned for one that tells of no refusal.
     """
-    kinds = {kind.__name__: kind for kind in _kinds(Refusal) if kind is not Unfinished}
+    kinds = {kind.__name__: kind for kind in _kinds(UserError) if kind is not Unfinished}
     # TensorFlow's own class is known by name: it may not be imported yet.
     if type(error).__name__ != "UnknownError":
         return None
@@ -96,10 +96,10 @@ def _kinds(kind):
 
 
 def require(what: str, modules: Iterable[str], extra: str) -> None:
-    """Raises `BadInput` unless the modules are installed; `extra` of this package has them, `what` needs them."""
+    """Raises `InputError` unless the modules are installed; `extra` of this package has them, `what` needs them."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        raise BadInput(
+        raise InputError(
             f"{what} needs {' and '.join(missing)}, which is not installed; pip install 'hetero_tf[{extra}]'"
         )
 

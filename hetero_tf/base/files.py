@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hetero_tf.base import exits
-from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import DiskProblem, InputError
 
 TEMPORARY = ".tmp-"
 HASHED_AT_ONCE = 2**20
@@ -43,7 +43,7 @@ WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 GUARDED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Damaged(BadInput):
+class Damaged(InputError):
     """A file is missing, is no regular file, or does not hold what it must hold."""
 
 
@@ -66,7 +66,7 @@ def check_place(path: Path | str, folder: bool = False) -> None:
     """Refuses what stands where the program writes a file, or a folder; it is fine if nothing is there.
 
     Raises:
-        BadInput: A link, pipe, device, or a folder instead of a file, has that name.
+        InputError: A link, pipe, device, or a folder instead of a file, has that name.
     """
     with disk(path, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_kind(path, os.lstat(path).st_mode, folder)
@@ -75,7 +75,7 @@ def check_place(path: Path | str, folder: bool = False) -> None:
 def _require_kind(path, mode, folder=False):
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
         wanted = "a folder" if folder else "a file"
-        raise BadInput(f"{path}: expected {wanted} or nothing. Received: {_kind(mode)}; move it away")
+        raise InputError(f"{path}: expected {wanted} or nothing. Received: {_kind(mode)}; move it away")
 
 
 def _kind(mode):
@@ -92,7 +92,7 @@ def open_in_place(path: Path | str, access: int, doing: str) -> int:
         doing: A verb for the sentence, such as "append to".
 
     Raises:
-        BadInput: A link, pipe, device or folder has that name, or the file has another name too, perhaps elsewhere.
+        InputError: A link, pipe, device or folder has that name, or the file has another name too, perhaps elsewhere.
         DiskProblem: The system refused.
     """
     check_place(path)
@@ -103,7 +103,7 @@ def open_in_place(path: Path | str, access: int, doing: str) -> int:
         status = os.fstat(descriptor)
         _require_kind(path, status.st_mode)
         if status.st_nlink > 1:
-            raise BadInput(f"{path}: has another name too (a hard link), which would change with it; put a copy here")
+            raise InputError(f"{path}: has another name too (a hard link), which would change with it; put a copy here")
     except BaseException:
         os.close(descriptor)
         raise
@@ -193,7 +193,7 @@ def replacing(path: Path | str) -> Iterator[BinaryIO]:
     After any crash `path` holds its old bytes or all of the new ones.
 
     Raises:
-        BadInput: A link, pipe, device or folder has that name.
+        InputError: A link, pipe, device or folder has that name.
         DiskProblem: The system refused; the old file is untouched.
     """
     path = Path(path)
@@ -314,11 +314,13 @@ def read_bytes(path: Path | str, limit: int, folder: int | None = None, follow: 
 
 
 def check_utf8(path: Path | str) -> None:
-    """Raise `BadInput` for a path that is not valid UTF-8, as archives of other systems leave it."""
+    """Raise `InputError` for a path that is not valid UTF-8, as archives of other systems leave it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{str(path)!r}: has a name that is not UTF-8; rename it (convmv does so for folders)") from None
+        raise InputError(
+            f"{str(path)!r}: has a name that is not UTF-8; rename it (convmv does so for folders)"
+        ) from None
 
 
 def decode(content: bytes, path: Path | str) -> str:

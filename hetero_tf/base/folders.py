@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 
 
 def check_name(folder: Path) -> None:
     """Refuses a path that the system cannot hold.
 
     Raises:
-        BadInput: It is too long.
+        InputError: It is too long.
         DiskProblem: The system refused to look.
     """
     with files.disk(folder, "look at"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -23,7 +23,7 @@ def check_name(folder: Path) -> None:
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 text = str(folder)
-                raise BadInput(
+                raise InputError(
                     f"{text[:60] + '...' * (len(text) > 60)}: is too long a path for this system; choose a "
                     f"shorter one. Received: {len(text)} characters, {len(folder.name)} of them in the last name"
                 ) from error

@@ -211,7 +211,7 @@ def selecting(kind: str | None = None) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def chooses(kind: str, validated: bool) -> str:
+def default_metric(kind: str, validated: bool) -> str:
     """The metric that chooses the best round where a recipe names none: that of held-out examples where there are any.
 
     Args:

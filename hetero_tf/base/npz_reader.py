@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
 
@@ -24,7 +24,7 @@ def read_arrays(path: Path | str, names: Iterable[str]) -> dict[str, np.ndarray]
         Dictionary name -> array.
 
     Raises:
-        BadInput: The file is no regular file or no .npz, lacks an array, or an array is damaged or holds objects.
+        InputError: The file is no regular file or no .npz, lacks an array, or an array is damaged or holds objects.
         MemoryProblem: The arrays need more than the memory of this machine.
         DiskProblem: The operating system refused to read.
     """
@@ -32,7 +32,7 @@ def read_arrays(path: Path | str, names: Iterable[str]) -> dict[str, np.ndarray]
         for name in names:
             if name not in members:
                 received = ", ".join(sorted(members)) or "none"
-                raise BadInput(f"{path}: expected an array '{name}'. Received: {received}")
+                raise InputError(f"{path}: expected an array '{name}'. Received: {received}")
         check_memory(path, sum(archive.getinfo(members[name]).file_size for name in names))
         return {name: _member(path, archive, members[name]) for name in names}
 
@@ -56,12 +56,12 @@ def _archive(path):
         try:
             with zipfile.ZipFile(file) as archive:
                 yield archive, {name.removesuffix(".npy"): name for name in archive.namelist()}
-        except (Refusal, MemoryError, OSError):
+        except (UserError, MemoryError, OSError):
             raise
         # Crafted bytes make the zip and npy readers fail in many ways: BadZipFile, struct.error, SyntaxError...
         except Exception as error:
             reason = str(error).split("\n")[0] or type(error).__name__
-            raise BadInput(
+            raise InputError(
                 f"{path}: cannot be read as an .npz file, it is damaged or something else: {reason}"
             ) from error
 
@@ -74,13 +74,13 @@ def _member(path, archive, name):
         shape, _, dtype = header(file)
         stored = info.file_size - file.tell()
     if dtype.hasobject:
-        raise BadInput(
+        raise InputError(
             f"{path}: array '{name}' holds Python objects, which could run code when read; save it with a numeric dtype"
         )
     # math.prod counts in Python integers: NumPy's would wrap around on a header that claims 2**70 items.
     claimed = math.prod(shape) * dtype.itemsize
     if claimed != stored:
-        raise BadInput(
+        raise InputError(
             f"{path}: array '{name}' must have the size that its header claims, {claimed} bytes for "
             f"{dtype} {shape}. Received: {stored} bytes"
         )

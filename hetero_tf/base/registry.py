@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hetero_tf.base.constraints import LARGEST_SIZE, Constraint, constraint, tree
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 
 EXPORTS = {
     "data": "load",
@@ -60,7 +60,7 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def find(kind: str, name: str) -> ModuleType:
-    """The module of a plug-in, imported; `BadInput` names what exists."""
+    """The module of a plug-in, imported; `InputError` names what exists."""
     return importlib.import_module(_module_name(kind, name))
 
 
@@ -78,7 +78,7 @@ def options(kind: str, name: str) -> dict[str, Option]:
     parameters of `__init__`, without those of `level_arguments`. See `constraints` for what annotations may say.
 
     Raises:
-        BadInput: There is no such plug-in, or its source has an annotation or a default that cannot be read.
+        InputError: There is no such plug-in, or its source has an annotation or a default that cannot be read.
     """
     path = _source(kind, name)
     if kind == "layers":
@@ -100,27 +100,27 @@ def register_plugin(module_name: str) -> list[tuple[str, str]]:
     every public Keras layer defined there becomes a layer. Returns the added (kind, name) pairs.
 
     Raises:
-        BadInput: It is no name of a module, cannot be imported (with the line that failed), or adds nothing new.
+        InputError: It is no name of a module, cannot be imported (with the line that failed), or adds nothing new.
     """
     if not all(part.isidentifier() for part in module_name.split(".")) or module_name.endswith(".py"):
-        raise BadInput(
+        raise InputError(
             f"--plugin {module_name}: must name a module as `import` does, not a file{_as_module(module_name)}"
         )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise BadInput(f"--plugin {module_name}: cannot be imported; {_failure(error)}") from error
+        raise InputError(f"--plugin {module_name}: cannot be imported; {_failure(error)}") from error
     short = module_name.rpartition(".")[2]
     added = [(kind, short) for kind, function in EXPORTS.items() if _defined_in(module, function)]
     added += [("layers", name) for name, value in vars(module).items() if _is_layer(module, name, value)]
     if not added:
-        raise BadInput(
+        raise InputError(
             f"--plugin {module_name}: defines nothing to add; it must define a Keras layer or one of the "
             f"functions {', '.join(EXPORTS.values())}"
         )
     for kind, name in added:
         if name in names(kind) and _plugged[kind].get(name) != module_name:
-            raise BadInput(f"--plugin {module_name}: {name!r} already exists in {kind}; rename yours")
+            raise InputError(f"--plugin {module_name}: {name!r} already exists in {kind}; rename yours")
     for kind, name in added:
         _plugged[kind][name] = module_name
     return added
@@ -199,7 +199,7 @@ def _is_layer(module, name, value):
 
 def _module_name(kind, name):
     if name not in names(kind):
-        raise BadInput(f"no {name!r} in {kind}{did_you_mean(name, names(kind))}")
+        raise InputError(f"no {name!r} in {kind}{did_you_mean(name, names(kind))}")
     if name in _plugged[kind]:
         return _plugged[kind][name]
     return ".".join(("hetero_tf", *_folder(kind), _shipped(kind)[name].stem))
@@ -278,7 +278,7 @@ def _literal(name, default):
     try:
         return ast.literal_eval(default)
     except ValueError:
-        raise BadInput(
+        raise InputError(
             f"option {name!r} of a plug-in has a default that is not a plain value; write a number, text, "
             f"tuple, true, false or None. Received: {ast.unparse(default)}"
         ) from None

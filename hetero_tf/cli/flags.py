@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.cli import commands
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
     """Returns the command, None where none is named, and the values of the flags; `train` is meant by None.
 
     Raises:
-        BadInput: A word is unknown, or a flag has no effect on the command.
+        InputError: A word is unknown, or a flag has no effect on the command.
     """
     from absl import flags
 
@@ -165,18 +165,18 @@ def parse(argv: list[str]) -> tuple[str | None, "flags.FlagValues"]:
     except flags.UnrecognizedFlagError as error:
         known = [name for name in values if name != SHORT]
         hint = _as_override(error.flagname, argv) or did_you_mean(error.flagname, known)
-        raise BadInput(f"unknown flag --{error.flagname}{hint}") from error
+        raise InputError(f"unknown flag --{error.flagname}{hint}") from error
     except (flags.Error, ValueError) as error:
         # absl has no error of its own for --noFLAG=VALUE.
-        raise BadInput(f"{_plainly(error)}; --help lists the flags") from error
+        raise InputError(f"{_plainly(error)}; --help lists the flags") from error
     command = words[0] if words else None
     if command is not None and command not in commands.NAMES:
-        raise BadInput(f"unknown command {command!r}{did_you_mean(command, commands.NAMES)}")
+        raise InputError(f"unknown command {command!r}{did_you_mean(command, commands.NAMES)}")
     module = commands.find(command or "train")
     if module.WORDS:
         values[module.WORDS].value = [*(values[module.WORDS].value or ()), *words[1:]]
     elif len(words) > 1:
-        raise BadInput(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
+        raise InputError(f"unexpected word {words[1]!r} after {command!r}; flags begin with --")
     if not (values.help or values.version):
         _check(command or "train", values)
     return command, values
@@ -202,17 +202,17 @@ def _check(command, values):
         if values[name].present and name != SHORT and command not in commands.with_flag(name):
             *first, last = commands.with_flag(name)
             others = f"{', '.join(first)} and {last}" if first else last
-            raise BadInput(f"--{name} has no effect on {command}; it is a flag of {others}")
+            raise InputError(f"--{name} has no effect on {command}; it is a flag of {others}")
     most = max(MOST_THREADS, MOST_THREADS_OF_A_CORE * hardware.cores())
     if not 1 <= values.threads <= most:
-        raise BadInput(
+        raise InputError(
             f"--threads must be a whole number from 1 to {most}, which is {MOST_THREADS_OF_A_CORE} for each core and "
             f"at least {MOST_THREADS}. Received: --threads={values.threads}"
         )
     for name in PATHS:
         longest = max((part.encode(errors="surrogatepass") for part in (values[name].value or "").split("/")), key=len)
         if len(longest) > LONGEST_NAME:
-            raise BadInput(
+            raise InputError(
                 f"--{name}: a name in a path may have at most {LONGEST_NAME} bytes. "
                 f"Received: {longest[:40].decode(errors='replace')}..., {len(longest)} bytes"
             )

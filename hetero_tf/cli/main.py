@@ -8,7 +8,15 @@ import traceback
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console, Live, prepare_streams, printable
-from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem, Refusal, Unfinished, WorkerLost, told_in_graph
+from hetero_tf.base.errors import (
+    DiskProblem,
+    InputError,
+    MemoryProblem,
+    Unfinished,
+    UserError,
+    WorkerLost,
+    error_from_graph,
+)
 from hetero_tf.cli import commands, help, interrupts
 from hetero_tf.cli.flags import again, parse, program
 from hetero_tf.cli.open_run import register_plugins
@@ -52,13 +60,13 @@ def _guarded(argv, debug):
     try:
         command, flags = parse(argv)
         return _run(command, flags)
-    except Refusal as refusal:
+    except UserError as refusal:
         _complain(str(refusal), debug)
         return refusal.code
     except BrokenPipeError:
         return 0
     except Exception as error:
-        told = told_in_graph(error)
+        told = error_from_graph(error)
         if told is not None:
             _complain(str(told), debug)
             return told.code
@@ -77,7 +85,7 @@ def _diagnosis(error):
     if isinstance(error, OSError):
         return DiskProblem.code, "check the disk and run the same command again"
     if (place := registry.blamed(error)) is not None:
-        return BadInput.code, f"this is an error of your module: {place}"
+        return InputError.code, f"this is an error of your module: {place}"
     return 1, "this is a defect of the program; --debug shows where"
 
 
@@ -142,10 +150,10 @@ def _recipe(source, command, flags):
     if source == "recipe":
         if not flags.recipe:
             words = [program(), *([command] if command not in (None, "train") else []), "--recipe digits"]
-            raise BadInput(f"--recipe is missing; try {' '.join(words)}")
+            raise InputError(f"--recipe is missing; try {' '.join(words)}")
         return load(flags.recipe, overrides)
     if not flags.run_dir:
-        raise BadInput("--run_dir is missing; name the folder that a run left, such as runs/digits")
+        raise InputError("--run_dir is missing; name the folder that a run left, such as runs/digits")
     _check_plugins(command, flags)
     return loads(RunFolder(flags.run_dir).read_recipe(), str(RunFolder(flags.run_dir).recipe), overrides)
 
@@ -159,7 +167,7 @@ def _check_plugins(command, flags):
     missing = [name for name in environment.plugins(run.environment) if name not in flags.plugin]
     if missing:
         own = " ".join(f"--plugin {name}" for name in missing)
-        raise BadInput(
+        raise InputError(
             f"{run.path}: was made with modules of your own; add {own}: "
             f"{program()} {command} --run_dir {shlex.quote(flags.run_dir)}{again(flags)} {own}"
         )

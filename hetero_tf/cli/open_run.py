@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware, registry
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput, NotBuilt, did_you_mean
+from hetero_tf.base.errors import InputError, NotBuilt, did_you_mean
 from hetero_tf.cli.flags import program
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def register_plugins(flags: "FlagValues") -> None:
     """Imports the modules of --plugin, which then belong to the plug-ins that recipes name.
 
     Raises:
-        BadInput: One cannot be imported, or adds nothing.
+        InputError: One cannot be imported, or adds nothing.
     """
     if flags.plugin:
         # Only for --plugin, and behind everything else: a file of the working folder never replaces a library.
@@ -56,7 +56,7 @@ def register_plugins(flags: "FlagValues") -> None:
         try:
             registry.register_plugin(module)
         except SystemExit as error:
-            raise BadInput(
+            raise InputError(
                 f"--plugin {module}: ends the program when it is imported; give a module that only defines things"
             ) from error
 
@@ -126,4 +126,4 @@ def check_level(recipe: "Recipe", flags: "FlagValues", *others: str) -> None:
     """Refuses a --level that the recipe does not have; `others` are words that are allowed besides."""
     if flags.level is not None and flags.level not in recipe.levels.widths:
         known = [*recipe.levels.widths, *others]
-        raise BadInput(f"--level {flags.level}: no such level{did_you_mean(flags.level, known)}")
+        raise InputError(f"--level {flags.level}: no such level{did_you_mean(flags.level, known)}")

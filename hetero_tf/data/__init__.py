@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.data.in_memory import from_arrays, from_tf_data
@@ -46,10 +46,10 @@ def load(plugin: Any, fallback: str | None = None, data_dir: str | Path | None =
 
     Raises:
         NotAvailable: The data can be neither found nor fetched, and there is no fallback.
-        BadInput: A name, an option or the data are wrong; damaged data are never replaced by a stand-in.
+        InputError: A name, an option or the data are wrong; damaged data are never replaced by a stand-in.
     """
     if fallback is not None and fallback not in STAND_INS:
-        raise BadInput(
+        raise InputError(
             f"`fallback` must be an embedded data set. Received: fallback={fallback!r}"
             f"{did_you_mean(fallback, STAND_INS)}"
         )
@@ -65,12 +65,12 @@ def data_folder(data_dir: str | Path | None) -> Path | None:
     """Returns the data folder: the given one, else the one that HETERO_TF_DATA names, if any.
 
     Raises:
-        BadInput: It is something else than a folder.
+        InputError: It is something else than a folder.
     """
     data_dir = data_dir or os.environ.get("HETERO_TF_DATA")
     folder = Path(os.path.expanduser(data_dir)) if data_dir else None
     if folder is not None and os.path.exists(folder) and not folder.is_dir():
-        raise BadInput(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
+        raise InputError(f"--data_dir and HETERO_TF_DATA must name a folder. Received: {folder}")
     return folder
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, short
+from hetero_tf.base.errors import InputError, UserError, did_you_mean, short
 from hetero_tf.base.files import opened, read_bytes
 from hetero_tf.data.arrow_messages import unpacked_bytes
 from hetero_tf.data.data_files import READS
 from hetero_tf.data.parquet_pages import columns_in, read_pages
-from hetero_tf.data.table_dataset import Sheet
+from hetero_tf.data.table_dataset import RawTable
 from hetero_tf.data.unpacked import check_unpacked
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Part:
         features: What Hugging Face's `datasets` says of the columns: `{name: {...}}`; empty where it says nothing.
     """
 
-    sheet: Sheet
+    sheet: RawTable
     features: dict
 
 
@@ -51,7 +51,7 @@ def find_parts(path: Path) -> tuple[list[Path], list[Path] | None]:
     """Returns the files of the training and of the test split; None for the latter where there is no such split.
 
     Raises:
-        BadInput: There is no file to read.
+        InputError: There is no file to read.
     """
     if not path.is_dir():
         return [path], None
@@ -76,13 +76,13 @@ def _files(folder):
 
 def _some(folder):
     if (folder / "state.json").exists() and _json(folder / "state.json").get("_indices_data_files"):
-        raise BadInput(
+        raise InputError(
             f"{folder}: its rows are in another order than its files say; flatten_indices() and save_to_disk() again"
         )
     # A folder that `datasets` works with holds files of its cache too.
     found = [file for file in _files(folder) if not file.name.startswith(("cache-", "indices-"))]
     if not found:
-        raise BadInput(f"{folder}: expected files that end in {' or '.join(ENDINGS)}. Received: none; {READS}")
+        raise InputError(f"{folder}: expected files that end in {' or '.join(ENDINGS)}. Received: none; {READS}")
     return found
 
 
@@ -99,7 +99,7 @@ def read_part(
         image: Name of the column of pictures, or None.
 
     Raises:
-        BadInput: A file is damaged or has other columns, a column is missing, or a value is missing or no number or
+        InputError: A file is damaged or has other columns, a column is missing, or a value is missing or no number or
             text.
         MemoryProblem: They do not fit into memory.
     """
@@ -108,7 +108,7 @@ def read_part(
     tables = [_table(path, wanted, ignore, image) for path in files]
     for path, table in zip(files, tables):
         if table.schema.types != tables[0].schema.types or table.schema.names != tables[0].schema.names:
-            raise BadInput(f"{path}: must have the columns of {files[0]}, with the same types")
+            raise InputError(f"{path}: must have the columns of {files[0]}, with the same types")
     ends = list(itertools.accumulate(table.num_rows for table in tables))
 
     def place(row):
@@ -118,7 +118,7 @@ def read_part(
     whole = pa.concat_tables(tables)
     columns = {name: _values(name, whole.column(name), place, name == image) for name in whole.column_names}
     size = sum(path.stat().st_size for path in files)
-    return Part(Sheet(source, columns, place, size), _features(whole.schema, files[0].parent))
+    return Part(RawTable(source, columns, place, size), _features(whole.schema, files[0].parent))
 
 
 def _table(path, wanted, ignore, image):
@@ -129,11 +129,11 @@ def _table(path, wanted, ignore, image):
             file.seek(0)
             read = _read_parquet if begin.startswith(b"PAR1") else _read_arrow
             return read(path, file, wanted, ignore, image)
-        except (Refusal, MemoryError):
+        except (UserError, MemoryError):
             raise
         # Crafted bytes make the readers fail in many ways.
         except Exception as error:
-            raise BadInput(
+            raise InputError(
                 f"{path}: cannot be read as a Parquet or Arrow file, it is damaged or something else: "
                 f"{short(str(error).splitlines()[0] if str(error) else type(error).__name__)}; {READS}"
             ) from error
@@ -145,12 +145,12 @@ def _selected(path, schema, wanted, ignore, image):
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise BadInput(f"{path}: every column must have a name of its own. Received: {name!r} again")
+            raise InputError(f"{path}: every column must have a name of its own. Received: {name!r} again")
         seen.add(name)
     for option, listed in (("ignore", ignore), ("label, image and owner", wanted or ())):
         for name in listed:
             if name not in seen:
-                raise BadInput(f"{path}: {option} must name columns. Received: {name!r}{did_you_mean(name, names)}")
+                raise InputError(f"{path}: {option} must name columns. Received: {name!r}{did_you_mean(name, names)}")
     selected = [name for name in names if name not in ignore and (wanted is None or name in wanted)]
     for name in selected:
         _check_type(path, name, schema.field(name).type, name == image)
@@ -219,7 +219,7 @@ def _joined(path, batches, schema, names, packed):
 
 
 def _check_type(path, name, kind, is_image):
-    """Raises `BadInput` unless a column holds numbers or texts, or pictures where it should."""
+    """Raises `InputError` unless a column holds numbers or texts, or pictures where it should."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -232,13 +232,13 @@ def _check_type(path, name, kind, is_image):
         # Pictures that are all missing have the type null; the sentence about the first one says more.
         if types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind):
             return
-        raise BadInput(f"{path}: column {name!r} must hold the bytes of picture files. Received: {kind}")
+        raise InputError(f"{path}: column {name!r} must hold the bytes of picture files. Received: {kind}")
     checks = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_string)
     if any(check(kind) for check in (*checks, types.is_large_string)):
         return
     is_picture = is_binary or (types.is_struct(kind) and "bytes" in {field.name for field in kind})
     advice = "leave it out by `ignore`" + ", or name it as `image`" * is_picture
-    raise BadInput(f"{path}: column {name!r} must hold numbers or texts; {advice}. Received: {short(str(kind), 80)}")
+    raise InputError(f"{path}: column {name!r} must hold numbers or texts; {advice}. Received: {short(str(kind), 80)}")
 
 
 def _values(name, column: "pa.ChunkedArray", place, is_image):
@@ -257,7 +257,7 @@ def _values(name, column: "pa.ChunkedArray", place, is_image):
             if is_image
             else "no value here; fill it in, remove the row, or leave the column out by `ignore`"
         )
-        raise BadInput(f"{place(int(empty.argmax()))}: column {name!r} has {advice}")
+        raise InputError(f"{place(int(empty.argmax()))}: column {name!r} has {advice}")
     if is_image or not _is_numeric(kind):
         return column.to_pylist() if values is None else values
     if values is not None:
@@ -309,5 +309,5 @@ def _json(path):
     try:
         found = json.loads(read_bytes(path, LARGEST_JSON, follow=True))
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: is damaged: {error}") from error
+        raise InputError(f"{path}: is damaged: {error}") from error
     return found if isinstance(found, dict) else {}

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 
 # Digits after a zero, such as in 007 and -01.5.
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
@@ -54,12 +54,12 @@ class Column:
         """Returns the features of what stands in the column.
 
         Raises:
-            BadInput: It is neither a finite number nor a known category.
+            InputError: It is neither a finite number nor a known category.
         """
         if not self.categories:
             return [number(value, self.name)]
         if value not in self.categories:
-            raise BadInput(
+            raise InputError(
                 f"column {self.name!r} must hold one of {', '.join(self.categories[:10])}"
                 f"{', ...' if len(self.categories) > 10 else ''}. Received: {value!r}"
                 f"{did_you_mean(value, self.categories)}"
@@ -82,7 +82,7 @@ def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
         columns: Of the table.
 
     Raises:
-        BadInput: A column has no value or two, or one that cannot stand in it.
+        InputError: A column has no value or two, or one that cannot stand in it.
     """
     values = next(csv.reader([row], skipinitialspace=True), [])
     names = [column.name for column in columns]
@@ -92,7 +92,7 @@ def encode_row(row: str, columns: Sequence[Column]) -> list[float]:
     else:
         named = dict(zip(names, values))
     if len(values) != len(names) or set(named) != set(names):
-        raise BadInput(
+        raise InputError(
             f"a row must have a value for each column, {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}, "
             f"with commas between: `1,2`, or `NAME=1,NAME=2` in any order. Received: {row!r}"
         )
@@ -107,11 +107,11 @@ def number(value: str, name: str) -> float:
         name: Of the column, for the refusal.
 
     Raises:
-        BadInput: It is no finite number that float32 can hold.
+        InputError: It is no finite number that float32 can hold.
     """
     found = float(value) if is_number(value) else np.nan
     if not abs(found) <= float(np.finfo(np.float32).max):
-        raise BadInput(f"column {name!r} must hold finite numbers. Received: {value!r}")
+        raise InputError(f"column {name!r} must hold finite numbers. Received: {value!r}")
     return found
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from hetero_tf.base.constraints import TestShare
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.errors import InputError, short
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import is_number
 from hetero_tf.data.data_files import READS, find_file
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.data.table_dataset import Roles, Sheet, table_dataset
+from hetero_tf.data.table_dataset import ColumnRoles, RawTable, table_dataset
 
 # What the texts of a table take in memory, beside what they take on the disk.
 MEMORY = 20
@@ -62,20 +62,20 @@ def load(
 
     Raises:
         NotAvailable: A file is missing.
-        BadInput: A file is no such table, or a value is missing or of another kind than those above it.
+        InputError: A file is no such table, or a value is missing or of another kind than those above it.
         MemoryProblem: The table does not fit into memory.
     """
-    roles = Roles(label, owner, ignore, categorical, categories == "one_hot", numbers)
+    roles = ColumnRoles(label, owner, ignore, categorical, categories == "one_hot", numbers)
     train = read_sheet(find_file(data_dir, path, "path"), header, DELIMITERS[delimiter])
     tests = None if test is None else read_sheet(find_file(data_dir, test, "test"), header, DELIMITERS[delimiter])
     return table_dataset(train, tests, roles, test_share)
 
 
-def read_sheet(path: Path, header: bool, delimiter: str) -> Sheet:
-    """Reads the `Sheet` of a file; `header`: whether its first line names the columns.
+def read_sheet(path: Path, header: bool, delimiter: str) -> RawTable:
+    """Reads the `RawTable` of a file; `header`: whether its first line names the columns.
 
     Raises:
-        BadInput: It is no such table.
+        InputError: It is no such table.
         MemoryProblem: It does not fit into memory.
     """
     lines, rows = [], []
@@ -91,12 +91,12 @@ def read_sheet(path: Path, header: bool, delimiter: str) -> Sheet:
                     rows.append(row)
                     lines.append(reader.line_num)
         except UnicodeDecodeError as error:
-            raise BadInput(f"{path}:{reader.line_num + 1}: is not UTF-8 text; save it as UTF-8 ({READS})") from error
+            raise InputError(f"{path}:{reader.line_num + 1}: is not UTF-8 text; save it as UTF-8 ({READS})") from error
         except csv.Error as error:
-            raise BadInput(f"{path}:{reader.line_num}: is no row of a table: {error}") from error
+            raise InputError(f"{path}:{reader.line_num}: is no row of a table: {error}") from error
     names = _names(path, rows, lines, header, delimiter)
     columns: dict = {name: [row[place].strip() for row in rows] for place, name in enumerate(names)}
-    return Sheet(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
+    return RawTable(str(path), columns, lambda row: f"{path}:{lines[row]}", size)
 
 
 def _after_separator(path, text, delimiter):
@@ -108,7 +108,7 @@ def _after_separator(path, text, delimiter):
     if stated[1] != delimiter:
         known = next((name for name, sign in DELIMITERS.items() if sign == stated[1]), None)
         advice = f"set `delimiter: {known}`" if known else f"save it with one of {', '.join(DELIMITERS)} between values"
-        raise BadInput(f"{path}:1: the first line sep={stated[1]} names another delimiter; {advice}")
+        raise InputError(f"{path}:1: the first line sep={stated[1]} names another delimiter; {advice}")
     return "\n"
 
 
@@ -117,7 +117,7 @@ def _lines(path, text, delimiter):
     line, number = _after_separator(path, text, delimiter), 1
     while line:
         if len(line) >= LONGEST_LINE:
-            raise BadInput(f"{path}:{number}: a line may have up to {LONGEST_LINE:,} characters; is it a table?")
+            raise InputError(f"{path}:{number}: a line may have up to {LONGEST_LINE:,} characters; is it a table?")
         yield line
         line, number = text.readline(LONGEST_LINE), number + 1
 
@@ -125,7 +125,7 @@ def _lines(path, text, delimiter):
 def _names(path, rows, lines, header, delimiter):
     """Names of the columns; takes the line of the names from the rows, and refuses rows of another length."""
     if len(rows) <= header:
-        raise BadInput(f"{path}: expected rows of a table. Received: none")
+        raise InputError(f"{path}: expected rows of a table. Received: none")
     if header:
         lines.pop(0)
         # As pandas names the columns that have no name.
@@ -134,21 +134,21 @@ def _names(path, rows, lines, header, delimiter):
         names = [f"column_{place}" for place in range(len(rows[0]))]
     other = next((name for name, sign in DELIMITERS.items() if sign != " " and sign in names[0]), None)
     if len(names) == 1 and other:
-        raise BadInput(
+        raise InputError(
             f"{path}:1: has no {delimiter!r} between names; is it `delimiter: {other}`? Received: {short(names[0])}"
         )
     if len(names) > MOST_COLUMNS:
-        raise BadInput(f"{path}:1: a table may have up to {MOST_COLUMNS:,} columns. Received: {len(names):,}")
+        raise InputError(f"{path}:1: a table may have up to {MOST_COLUMNS:,} columns. Received: {len(names):,}")
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise BadInput(f"{path}:1: every column must have a name of its own. Received: {name!r} again")
+            raise InputError(f"{path}:1: every column must have a name of its own. Received: {name!r} again")
         seen.add(name)
     if header and all(is_number(name) for name in names):
-        raise BadInput(f"{path}:1: expected the names of the columns; if there is no such line, say `header: false`")
+        raise InputError(f"{path}:1: expected the names of the columns; if there is no such line, say `header: false`")
     for row, line in zip(rows, lines):
         if len(row) != len(names):
-            raise BadInput(
+            raise InputError(
                 f"{path}:{line}: must have {len(names)} values with {delimiter!r} between them, as the first line has. "
                 f"Received: {len(row)}, {short(row, 80)}"
             )

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
 
 READS = (
@@ -34,16 +34,16 @@ def find(data_dir: Path | None, name: str, argument: str) -> Path:
 
 
 def find_file(data_dir: Path | None, name: str, argument: str) -> Path:
-    """As `find`, for a loader that reads no folder; `BadInput` says which one does."""
+    """As `find`, for a loader that reads no folder; `InputError` says which one does."""
     path = find(data_dir, name, argument)
     if path.is_dir():
-        raise BadInput(f"{path}: expected a file. Received: a folder; {READS}")
+        raise InputError(f"{path}: expected a file. Received: a folder; {READS}")
     return path
 
 
 def find_folder(data_dir: Path | None, name: str, argument: str) -> Path:
-    """As `find`, for a loader that reads a folder; `BadInput` says what reads a file."""
+    """As `find`, for a loader that reads a folder; `InputError` says what reads a file."""
     path = find(data_dir, name, argument)
     if not path.is_dir():
-        raise BadInput(f"{path}: expected a folder. Received: a file; {READS}")
+        raise InputError(f"{path}: expected a folder. Received: a file; {READS}")
     return path

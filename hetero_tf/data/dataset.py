@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.errors import InputError, short
 from hetero_tf.data.columns import Column, feature_names
 from hetero_tf.data.disk_array import DiskArray
 
 
-class NotAvailable(BadInput):
+class NotAvailable(InputError):
     """The real data can be neither found nor fetched: the one refusal that a `fallback` may answer."""
 
 
@@ -60,7 +60,7 @@ class Dataset:
         columns: Of a table, what its features were made of, where known.
 
     Raises:
-        BadInput: An array has a wrong dtype, shape or value.
+        InputError: An array has a wrong dtype, shape or value.
     """
 
     train: Split
@@ -76,7 +76,7 @@ class Dataset:
         check = _CHECKS[self.kind]
         for name, split in (("train", self.train), ("test", self.test)):
             if isinstance(split.x, DiskArray) and (self.kind != "images" or split.x.dtype != np.uint8):
-                raise BadInput(
+                raise InputError(
                     f"{self.source}, {name} split: only images uint8 may stay on disk; read the rows with array[:]. "
                     f"Received: {split.x.dtype} {split.x.shape}"
                 )
@@ -84,14 +84,14 @@ class Dataset:
             _check_owners(f"{self.source}, {name} split", split)
         if self.kind != "text" and self.train.x.shape[1:] != self.test.x.shape[1:]:
             examples = "images" if self.kind == "images" else "rows"
-            raise BadInput(
+            raise InputError(
                 f"{self.source}: train and test {examples} must have one shape. "
                 f"Received: {self.train.x.shape[1:]} and {self.test.x.shape[1:]}"
             )
         of_classes = None if self.kind == "sequences" else self.vocabulary
         for name, words in (("vocabulary", of_classes), ("class_names", self.class_names)):
             if words is not None and len(words) != self.classes:
-                raise BadInput(
+                raise InputError(
                     f"{self.source}: `{name}` must have one entry per class. "
                     f"Received: {len(words)} entries, classes={self.classes}"
                 )
@@ -103,7 +103,7 @@ class Dataset:
         for place, name in enumerate(self.class_names or ()):
             check_text(self.source, "class name", name)
             if name.splitlines() != [name] or name in seen:
-                raise BadInput(
+                raise InputError(
                     f"{self.source}: every class name must be one line of text, and another for each class. "
                     f"Received: {name!r} for class {place}"
                 )
@@ -119,7 +119,7 @@ class Dataset:
                 check_text(self.source, "name and category of a column", text)
         features, held = len(feature_names(self.columns)), self.train.x.shape[1:]
         if self.kind != "table" or held != (features,):
-            raise BadInput(
+            raise InputError(
                 f"{self.source}: `columns` must be those of a table, with a feature for each of its {held}. "
                 f"Received: {features} features of {len(self.columns)} columns"
             )
@@ -168,48 +168,48 @@ class Dataset:
 
 def _check_images(where, split, dataset):
     if split.x.dtype not in (np.uint8, np.float32, np.float64) or split.x.ndim != 4 or split.x.size == 0:
-        raise BadInput(
+        raise InputError(
             f"{where}: expected images uint8 or float [n, height, width, channels], none of them 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
     check_channels_last(where, split.x.shape)
     if split.x.dtype != np.uint8 and not np.isfinite(split.x).all():
-        raise BadInput(f"{where}: expected finite pixels. Received: NaN or infinity")
+        raise InputError(f"{where}: expected finite pixels. Received: NaN or infinity")
     _check_labels(where, split, "image", dataset.classes)
 
 
 def check_channels_last(where: str, shape: tuple[int, ...]) -> None:
-    """Raise `BadInput` for images [n, channels, height, width], as PyTorch stores them.
+    """Raise `InputError` for images [n, channels, height, width], as PyTorch stores them.
 
     They are known by a second axis of at most four and a last one of more, or by a second axis that is shorter than
     two equal ones of more than four.
     """
     _, first, second, last = shape
     if last > 4 and (first <= 4 or first < second == last):
-        raise BadInput(
+        raise InputError(
             f"{where}: expected images [n, height, width, channels], but the channels seem to be the second axis; "
             f"convert them with np.moveaxis(x, 1, -1). Received: {tuple(shape)}"
         )
 
 
 def check_text(where: str, what: str, text: str) -> None:
-    """Raise `BadInput` for a text that is not valid Unicode: half of a surrogate pair cannot be saved as UTF-8."""
+    """Raise `InputError` for a text that is not valid Unicode: half of a surrogate pair cannot be saved as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{where}: every {what} must be valid Unicode text. Received: {short(text, 80)}") from None
+        raise InputError(f"{where}: every {what} must be valid Unicode text. Received: {short(text, 80)}") from None
 
 
 def _check_table(where, split, dataset):
     if split.x.dtype != np.float32 or split.x.ndim != 2 or split.x.size == 0:
-        raise BadInput(
+        raise InputError(
             f"{where}: expected rows of a table float32 [n, features], none of them 0. "
             f"Received: {split.x.dtype} {split.x.shape}"
         )
     finite = np.isfinite(split.x)
     if not finite.all():
         row, feature = np.argwhere(~finite)[0]
-        raise BadInput(
+        raise InputError(
             f"{where}: expected finite numbers. Received: {split.x[row, feature]} in row {row}, feature {feature}"
         )
     _check_labels(where, split, "row", dataset.classes)
@@ -218,15 +218,15 @@ def _check_table(where, split, dataset):
 def _check_labels(where, split, of, classes):
     if split.y is None or split.y.dtype != np.int32 or split.y.shape != split.x.shape[:1]:
         received = "none" if split.y is None else f"{split.y.dtype} {split.y.shape}"
-        raise BadInput(f"{where}: expected labels int32 [{len(split.x)}], one per {of}. Received: {received}")
+        raise InputError(f"{where}: expected labels int32 [{len(split.x)}], one per {of}. Received: {received}")
     _check_range(where, "label", split.y, classes)
 
 
 def _check_text(where, split, dataset):
     if split.y is not None:
-        raise BadInput(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
+        raise InputError(f"{where}: text has no labels `y`. Received: {split.y.dtype} {split.y.shape}")
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
-        raise BadInput(
+        raise InputError(
             f"{where}: expected words int32 [rows, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
         )
     _check_range(where, "word number", split.x, dataset.classes)
@@ -234,7 +234,7 @@ def _check_text(where, split, dataset):
 
 def _check_sequences(where, split, dataset):
     if split.x.dtype != np.int32 or split.x.ndim != 2 or split.x.size == 0:
-        raise BadInput(
+        raise InputError(
             f"{where}: expected words int32 [n, length], none of them 0. Received: {split.x.dtype} {split.x.shape}"
         )
     _check_range(where, "word number", split.x, len(dataset.vocabulary))
@@ -246,11 +246,11 @@ def _check_owners(where, split):
     if owners is None:
         return
     if owners.dtype != np.int32 or owners.shape != split.x.shape[:1]:
-        raise BadInput(
+        raise InputError(
             f"{where}: expected owners int32 [{len(split.x)}], one per example. Received: {owners.dtype} {owners.shape}"
         )
     if owners.min() < 0:
-        raise BadInput(
+        raise InputError(
             f"{where}: every owner must be a number from 0. Received: {owners.min()} at position {owners.argmin()}"
         )
 
@@ -260,7 +260,7 @@ def _check_range(where, what, values, classes):
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high
         first = int(np.flatnonzero(values.reshape(-1) == wrong)[0])
-        raise BadInput(f"{where}: every {what} must be in 0..{classes - 1}. Received: {wrong} at position {first}")
+        raise InputError(f"{where}: every {what} must be in 0..{classes - 1}. Received: {wrong} at position {first}")
 
 
 # A new kind needs a line here, and what else asks for kinds: `inputs`, and `export.kinds`.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.base.files import TEMPORARY, replacing
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.version import __version__
@@ -72,7 +72,7 @@ def _seal(key, arrays):
 
 def _load(path, key, names):
     """Returns the cached arrays, or None if there are none for this key."""
-    with contextlib.suppress(Refusal, OSError, MemoryError):
+    with contextlib.suppress(UserError, OSError, MemoryError):
         arrays = read_arrays(path, [*names, "seal"])
         if np.array_equal(arrays.pop("seal"), _seal(key, arrays)):
             return arrays
@@ -81,7 +81,7 @@ def _load(path, key, names):
 
 def _save(path, key, arrays):
     """Writes arrays in one step; if the disk is full or read-only, the next start decodes them again."""
-    with contextlib.suppress(OSError, Refusal):
+    with contextlib.suppress(OSError, UserError):
         path.parent.mkdir(parents=True, exist_ok=True)
         for draft in path.parent.glob(f"{TEMPORARY}*"):
             if time.time() - draft.stat().st_mtime > STALE:

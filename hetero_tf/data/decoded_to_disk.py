@@ -43,7 +43,7 @@ def cached_on_disk(
 
     Raises:
         DiskProblem: The cache folder has no room, or cannot be written.
-        BadInput: What `blocks` refuses.
+        InputError: What `blocks` refuses.
     """
     try:
         folder = decoded.FOLDER.expanduser()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
@@ -37,7 +37,7 @@ class DescribedDataset(Dataset):
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each feature of a table, see `Dataset`."""
         if self.statistics is None:
-            raise BadInput(f"{self.source}: its description has no statistics of features")
+            raise InputError(f"{self.source}: its description has no statistics of features")
         return self.statistics[0], self.statistics[1]
 
 
@@ -66,7 +66,7 @@ def described(value: dict[str, Any]) -> DescribedDataset:
     """Returns the data set of a description, with random examples.
 
     Raises:
-        BadInput: The description contradicts itself.
+        InputError: The description contradicts itself.
         KeyError, TypeError, ValueError, AttributeError, OverflowError: It is not one that `describe` returns.
     """
     kind, dtype, classes = value["kind"], value["dtype"], int(value["classes"])

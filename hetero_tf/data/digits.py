@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Range
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.words import check_count
@@ -30,12 +30,12 @@ def load(
         channels: 1, or 3 equal ones
 
     Raises:
-        BadInput: An option is out of range.
+        InputError: An option is out of range.
     """
     # As a stand-in it takes these from the options of another loader.
     check_count("size", size, 8, 256)
     if channels not in (1, 3):
-        raise BadInput(f"`channels` must be 1 or 3. Received: channels={channels}")
+        raise InputError(f"`channels` must be 1 or 3. Received: channels={channels}")
     data = read_arrays(FILE, ("images", "labels"))
     images = np.repeat(enlarge(data["images"], size)[..., None], channels, axis=-1)
     labels = data["labels"].astype(np.int32)

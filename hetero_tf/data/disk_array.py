@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged, opened, reading
 
 # Bytes that a pass over all rows holds at once.
@@ -47,7 +47,7 @@ class DiskArray:
         """Opens a .npy file in C order; its header and its size are checked.
 
         Raises:
-            BadInput: It is no such file, or shorter or longer than its header says.
+            InputError: It is no such file, or shorter or longer than its header says.
             DiskProblem: The operating system refused to read.
         """
         with opened(path) as checked:
@@ -142,7 +142,7 @@ def _header(path, file):
         reason = str(error).split("\n")[0] or type(error).__name__
         raise Damaged(f"{path}: cannot be read as a .npy file, it is damaged or something else: {reason}") from error
     if dtype.hasobject or fortran or not shape:
-        raise BadInput(
+        raise InputError(
             f"{path}: must hold numbers with at least one axis in C order; save it with "
             f"np.save(file, np.ascontiguousarray(array)). Received: {dtype} {shape}{', Fortran order' * fortran}"
         )

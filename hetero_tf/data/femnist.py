@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import opened
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find
@@ -32,7 +32,7 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
 
     Raises:
         NotAvailable: There is no such folder.
-        BadInput: A file is damaged or not LEAF's, or a writer of test/ has no images in train/.
+        InputError: A file is damaged or not LEAF's, or a writer of test/ has no images in train/.
         MemoryProblem: A file or the images do not fit into memory.
     """
     try:
@@ -46,7 +46,7 @@ def load(data_dir: Path | None, *, path: str = "femnist") -> Dataset:
     number = {name: index for index, name in enumerate(train["writers"].tolist())}
     strange = [name for name in test["writers"].tolist() if name not in number]
     if strange:
-        raise BadInput(
+        raise InputError(
             f"{folder}: every writer of test/ must be one of train/, so let LEAF cut by sample "
             f"(-t sample). Received: {strange[0]!r} in test/ alone"
         )
@@ -69,7 +69,7 @@ def _arrays(folder):
     """The arrays `ARRAYS` of one split, whose writers stand one after the other; read from JSON once."""
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise BadInput(f"{folder}: expected LEAF's .json files. Received: none")
+        raise InputError(f"{folder}: expected LEAF's .json files. Received: none")
     return cached(f"femnist-{folder.name}", ["femnist"], folder, ARRAYS, lambda: _read(files))
 
 
@@ -79,7 +79,7 @@ def _read(files):
         document = _document(file)
         for writer in _writers(file, document):
             if writer in images:
-                raise BadInput(
+                raise InputError(
                     f"{file}: the writer {writer!r} stands in an earlier file too; the folder must hold the "
                     "files of one preparation"
                 )
@@ -100,7 +100,7 @@ def _document(file):
         try:
             return json.load(content)
         except (ValueError, RecursionError) as error:
-            raise BadInput(
+            raise InputError(
                 f"{file}: cannot be read as JSON, it is damaged or something else: {str(error).splitlines()[0]}"
             ) from error
 
@@ -109,11 +109,11 @@ def _writers(file, document):
     """Names of the writers in a file of LEAF, after a look at its structure."""
     keys = sorted(document) if isinstance(document, dict) else type(document).__name__
     if not isinstance(document, dict) or not {"users", "user_data"} <= set(keys):
-        raise BadInput(f"{file}: expected LEAF's keys users and user_data. Received: {keys}")
+        raise InputError(f"{file}: expected LEAF's keys users and user_data. Received: {keys}")
     names, of_writers = document["users"], document["user_data"]
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not texts or not isinstance(of_writers, dict) or sorted(names) != sorted(of_writers):
-        raise BadInput(
+        raise InputError(
             f"{file}: users must list exactly the keys of user_data. "
             f"Received: users {str(names)[:60]}, user_data {str(of_writers)[:60]}"
         )
@@ -125,19 +125,19 @@ def _examples(where, document):
     x, y = (document.get(name) if isinstance(document, dict) else None for name in ("x", "y"))
     pixels, labels = _array(x, np.float32, (0, SIDE**2)), _array(y, None, (0,))
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != SIDE**2:
-        raise BadInput(
+        raise InputError(
             f"{where}: x must hold {SIDE**2} numbers for each image. "
             f"Received: {None if pixels is None else pixels.shape}"
         )
     if not ((pixels >= 0) & (pixels <= 1)).all():
-        raise BadInput(f"{where}: pixels must be in 0..1. Received: {pixels.min()} to {pixels.max()}")
+        raise InputError(f"{where}: pixels must be in 0..1. Received: {pixels.min()} to {pixels.max()}")
     if labels is None or labels.dtype.kind != "i" or labels.shape != pixels.shape[:1]:
-        raise BadInput(
+        raise InputError(
             f"{where}: y must hold one whole number for each of {len(pixels)} images. "
             f"Received: {None if labels is None else f'{labels.dtype} {labels.shape}'}"
         )
     if ((labels < 0) | (labels >= len(CHARACTERS))).any():
-        raise BadInput(
+        raise InputError(
             f"{where}: labels must be in 0..{len(CHARACTERS) - 1}. Received: {labels.min()} to {labels.max()}"
         )
     return np.round(pixels * 255).astype(np.uint8), labels.astype(np.int32)

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import disk, open_in_place, read_bytes, remove, sync_folder, wait_for_lock
 
 PART = ".part"
@@ -62,7 +62,7 @@ def fetch(file: Published, folder: Path) -> Path:
 
     Raises:
         Unreachable: It cannot be had.
-        BadInput, DiskProblem: The folder cannot be written.
+        InputError, DiskProblem: The folder cannot be written.
     """
     path, part = folder / file.name, folder / f"{file.name}{PART}"
     descriptor = open_in_place(part, os.O_RDWR, "fetch into")
@@ -87,7 +87,7 @@ def fetch(file: Published, folder: Path) -> Path:
 
 def is_published(file: Published, path: Path) -> bool:
     """Whether the published bytes lie at a path."""
-    with contextlib.suppress(BadInput):
+    with contextlib.suppress(InputError):
         return hashlib.sha256(read_bytes(path, file.most, follow=True)).hexdigest() == file.sha256
     return False
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import check_utf8, read_bytes
 from hetero_tf.base.picture_files import FORMATS, GIF, WEBP
 from hetero_tf.data.data_files import find_folder
@@ -52,7 +52,7 @@ def load(
 
     Raises:
         NotAvailable: There is no such folder.
-        BadInput: A folder is no class, or a picture is damaged or of another format.
+        InputError: A folder is no class, or a picture is damaged or of another format.
         DiskProblem: Pictures that stay on disk cannot be written there.
     """
     folder = find_folder(data_dir, path, "path")
@@ -92,7 +92,7 @@ def _is_system(name):
 def _classes(folder):
     names = _folders(folder)
     if len(names) < 2:
-        raise BadInput(
+        raise InputError(
             f"{folder}: expected a folder of pictures for each of at least two classes, such as {folder}/cat/1.png. "
             f"Received: {', '.join(names) or 'no folder'}"
         )
@@ -105,15 +105,15 @@ def _listed(folder, names):
     files, labels = [], []
     for name in _folders(folder):
         if name not in number:
-            raise BadInput(f"{folder / name}: is no class of the training pictures: {', '.join(names[:10])}")
+            raise InputError(f"{folder / name}: is no class of the training pictures: {', '.join(names[:10])}")
         own = sorted(_pictures_in(folder / name))
         if not own:
-            raise BadInput(f"{folder / name}: expected pictures that end in {', '.join(ENDINGS)}. Received: none")
+            raise InputError(f"{folder / name}: expected pictures that end in {', '.join(ENDINGS)}. Received: none")
         # As text they take a third of the memory.
         files += map(str, own)
         labels += [number[name]] * len(own)
     if not files:
-        raise BadInput(f"{folder}: expected a folder of pictures for each class. Received: no folder")
+        raise InputError(f"{folder}: expected a folder of pictures for each class. Received: no folder")
     return files, labels
 
 
@@ -133,7 +133,7 @@ def _is_picture(file):
     """Whether a file is to be read; other files, such as notes, are not."""
     ending = file.suffix.lower()
     if ending in OTHERS and file.is_file():
-        raise BadInput(f"{file}: is not read, since it ends in {ending}; convert it to {FORMATS}")
+        raise InputError(f"{file}: is not read, since it ends in {ending}; convert it to {FORMATS}")
     return ending in ENDINGS and file.is_file()
 
 
@@ -142,7 +142,7 @@ def _content(path):
     content = read_bytes(path, LARGEST_FILE, follow=True)
     for is_kind, ending in ((content.startswith(GIF), ".gif"), (content[8:12] == WEBP, ".webp")):
         if is_kind and not path.lower().endswith(ending):
-            raise BadInput(f"{path}: is a {ending[1:]} file by its content; rename it so that it ends in {ending}")
+            raise InputError(f"{path}: is a {ending[1:]} file by its content; rename it so that it ends in {ending}")
     return content
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.seeds import rng
 
 
@@ -18,16 +18,16 @@ def held_out(labels: np.ndarray, share: float, source: str) -> np.ndarray:
         bool `[n]`, True for a test example; equal labels give equal draws.
 
     Raises:
-        BadInput: The share is impossible, or leaves no test example.
+        InputError: The share is impossible, or leaves no test example.
     """
     if not 0 < share < 1:
-        raise BadInput(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
+        raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
     tested, generator = np.zeros(len(labels), bool), rng(0, "held out for tests")
     for label in np.unique(labels):
         own = generator.permutation(np.flatnonzero(labels == label))
         tested[own[: min(round(share * len(own)), len(own) - 1)]] = True
     if not tested.any():
-        raise BadInput(
+        raise InputError(
             f"{source}: `test_share` leaves no test example; use a larger share or more examples. "
             f"Received: test_share={share} of {len(labels)} examples"
         )

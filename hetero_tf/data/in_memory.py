@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.disk_array import DiskArray
@@ -42,13 +42,13 @@ def from_arrays(
         source: What the data are and where they come from, one line; it begins every refusal.
 
     Raises:
-        BadInput: An array has a wrong dtype, shape or value.
+        InputError: An array has a wrong dtype, shape or value.
     """
     train = _split(source, "train", x_train, y_train, train_owners)
     test = _split(source, "test", x_test, y_test, test_owners)
     for part, split in (("train", train), ("test", test)):
         if len(split.x) != len(split.labels):
-            raise BadInput(
+            raise InputError(
                 f"{source}: x_{part} and y_{part} must have one entry per example. "
                 f"Received: {len(split.x)} examples, {len(split.labels)} labels"
             )
@@ -75,7 +75,7 @@ def from_tf_data(
         classes, class_names, feature_names, source: As for `from_arrays`.
 
     Raises:
-        BadInput: It never ends, is empty or holds something else.
+        InputError: It never ends, is empty or holds something else.
     """
     arrays = [array for part, pairs in (("train", train), ("test", test)) for array in _read(source, part, pairs)]
     return from_arrays(*arrays, classes=classes, class_names=class_names, feature_names=feature_names, source=source)
@@ -85,14 +85,14 @@ def _read(source, part, pairs):
     """The arrays x and y of a `tf.data.Dataset`."""
     spec = pairs.element_spec
     if not isinstance(spec, tuple) or len(spec) != 2 or spec[1].shape.rank not in (None, 0):
-        raise BadInput(f"{source}, {part}: must give single pairs (x, y); unbatch() it if need be. Received: {spec}")
+        raise InputError(f"{source}, {part}: must give single pairs (x, y); unbatch() it if need be. Received: {spec}")
     # cardinality() is -1 where it is infinite, and -2 where it is not known.
     if int(pairs.cardinality()) == -1:
-        raise BadInput(f"{source}, {part}: must end by itself; take(n) of it. Received: a data set without an end")
+        raise InputError(f"{source}, {part}: must end by itself; take(n) of it. Received: a data set without an end")
     read = list(pairs.as_numpy_iterator())
     shapes = sorted({np.shape(x) for x, _ in read})
     if len(shapes) != 1:
-        raise BadInput(f"{source}, {part}: must hold examples of one shape. Received: {shapes[:5] or 'no example'}")
+        raise InputError(f"{source}, {part}: must hold examples of one shape. Received: {shapes[:5] or 'no example'}")
     return np.stack([x for x, _ in read]), np.stack([y for _, y in read])
 
 
@@ -108,14 +108,14 @@ def _split(source, part, x, y, owners):
 
 def _rows(source, name, x):
     if x.dtype.kind not in "iufb" or x.size == 0:
-        raise BadInput(
+        raise InputError(
             f"{source}: {name} must hold numbers [n, features], none of them 0. Received: {x.dtype} {x.shape}"
         )
     with np.errstate(over="ignore"):
         rows = x.astype(np.float32)
     if not np.isfinite(rows).all():
         row, feature = np.argwhere(~np.isfinite(rows))[0]
-        raise BadInput(
+        raise InputError(
             f"{source}: {name} must hold finite numbers that float32 can hold. "
             f"Received: {x[row, feature]} in row {row}, feature {feature}"
         )
@@ -126,21 +126,21 @@ def _images(source, name, x):
     if x.ndim == 3:
         x = x[..., None]
     if x.ndim != 4 or x.size == 0:
-        raise BadInput(
+        raise InputError(
             f"{source}: {name} must have shape [n, height, width] or [n, height, width, channels] for images, "
             f"or [n, features] for a table, none of them 0. Received: {x.shape}"
         )
     if x.dtype == np.uint8:
         return x
     if x.dtype.kind != "f":
-        raise BadInput(
+        raise InputError(
             f"{source}: {name} must be uint8 in 0..255 (or floats in [0, 1]). Received: {x.dtype}; "
             f"convert it with {name}.astype('uint8')"
         )
     wrong = ~((x >= 0) & (x <= 1))
     if wrong.any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise BadInput(
+        raise InputError(
             f"{source}: {name} as floats must be in [0, 1]. Received: {x[index]} at {index}; "
             "scale the images or store uint8 in 0..255"
         )
@@ -151,10 +151,10 @@ def _whole(source, name, what, values):
     """Labels or owners as int32 `[n]`."""
     values = np.asarray(values)
     if values.dtype.kind not in "iu" or values.ndim != 1 or values.size == 0:
-        raise BadInput(f"{source}: {name} must be integers of shape [n]. Received: {values.dtype} {values.shape}")
+        raise InputError(f"{source}: {name} must be integers of shape [n]. Received: {values.dtype} {values.shape}")
     if values.min() < 0 or values.max() >= 2**31 - 1:
         wrong = values.min() if values.min() < 0 else values.max()
-        raise BadInput(f"{source}: {name} must count from 0. Received: {what} {wrong}")
+        raise InputError(f"{source}: {name} must count from 0. Received: {what} {wrong}")
     return values.astype(np.int32)
 
 
@@ -163,7 +163,7 @@ def _count(source, labels):
     seen = np.unique(labels)
     if seen[-1] != len(seen) - 1:
         missing = int(np.flatnonzero(seen != np.arange(len(seen)))[0])
-        raise BadInput(
+        raise InputError(
             f"{source}: y_train must use every label from 0 to its highest, {seen[-1]}, but {missing} never "
             "occurs; renumber the labels or give `classes`"
         )

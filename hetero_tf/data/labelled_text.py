@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count, TestShare, Vocabulary
-from hetero_tf.base.errors import BadInput, did_you_mean, short
+from hetero_tf.base.errors import InputError, did_you_mean, short
 from hetero_tf.base.files import opened
 from hetero_tf.data.csv import read_sheet
 from hetero_tf.data.data_files import find_file
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.sentences import encode_sentences, vocabulary_of_sentences, words_of
-from hetero_tf.data.table_dataset import Sheet, classes_of, labels_of, owner_numbers, owners_of
+from hetero_tf.data.table_dataset import RawTable, classes_of, labels_of, owner_numbers, owners_of
 from hetero_tf.data.words import LONGEST_LINE
 
 # By the ending of a file: what stands between two values. Every other ending stands for commas.
@@ -50,7 +50,7 @@ def load(
 
     Raises:
         NotAvailable: A file is missing.
-        BadInput: A file is no such table, or a text or label is missing.
+        InputError: A file is no such table, or a text or label is missing.
         MemoryProblem: The table does not fit into memory.
     """
     sheets = [_sheet(find_file(data_dir, path, "path"))]
@@ -80,19 +80,19 @@ def _classes(sheet, label):
 
 def _check_column(sheet, option, name):
     if name not in sheet.columns:
-        raise BadInput(
+        raise InputError(
             f"{sheet.source}: `{option}` must name a column. Received: {option}={name!r}"
             f"{did_you_mean(name, sheet.columns)}"
         )
 
 
-def _words(sheet: Sheet, text: str) -> list[list[str]]:
+def _words(sheet: RawTable, text: str) -> list[list[str]]:
     """The words of each text of a sheet; a text without any is refused."""
     _check_column(sheet, "text", text)
     found = [words_of(one) for one in sheet.columns[text]]
     for row, words in enumerate(found):
         if not words:
-            raise BadInput(f"{sheet.place(row)}: column {text!r} has no word here; fill it in or remove the row")
+            raise InputError(f"{sheet.place(row)}: column {text!r} has no word here; fill it in or remove the row")
     return found
 
 
@@ -103,7 +103,7 @@ def _sheet(path):
 
 
 def _json_lines(path):
-    """The `Sheet` of a file with a JSON object on each line, all with the keys of the first."""
+    """The `RawTable` of a file with a JSON object on each line, all with the keys of the first."""
     rows, lines = [], []
     with opened(path) as file:
         while line := file.readline(LONGEST_LINE + 1):
@@ -111,28 +111,28 @@ def _json_lines(path):
             rows.append(_object(f"{path}:{len(lines)}", line, rows))
     kept = [(row, line) for row, line in zip(rows, lines) if row is not None]
     if not kept:
-        raise BadInput(f"{path}: expected rows. Received: none")
+        raise InputError(f"{path}: expected rows. Received: none")
     columns = {name: [row[name] for row, _ in kept] for name in kept[0][0]}
-    return Sheet(str(path), columns, lambda row: f"{path}:{kept[row][1]}", path.stat().st_size)
+    return RawTable(str(path), columns, lambda row: f"{path}:{kept[row][1]}", path.stat().st_size)
 
 
 def _object(place: str, line: bytes, before: Iterable[dict | None]) -> dict[str, str] | None:
     """The texts and numbers of a line as texts; None for a blank line."""
     if len(line) > LONGEST_LINE:
-        raise BadInput(f"{place}: a line may have up to {LONGEST_LINE} bytes")
+        raise InputError(f"{place}: a line may have up to {LONGEST_LINE} bytes")
     try:
         decoded = line.decode("utf-8-sig").strip()
         found = json.loads(decoded) if decoded else None
     except UnicodeDecodeError as error:
-        raise BadInput(f"{place}: is not UTF-8 text; save it as UTF-8") from error
+        raise InputError(f"{place}: is not UTF-8 text; save it as UTF-8") from error
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{place}: is no JSON: {short(error)}; each line must hold an object") from error
+        raise InputError(f"{place}: is no JSON: {short(error)}; each line must hold an object") from error
     if found is None and not decoded:
         return None
     if not isinstance(found, dict) or any(not isinstance(value, str | int | float) for value in found.values()):
-        raise BadInput(f"{place}: must hold an object of texts and numbers. Received: {short(decoded, 80)}")
+        raise InputError(f"{place}: must hold an object of texts and numbers. Received: {short(decoded, 80)}")
     first = next((row for row in before if row is not None), found)
     if found.keys() != first.keys():
         odd = sorted(found.keys() ^ first.keys())
-        raise BadInput(f"{place}: must have the keys of the first line. Received: {odd} in one of them only")
+        raise InputError(f"{place}: must have the keys of the first line. Received: {odd} in one of them only")
     return {name: str(value) for name, value in found.items()}

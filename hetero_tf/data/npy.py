@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.constraints import Count
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find_folder
 from hetero_tf.data.dataset import Dataset
@@ -31,7 +31,7 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
 
     Raises:
         NotAvailable: There is no such folder.
-        BadInput: A file is missing, damaged, or has a wrong dtype, shape or value.
+        InputError: A file is missing, damaged, or has a wrong dtype, shape or value.
         MemoryProblem: Labels do not fit into memory.
     """
     folder = find_folder(data_dir, path, "path")
@@ -42,7 +42,7 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
 
 def _file(folder, name):
     if not (folder / f"{name}.npy").exists():
-        raise BadInput(f"{folder}: expected the files {', '.join(f'{each}.npy' for each in NAMES)}. Missing: {name}")
+        raise InputError(f"{folder}: expected the files {', '.join(f'{each}.npy' for each in NAMES)}. Missing: {name}")
     return DiskArray.open(folder / f"{name}.npy")
 
 
@@ -57,7 +57,7 @@ def _images(folder, name):
     """Images with an axis of channels."""
     x = _file(folder, name)
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
-        raise BadInput(
+        raise InputError(
             f"{folder / name}.npy: must be uint8 [n, height, width] or [n, height, width, channels] in 0..255. "
             f"Received: {x.dtype} {x.shape}"
         )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import opened
 from hetero_tf.base.npz_reader import array_bytes, array_names, read_arrays
 from hetero_tf.data.data_files import READS, find_file
@@ -33,19 +33,19 @@ def load(data_dir: Path | None, *, path: str, classes: Count | None = None) -> D
 
     Raises:
         NotAvailable: The file is missing.
-        BadInput: The file or an array is damaged or has a wrong dtype, shape or value.
+        InputError: The file or an array is damaged or has a wrong dtype, shape or value.
         MemoryProblem: The arrays do not fit into memory.
     """
     file = find_file(data_dir, path, "path")
     with opened(file) as content:
         if content.read(2) != b"PK":
-            raise BadInput(f"{file}: cannot be read as an .npz file, it is damaged or something else; {READS}")
+            raise InputError(f"{file}: cannot be read as an .npz file, it is damaged or something else; {READS}")
     names = [*NAMES, *({*OWNERS, *TEXTS} & set(array_names(file)))]
     check_unpacked(file, array_bytes(file, names), file.stat().st_size)
     data = read_arrays(file, names)
     for name in TEXTS:
         if name in data and (data[name].dtype.kind != "U" or data[name].ndim != 1):
-            raise BadInput(
+            raise InputError(
                 f"{file}: {name} must be texts of shape [n]. Received: {data[name].dtype} {data[name].shape}"
             )
     what = "table" if data["x_train"].ndim == 2 else "images"

@@ -7,13 +7,13 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels, TestShare
-from hetero_tf.base.errors import BadInput, require
+from hetero_tf.base.errors import InputError, require
 from hetero_tf.data.arrow_files import find_parts, read_part
 from hetero_tf.data.data_files import find
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.data.held_out import held_out
 from hetero_tf.data.picture_arrays import decode_pictures
-from hetero_tf.data.table_dataset import Roles, classes_of, labels_of, owner_numbers, owners_of, table_dataset
+from hetero_tf.data.table_dataset import ColumnRoles, classes_of, labels_of, owner_numbers, owners_of, table_dataset
 
 
 def load(
@@ -57,13 +57,15 @@ def load(
 
     Raises:
         NotAvailable: There is no such file.
-        BadInput: pyarrow is not installed, a file is damaged, or a column is missing, empty somewhere or of another
+        InputError: pyarrow is not installed, a file is damaged, or a column is missing, empty somewhere or of another
             type.
         MemoryProblem: The data do not fit into memory.
     """
     require("data: parquet", ("pyarrow",), "parquet")
     if (image is None) != (size is None):
-        raise BadInput(f"`image` and `size` must be given together, or neither. Received: image={image!r}, size={size}")
+        raise InputError(
+            f"`image` and `size` must be given together, or neither. Received: image={image!r}, size={size}"
+        )
     wanted = None if image is None else [name for name in (label, owner, image) if name is not None]
     parts = [read_part(source, files, wanted, ignore, image) for source, files in _found(data_dir, path, test)]
     names = _class_names(parts, label)
@@ -72,7 +74,7 @@ def load(
     if image is not None:
         return _pictures(train, tests, (label, image, owner), (size, channels), test_share, names)
     # What is to be ignored was not read.
-    roles = Roles(label, owner, (), categorical, categories == "one_hot", numbers)
+    roles = ColumnRoles(label, owner, (), categorical, categories == "one_hot", numbers)
     return table_dataset(train, tests, roles, test_share, names)
 
 
@@ -103,7 +105,7 @@ def _named(sheet, label, names):
         return sheet
     for row, value in enumerate(values):
         if value not in range(len(names)):
-            raise BadInput(
+            raise InputError(
                 f"{sheet.place(row)}: column {label!r} must be in 0..{len(names) - 1}, since the file names so many "
                 f"classes. Received: {value}"
             )

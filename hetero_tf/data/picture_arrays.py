@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory, cores
 from hetero_tf.base.picture_files import RARE, fault_of_file
 
@@ -30,7 +30,7 @@ def decode_pictures(
         channels: 1 (grey) or 3.
 
     Raises:
-        BadInput: A picture is damaged, translucent, too large or of another format.
+        InputError: A picture is damaged, translucent, too large or of another format.
         MemoryProblem: They do not fit into memory.
     """
     check_memory(source, 2 * count * size**2 * channels)
@@ -54,7 +54,7 @@ def _whole(name, content):
     """The bytes of a picture; TensorFlow's decoders print warnings of their own about files that are cut off."""
     fault = fault_of_file(content)
     if fault is not None:
-        raise BadInput(f"{name}: {fault}")
+        raise InputError(f"{name}: {fault}")
     return content
 
 
@@ -95,8 +95,8 @@ def _several(names, contents, decode):
     except tf.errors.InvalidArgumentError as error:
         if len(names) > 1:
             return np.concatenate([_several([name], [content], decode) for name, content in zip(names, contents)])
-        raise BadInput(f"{names[0]}: {fault_of(contents[0])}") from error
+        raise InputError(f"{names[0]}: {fault_of(contents[0])}") from error
     for name, content, values in zip(names, contents, pixels):
         if np.isnan(values).any():
-            raise BadInput(f"{name}: {fault_of(content)}")
+            raise InputError(f"{name}: {fault_of(content)}")
     return np.round(pixels * 255).astype(np.uint8)

@@ -30,7 +30,7 @@ def load(
         test_share: last share of the text that becomes the test split
 
     Raises:
-        BadInput: An option is out of range.
+        InputError: An option is out of range.
     """
     train, test = split_off(read_words(FILE), test_share)
     return text_dataset(

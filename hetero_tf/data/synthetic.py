@@ -49,7 +49,7 @@ def load(
         seed: another seed gives other patterns and other examples
 
     Raises:
-        BadInput: More classes or owners than examples.
+        InputError: More classes or owners than examples.
     """
     if kind != "text":
         check_count("classes", classes, 1, examples)

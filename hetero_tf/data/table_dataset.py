@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, did_you_mean, nearest
+from hetero_tf.base.errors import InputError, did_you_mean, nearest
 from hetero_tf.data.columns import (
     Column,
     are_plain,
@@ -33,7 +33,7 @@ _INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
 
 @dataclass(frozen=True)
-class Sheet:
+class RawTable:
     """Rows as they were read.
 
     Attributes:
@@ -55,7 +55,7 @@ class Sheet:
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """What the columns are for.
 
     Attributes:
@@ -76,7 +76,11 @@ class Roles:
 
 
 def table_dataset(
-    train: Sheet, test: Sheet | None, roles: Roles, test_share: float, class_names: tuple[str, ...] | None = None
+    train: RawTable,
+    test: RawTable | None,
+    roles: ColumnRoles,
+    test_share: float,
+    class_names: tuple[str, ...] | None = None,
 ) -> Dataset:
     """Makes the data set of a table.
 
@@ -88,7 +92,7 @@ def table_dataset(
         class_names: What may stand in the column of labels, in order; None: what stands in that of `train`.
 
     Raises:
-        BadInput: A column is missing, or a value is missing or of another kind than those above it.
+        InputError: A column is missing, or a value is missing or of another kind than those above it.
     """
     train, test = _in_plain_notation(train, roles), test and _in_plain_notation(test, roles)
     kept = _kept(train, roles)
@@ -126,16 +130,16 @@ def _kept(sheet, roles):
     for option, names in asked.items():
         for name in names:
             if name not in sheet.columns:
-                raise BadInput(
+                raise InputError(
                     f"{sheet.source}: `{option}` must name a column. Received: {option}={name!r}"
                     f"{did_you_mean(name, sheet.columns)}"
                 )
     left = [name for name in sheet.columns if name not in (roles.label, roles.owner, *roles.ignore)]
     if not left:
-        raise BadInput(f"{sheet.source}: expected at least one column beside the label. Received: none")
+        raise InputError(f"{sheet.source}: expected at least one column beside the label. Received: none")
     for name in left:
         if _INDEX.fullmatch(name):
-            raise BadInput(
+            raise InputError(
                 f"{sheet.source}: column {name!r} has no name, or is an index that pandas wrote; save the table with "
                 f"`index=False`, or leave the column out by `ignore: [{name!r}]`"
             )
@@ -145,7 +149,7 @@ def _kept(sheet, roles):
 def _same_columns(train, test):
     if list(train.columns) != list(test.columns):
         odd = sorted(train.columns.keys() ^ test.columns.keys()) or "another order"
-        raise BadInput(f"{test.source}: must have the columns of {train.source}. Received: {odd} in one of them only")
+        raise InputError(f"{test.source}: must have the columns of {train.source}. Received: {odd} in one of them only")
 
 
 def _column(sheet, name, roles):
@@ -159,7 +163,7 @@ def _column(sheet, name, roles):
         _refuse_mixed(sheet, name, texts, numbers)
     categories = in_order(set(texts))
     if len(categories) > MOST_CATEGORIES:
-        raise BadInput(
+        raise InputError(
             f"{sheet.source}: column {name!r} must have at most {MOST_CATEGORIES} categories; leave it out by "
             f"`ignore`. Received: {len(categories)} different values, such as {categories[0]!r}"
         )
@@ -172,14 +176,14 @@ def _refuse_mixed(sheet, name, texts, numbers):
     words = [number for number, text in enumerate(texts) if not is_number(text)]
     if 2 * counts[words].sum() < len(numbers):
         row = _first_row(numbers, words)
-        raise BadInput(
+        raise InputError(
             f"{sheet.place(row)}: column {name!r} holds numbers, but here {texts[numbers[row]]!r}; correct it, or "
             "name the column in `categorical`"
         )
     resembling = [number for number, text in enumerate(texts) if resembles_number(text)]
     if 2 * counts[resembling].sum() > len(numbers):
         row = _first_row(numbers, list(set(words) & set(resembling)))
-        raise BadInput(
+        raise InputError(
             f"{sheet.place(row)}: column {name!r} holds {texts[numbers[row]]!r}, which is no plain number such as "
             "-1234.5; set `numbers: point` (for 1,234.5 and 12 %) or `numbers: comma` (for 1.234,5), name the column "
             "in `categorical`, or leave it out by `ignore`"
@@ -194,13 +198,13 @@ def _refuse_leading_zeros(sheet, name):
         else next(filter(lambda at: has_leading_zero(values[at]), range(len(values))), None)
     )
     if row is not None:
-        raise BadInput(
+        raise InputError(
             f"{sheet.place(row)}: column {name!r} holds {values[row]!r}, whose leading zero a number would lose; name "
             "the column in `categorical` if it holds ids, or set `numbers: point` if it holds numbers"
         )
 
 
-def numbers_of(sheet: Sheet, name: str) -> np.ndarray | None:
+def numbers_of(sheet: RawTable, name: str) -> np.ndarray | None:
     """A column as float64 [n]; None where it holds a text that is no finite number."""
     values = sheet.columns[name]
     if isinstance(values, np.ndarray):
@@ -230,7 +234,7 @@ def _distinct(sheet, name):
     missing = [number for number, text in enumerate(texts) if text.strip().lower() in MISSING]
     if missing:
         row = _first_row(numbers, missing)
-        raise BadInput(
+        raise InputError(
             f"{sheet.place(row)}: column {name!r} has no value here ({texts[numbers[row]]!r}); fill it in, remove the "
             "row, or leave the column out by `ignore`"
         )
@@ -241,24 +245,24 @@ def _first_row(numbers, wanted):
     return int(np.flatnonzero(np.isin(numbers, wanted))[0])
 
 
-def classes_of(sheet: Sheet, label: str) -> tuple[str, ...]:
+def classes_of(sheet: RawTable, label: str) -> tuple[str, ...]:
     """The class names: the different values of the column of labels."""
     names = in_order(set(_distinct(sheet, label)[0]))
     if len(names) > min(MOST_CLASSES, max(2, sheet.rows // 2)):
-        raise BadInput(
+        raise InputError(
             f"{sheet.source}: `label` must name a column of classes. Received: label={label!r} with {len(names)} "
             f"different values in {sheet.rows} rows"
         )
     return names
 
 
-def owner_numbers(sheets: Sequence[Sheet], owner: str | None) -> dict[str, int]:
+def owner_numbers(sheets: Sequence[RawTable], owner: str | None) -> dict[str, int]:
     """A number for each owner of all sheets, in their order."""
     if owner is None:
         return {}
     for sheet in sheets:
         if owner not in sheet.columns:
-            raise BadInput(
+            raise InputError(
                 f"{sheet.source}: `owner` must name a column. Received: owner={owner!r}"
                 f"{did_you_mean(owner, sheet.columns)}"
             )
@@ -269,7 +273,7 @@ def owner_numbers(sheets: Sequence[Sheet], owner: str | None) -> dict[str, int]:
 def _split(sheet, columns, names, roles, owners):
     """The `Split` of a sheet."""
     if not sheet.rows:
-        raise BadInput(f"{sheet.source}: expected rows. Received: none")
+        raise InputError(f"{sheet.source}: expected rows. Received: none")
     features = sum(column.width for column in columns)
     advice = "set `categories: numbers`, or leave columns of many categories out by `ignore`"
     check_unpacked(sheet.source, 4 * sheet.rows * features, sheet.file_bytes, COPIES, advice)
@@ -282,12 +286,12 @@ def _split(sheet, columns, names, roles, owners):
     return Split(x, y, owners_of(sheet, roles.owner, owners))
 
 
-def labels_of(sheet: Sheet, label: str, names: Sequence[str]) -> np.ndarray:
+def labels_of(sheet: RawTable, label: str, names: Sequence[str]) -> np.ndarray:
     """Labels int32 `[n]`: numbers of the class names."""
     return _numbers(sheet, label, {name: number for number, name in enumerate(names)}, "no class of the training rows")
 
 
-def owners_of(sheet: Sheet, owner: str | None, owners: dict[str, int]) -> np.ndarray | None:
+def owners_of(sheet: RawTable, owner: str | None, owners: dict[str, int]) -> np.ndarray | None:
     """Owners int32 `[n]`; None where no column names them."""
     return None if owner is None else _numbers(sheet, owner, owners, "no owner")
 
@@ -300,7 +304,7 @@ def _numbers(sheet, name, number, refused):
         text = texts[numbers[row]]
         near = nearest(text, number)
         hint = f"; did you mean {near!r}?" if near else ""
-        raise BadInput(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
+        raise InputError(f"{sheet.place(row)}: column {name!r} holds {text!r}, which is {refused}{hint}")
     return np.array([number[text] for text in texts], np.int32)[numbers]
 
 
@@ -311,7 +315,7 @@ def _encode(sheet, column, x):
         if values is None:
             texts, numbers = _distinct(sheet, column.name)
             row = _first_row(numbers, [number for number, text in enumerate(texts) if not is_number(text)])
-            raise BadInput(
+            raise InputError(
                 f"{sheet.place(row)}: column {column.name!r} must hold a number. Received: {texts[numbers[row]]!r}"
             )
         _check_numbers(sheet, column.name, values)
@@ -329,7 +333,7 @@ def _check_numbers(sheet, name, values):
     wrong = ~(np.abs(values) <= np.finfo(np.float32).max)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise BadInput(
+        raise InputError(
             f"{sheet.place(row)}: column {name!r} must hold finite numbers that float32 can hold. "
             f"Received: {values[row]}; correct it, remove the row, or leave the column out by `ignore`"
         )

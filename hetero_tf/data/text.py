@@ -31,7 +31,7 @@ def load(
 
     Raises:
         NotAvailable: A file is missing.
-        BadInput: A file is damaged or an option impossible.
+        InputError: A file is damaged or an option impossible.
     """
     path = find(data_dir, train, "train")
     words = read_words(path)

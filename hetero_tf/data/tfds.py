@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.data.decoded import cached
@@ -54,11 +54,11 @@ def load(
 
     Raises:
         NotAvailable: The set is not prepared and cannot be fetched.
-        BadInput: There is no such set, split or feature, or the prepared files are damaged.
+        InputError: There is no such set, split or feature, or the prepared files are damaged.
         MemoryProblem: The images do not fit into memory.
     """
     if not NAME.fullmatch(dataset):
-        raise BadInput(
+        raise InputError(
             "`dataset` must be a name of TensorFlow Datasets, such as mnist, emnist/balanced or mnist:3.0.1, without a "
             f"namespace, a path or arguments. Received: dataset={dataset!r}"
         )
@@ -109,24 +109,24 @@ def _builder(data_dir, dataset):
         _refuse_pipes(Path(folder, re.split("[/:]", dataset)[0]))
     try:
         return tfds.builder(dataset, data_dir=folder, try_gcs=False)
-    except BadInput:
+    except InputError:
         raise
     except tfds.core.registered.DatasetNotFoundError as error:
-        raise BadInput(
+        raise InputError(
             f"`dataset` must name a set that TensorFlow Datasets {tfds.__version__} has or that is prepared "
             f"in {folder or 'its folder'}. Received: dataset={dataset!r}"
         ) from error
     # An unknown configuration or version, and damaged description files: each has an exception of its own.
     except Exception as error:
         reason = _first_line(error).rpartition('}": ')[2]
-        raise BadInput(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
+        raise InputError(f"{dataset} cannot be opened in {folder or 'its folder'}: {reason}") from error
 
 
 def _refuse_pipes(folder):
     """Refuses a prepared set in which something is no file: reading a pipe waits for ever."""
     for path in sorted(folder.rglob("*")):
         if path.exists() and not path.is_dir() and not path.is_file():
-            raise BadInput(f"{path}: expected a file. Received: a pipe, device or socket")
+            raise InputError(f"{path}: expected a file. Received: a pipe, device or socket")
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _own_features(dataset):
 
     def checked(cls, name):
         if not OWN.fullmatch(name):
-            raise BadInput(
+            raise InputError(
                 f"{dataset}: its features.json must name classes in tensorflow_datasets.core.features, as no other "
                 f"code is run. Received: {name!r}"
             )
@@ -188,20 +188,20 @@ def _features(builder, image, label, size):
     features, name = builder.info.features, builder.info.full_name
     for argument, key in (("image", image), ("label", label)):
         if key not in features:
-            raise BadInput(
+            raise InputError(
                 f"`{argument}` must be a feature of {name}: {', '.join(sorted(features))}. Received: {argument}={key!r}"
             )
     shape, classes = features[image].shape, getattr(features[label], "num_classes", None)
     if len(shape) != 3 or shape[2] is None or features[image].np_dtype != np.uint8:
-        raise BadInput(
+        raise InputError(
             f"`image` must be a feature of uint8 images with 3 axes. Received: image={image!r}, {features[image]}"
         )
     if not classes:
-        raise BadInput(f"`label` must be a feature of class labels. Received: label={label!r}, {features[label]}")
+        raise InputError(f"`label` must be a feature of class labels. Received: label={label!r}, {features[label]}")
     if size is not None:
         shape = (size, size, shape[2])
     if None in shape:
-        raise BadInput(f"{name} has images of different sizes; give `size` to scale them to one. Received: size=None")
+        raise InputError(f"{name} has images of different sizes; give `size` to scale them to one. Received: size=None")
     names = features[label].names
     return shape, classes, tuple(names) if names and len(names) == classes else None
 
@@ -210,7 +210,7 @@ def _split(builder, split, image, label, shape, size):
     """Images and labels of a split."""
     name = builder.info.full_name
     if split not in builder.info.splits:
-        raise BadInput(
+        raise InputError(
             f"`train` and `test` must be splits of {name}: {', '.join(sorted(builder.info.splits))}. "
             f"Received: {split!r}"
         )
@@ -222,13 +222,13 @@ def _split(builder, split, image, label, shape, size):
         raise
     # A damaged description of the files has exceptions of its own too.
     except Exception as error:
-        raise BadInput(
+        raise InputError(
             f"{builder.data_path}: split {split} cannot be read: {_first_line(error)}; delete the folder "
             "and prepare the set again"
         ) from error
     # A file cut between two records reads without an error, only shorter.
     if len(x) != count:
-        raise BadInput(
+        raise InputError(
             f"{builder.data_path}: split {split} must have {count} examples. Received: {len(x)}; the files "
             "were cut off or exchanged: delete the folder and prepare the set again"
         )

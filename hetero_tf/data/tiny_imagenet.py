@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base.constraints import Pixels
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.data.data_files import find
@@ -36,7 +36,7 @@ def load(data_dir: Path | None, *, path: str = "tiny-imagenet-200", size: Pixels
 
     Raises:
         NotAvailable: There is no such folder.
-        BadInput: A folder, list or image is missing or damaged.
+        InputError: A folder, list or image is missing or damaged.
         MemoryProblem: The images do not fit into memory.
     """
     try:
@@ -62,7 +62,7 @@ def _classes(folder):
     """Names of the folders in train/, in order."""
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
     if len(classes) < 2:
-        raise BadInput(
+        raise InputError(
             f"{folder}: expected a folder for each class, train/WNID/images. Received: {', '.join(classes) or 'none'}"
         )
     return classes
@@ -74,7 +74,7 @@ def _train(folder, classes):
     for label, name in enumerate(classes):
         images = sorted((folder / name / "images").glob(f"*{ENDING}"))
         if not images:
-            raise BadInput(f"{folder / name / 'images'}: expected {ENDING} images. Received: none")
+            raise InputError(f"{folder / name / 'images'}: expected {ENDING} images. Received: none")
         files += images
         labels += [label] * len(images)
     return files, labels
@@ -88,12 +88,12 @@ def _test(folder, classes):
     for line, text in enumerate(lines, 1):
         name, label = (text.split("\t") + [""])[:2]
         if label not in number:
-            raise BadInput(
+            raise InputError(
                 f"{annotations}:{line}: expected an image and its class, a folder of train/, with a tab "
                 f"between. Received: {text[:80]!r}"
             )
         if name in listed:
-            raise BadInput(f"{annotations}:{line}: the image {name!r} has a line before this one")
+            raise InputError(f"{annotations}:{line}: the image {name!r} has a line before this one")
         listed[name] = number[label]
     present = {path.name for path in (folder / "images").glob(f"*{ENDING}")}
     for names, problem in (
@@ -101,7 +101,7 @@ def _test(folder, classes):
         (present - listed.keys(), "is in images/, but not listed there"),
     ):
         if names:
-            raise BadInput(
+            raise InputError(
                 f"{annotations}: {min(names)} {problem}; unpack the archive again. Received: {len(names)} such images"
             )
     return [folder / "images" / name for name in listed], list(listed.values())
@@ -110,7 +110,7 @@ def _test(folder, classes):
 def _pixels(name, files, size):
     """uint8 [files, size, size, 3], from the cache if it holds those of these very files."""
     if not files:
-        raise BadInput(f"{name}: expected {ENDING} images. Received: none")
+        raise InputError(f"{name}: expected {ENDING} images. Received: none")
     check_memory(name, 2 * len(files) * size**2 * 3)
     stamp = hashlib.sha256()
     for path in files:
@@ -137,10 +137,10 @@ def _image(path, size):
     try:
         height, width, _ = tf.io.extract_jpeg_shape(content).numpy().tolist()
         if height * width > MOST_PIXELS:
-            raise BadInput(f"{path}: must have at most {MOST_PIXELS:,} pixels. Received: {width} x {height}")
+            raise InputError(f"{path}: must have at most {MOST_PIXELS:,} pixels. Received: {width} x {height}")
         image = tf.io.decode_jpeg(content, channels=3)
     except tf.errors.OpError as error:
-        raise BadInput(f"{path}: is no whole JPEG image; it {fault_of(content)}") from error
+        raise InputError(f"{path}: is no whole JPEG image; it {fault_of(content)}") from error
     if image.shape[:2] != (size, size):
         image = tf.cast(tf.round(tf.image.resize(image, (size, size))), tf.uint8)
     return image.numpy()

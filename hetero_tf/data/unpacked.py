@@ -5,7 +5,7 @@ A small file can claim any size: a page of zeros packs 10,000 to 1, and a catego
 
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.hardware import check_memory
 
 # A file may grow by this factor, or to this number of bytes if that is more.
@@ -28,12 +28,12 @@ def check_unpacked(path: Path | str, size: int, packed: int, copies: int = 1, ad
         advice: What to do about it, for the sentence.
 
     Raises:
-        BadInput: They are more than `most_unpacked`.
+        InputError: They are more than `most_unpacked`.
         MemoryProblem: They do not fit into memory.
     """
     most = most_unpacked(packed)
     if size > most:
-        raise BadInput(
+        raise InputError(
             f"{path}: needs {size / 2**20:,.0f} MiB unpacked, but may need at most {most / 2**20:,.0f} "
             f"({MOST_TIMES} times its size, or {ALWAYS // 2**20} MiB); {advice}"
         )

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 from hetero_tf.base.constraints import Count
-from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.base.files import disk, opened, remove, write_atomic
 from hetero_tf.data.dataset import Dataset, NotAvailable
 from hetero_tf.data.fetch import Published, Unreachable, fetch
@@ -59,7 +59,7 @@ def load(
 
     Raises:
         NotAvailable: A file is missing and cannot be fetched.
-        BadInput: A file is damaged, or it is another text.
+        InputError: A file is damaged, or it is another text.
     """
     root = Path(data_dir or os.path.expanduser(CACHE))
     published = {"train": TRAIN, "test": TEST} if verify else {}
@@ -104,7 +104,7 @@ def _fetched(root, own, download):
             with disk(folder, "make"):
                 folder.mkdir(parents=own, exist_ok=True)
             return _unpacked(folder)
-        except (Unreachable, Refusal) as error:
+        except (Unreachable, UserError) as error:
             reason = str(error).replace(";", ",")
         # Nothing came, so nothing stays.
         with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ def _member(archive, split):
         # No more than it may have: an archive can claim less than it unpacks to.
         content = member.read(size + 1)
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise BadInput(f"{archive}: does not hold the published {name}")
+        raise InputError(f"{archive}: does not hold the published {name}")
     return content
 
 
@@ -156,7 +156,7 @@ def _read(path, published):
     count, digest = published
     received = hashlib.sha256(" ".join(words).encode()).hexdigest()[: len(digest)]
     if (len(words), received) != published:
-        raise BadInput(
+        raise InputError(
             f"{path}: not the published text: expected {count} words with sha256 {digest}... "
             f"Received: {len(words)} words with sha256 {received}...; fetch the tokenised (not raw) release "
             "again, or use `name: text` for a text of your own"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import opened
 from hetero_tf.data.dataset import Dataset, Split
 
@@ -26,7 +26,7 @@ def read_words(path: Path) -> list[str]:
     A blank line gives a lone `<eos>`; line ends may be LF or CRLF. The file is read line by line.
 
     Raises:
-        BadInput: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, a text above 1 GiB or 50 times its
+        InputError: Not a regular file, damaged gzip, bad UTF-8, a line above 1 MiB, a text above 1 GiB or 50 times its
             packed size, or no word.
         DiskProblem: The operating system refused to read.
     """
@@ -49,25 +49,25 @@ def _words(path, file, limit):
             words += map(sys.intern, line.decode("utf-8-sig" if number == 1 else "utf-8").split())
             words.append(END)
     except UnicodeDecodeError as error:
-        raise BadInput(
+        raise InputError(
             f"{path}:{number}: expected UTF-8 text. Received: byte 0x{error.object[error.start]:02x} "
             f"at byte {error.start + 1} of the line; convert the file with iconv"
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(f"{path}: damaged gzip file after line {number}: {error}; fetch it again") from error
+        raise InputError(f"{path}: damaged gzip file after line {number}: {error}; fetch it again") from error
     if len(words) == number:
-        raise BadInput(f"{path}: expected text. Received: an empty file or blank lines only")
+        raise InputError(f"{path}: expected text. Received: an empty file or blank lines only")
     return words
 
 
 def _check_line(path, number, line, size, limit):
     if len(line) > LONGEST_LINE:
-        raise BadInput(f"{path}:{number}: a line may have up to {LONGEST_LINE} bytes; break it into lines (fold -s)")
+        raise InputError(f"{path}:{number}: a line may have up to {LONGEST_LINE} bytes; break it into lines (fold -s)")
     if size > limit:
         what = "a text" if limit == LARGEST_TEXT else "this file, by its packed size,"
-        raise BadInput(f"{path}:{number}: {what} may have up to {limit} bytes unpacked; use a part of it, unpacked")
+        raise InputError(f"{path}:{number}: {what} may have up to {limit} bytes unpacked; use a part of it, unpacked")
     if b"\0" in line:
-        raise BadInput(f"{path}:{number}: expected UTF-8 text. Received: a zero byte (UTF-16, or not a text)")
+        raise InputError(f"{path}:{number}: expected UTF-8 text. Received: a zero byte (UTF-16, or not a text)")
 
 
 def vocabulary_of(words: list[str], size: int | None = None) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def in_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
     """Cuts numbers `[n]` to a multiple of `rows` and gives int32 `[rows, n // rows]`, contiguous text in each row."""
     check_count(argument, rows, 1)
     if rows > len(numbers):
-        raise BadInput(
+        raise InputError(
             f"`{argument}` must not exceed the {len(numbers)} words of the text. Received: {argument}={rows}"
         )
     length = len(numbers) // rows
@@ -113,7 +113,7 @@ def in_rows(numbers: np.ndarray, rows: int, argument: str) -> np.ndarray:
 def split_off(words: list[str], share: float) -> tuple[list[str], list[str]]:
     """Splits words into (first part, last `share`): the end, because neighbouring words are not independent."""
     if not 0 < share < 1:
-        raise BadInput(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
+        raise InputError(f"`test_share` must be above 0 and below 1. Received: test_share={share}")
     cut = len(words) - round(len(words) * share)
     return words[:cut], words[cut:]
 
@@ -122,7 +122,7 @@ def check_count(argument: str, value: int, low: int, high: int | None = None) ->
     """Refuses a count outside `low..high`."""
     if value < low or (high is not None and value > high):
         allowed = f"at least {low}" if high is None else f"in {low}..{high}"
-        raise BadInput(f"`{argument}` must be {allowed}. Received: {argument}={value}")
+        raise InputError(f"`{argument}` must be {allowed}. Received: {argument}={value}")
 
 
 def text_dataset(

@@ -24,7 +24,7 @@ def describe(process: LearningProcess, replicas: int = 1) -> Description:
         replicas: How many processes or devices would share each round.
 
     Raises:
-        BadInput: The initial weights of the recipe are refused, as a training would refuse them.
+        InputError: The initial weights of the recipe are refused, as a training would refuse them.
     """
     if process.recipe.model.initial_weights is not None:
         first_weights(process.recipe, process.family)

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from hetero_tf.base import files
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.devices import job
 from hetero_tf.devices.grid import FlowerFleet, from_records, to_records
 from hetero_tf.devices.machine import client_of, prepared_recipe
@@ -27,7 +27,7 @@ def main(grid: Grid, context: Context) -> None:
     with open(here.console, "a", encoding="utf-8", buffering=1) as stream:
         try:
             outcome = {"summary": _train(here, grid, Console(stream))}
-        except Refusal as refusal:
+        except UserError as refusal:
             outcome = {"refusal": str(refusal), "code": refusal.code}
         except Exception as error:
             outcome = {"refusal": f"{type(error).__name__}: {error}; see {here.work}", "code": 1}

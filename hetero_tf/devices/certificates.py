@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 
 # Names of the files. A device is given AUTHORITY and its own key, the server everything else.
 AUTHORITY, CERTIFICATE, SERVER_KEY, KEYS = "authority.pem", "server.pem", "server.key", "devices"
@@ -29,11 +29,11 @@ def make(folder: Path, hosts: Sequence[str], clients: int) -> None:
         clients: How many devices.
 
     Raises:
-        BadInput: The folder exists.
+        InputError: The folder exists.
         DiskProblem: It cannot be written.
     """
     if folder.exists():
-        raise BadInput(f"{folder}: exists; choose a new folder, as devices trust the keys of the old one")
+        raise InputError(f"{folder}: exists; choose a new folder, as devices trust the keys of the old one")
     with files.disk(folder, "create"):
         # Made here alone: in a folder that another user made a moment ago, that user could replace the files.
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -59,11 +59,11 @@ def public_keys(folder: Path) -> dict[int, Path]:
     """Returns the files of the public keys of devices, by client.
 
     Raises:
-        BadInput: There are none.
+        InputError: There are none.
     """
     names = [each for each in (folder / KEYS).glob("*.pub") if each.stem.isdigit()]
     if not names:
-        raise BadInput(f"{folder / KEYS}: no file N.pub, the public key of client N, is there")
+        raise InputError(f"{folder / KEYS}: no file N.pub, the public key of client N, is there")
     return {int(each.stem): each for each in sorted(names, key=lambda each: int(each.stem))}
 
 
@@ -71,12 +71,12 @@ def of_server(folder: Path) -> tuple[Path, Path, Path]:
     """Returns the files of the authority's certificate, the server's, and the server's private key.
 
     Raises:
-        BadInput: One is missing.
+        InputError: One is missing.
     """
     found = (folder / AUTHORITY, folder / CERTIFICATE, folder / SERVER_KEY)
     for path in found:
         if not path.is_file():
-            raise BadInput(f"{path}: is missing; name the folder that flower keys wrote on the server's machine")
+            raise InputError(f"{path}: is missing; name the folder that flower keys wrote on the server's machine")
     return found
 
 
@@ -84,14 +84,14 @@ def authority_of(key: Path) -> Path:
     """Returns the certificate by which the device of a private key knows the server: beside it, or a folder above.
 
     Raises:
-        BadInput: The key or the certificate is missing.
+        InputError: The key or the certificate is missing.
     """
     if not key.is_file():
-        raise BadInput(f"{key}: is missing; name the private key of this device, a file N.key that flower keys wrote")
+        raise InputError(f"{key}: is missing; name the private key of this device, a file N.key that flower keys wrote")
     for folder in (key.parent, key.parent.parent):
         if (folder / AUTHORITY).is_file():
             return folder / AUTHORITY
-    raise BadInput(f"{key.parent / AUTHORITY}: is missing; copy the file that flower keys wrote beside the key")
+    raise InputError(f"{key.parent / AUTHORITY}: is missing; copy the file that flower keys wrote beside the key")
 
 
 def _name(common):

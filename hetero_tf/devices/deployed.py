@@ -413,7 +413,7 @@ def deployed(process: LearningProcess, fleet: Fleet, selection: Selection = DEFA
         selection: How many of them a round asks and needs.
 
     Raises:
-        BadInput: Devices cannot play the recipe; names the key.
+        InputError: Devices cannot play the recipe; names the key.
     """
     check_deployable(process)
     fields = {each.name: getattr(process, each.name) for each in dataclasses.fields(LearningProcess)}

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.evaluation.calibration import statistics_paths
 from hetero_tf.models.costs.level_costs import Costs, run_and_trained
 from hetero_tf.models.cut import Axis
@@ -17,7 +17,7 @@ from hetero_tf.rounds.merge import coverage
 
 
 @dataclass(frozen=True)
-class Travels:
+class Transfer:
     """What one device receives and returns in a round, as indices of the global values by path.
 
     Attributes:
@@ -43,7 +43,7 @@ class Placement:
 
     process: LearningProcess
 
-    def travels(self, client: int, level: str, labels: np.ndarray, round: int) -> Travels:
+    def travels(self, client: int, level: str, labels: np.ndarray, round: int) -> Transfer:
         """Returns what travels to a device and back.
 
         Args:
@@ -74,9 +74,9 @@ class Placement:
                 down[path] = _index(shape, cut.axes[place], taken)
             if parts.placement.merged_from[place][submodel]:
                 up[path] = _index(shape, cut.axes[place], merged)
-        return Travels(submodel, down, up, merged)
+        return Transfer(submodel, down, up, merged)
 
-    def coverage(self, counted: list[tuple[Travels, float]]) -> list[tf.Tensor]:
+    def coverage(self, counted: list[tuple[Transfer, float]]) -> list[tf.Tensor]:
         """Returns the sum of the weights of the devices that cover an entry, as `cohort.train_cohort` does.
 
         Args:
@@ -129,12 +129,12 @@ def check_deployable(process: LearningProcess) -> None:
     """Refuses what devices cannot do: they get values, take local steps, return values and keep nothing.
 
     Raises:
-        BadInput: Names the first key of the recipe that asks for more.
+        InputError: Names the first key of the recipe that asks for more.
     """
     recipe, parts = process.recipe, process.parts
     client, algorithm = recipe.client, parts.algorithm
     queries = bool(statistics_paths(process.evaluator.global_model))
-    chosen, best = process.chosen_by, f"evaluate.best: {process.chosen_by}"
+    chosen, best = process.selection_metric, f"evaluate.best: {process.selection_metric}"
     keeps = "what a device keeps between rounds would be lost; take another method"
     asked = {
         "levels.assignment: dynamic": (
@@ -164,4 +164,4 @@ def check_deployable(process: LearningProcess) -> None:
     }
     for key, (too_much, reason) in asked.items():
         if too_much:
-            raise BadInput(f"recipe {recipe.name!r} cannot be deployed on devices: {reason}. Received: {key}")
+            raise InputError(f"recipe {recipe.name!r} cannot be deployed on devices: {reason}. Received: {key}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.devices.flower_child import Guard
 
 # The address of the socket in Flower's settings. It has no DNS entry, so it never leads to another host.
@@ -28,10 +28,10 @@ def check_socket_path(path: Path) -> None:
     """Checks that the system can bind a Unix socket to a path.
 
     Raises:
-        BadInput: The path is too long.
+        InputError: The path is too long.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise BadInput(
+        raise InputError(
             f"{path}: a Unix socket needs a path of at most {MAX_PATH_BYTES} bytes; set TMPDIR to a shorter folder"
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hetero_tf import data
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.devices.job import Job
 from hetero_tf.devices.litert_client import LiteRTClient
@@ -43,20 +43,22 @@ def share_of(recipe: Recipe, partition: Partition, client: int, level: str | Non
         level: Name of its level; None: the recipe's for a client of that number.
 
     Raises:
-        BadInput: The partition has several shares, but none for it; or its level is not in the mix or unknown.
+        InputError: The partition has several shares, but none for it; or its level is not in the mix or unknown.
     """
     clients = len(partition.train)
     if client < 0 or clients > 1 and client >= clients:
-        raise BadInput(
+        raise InputError(
             f"--client must be one of the {clients} clients of the recipe's partition, 0 to {clients - 1}; a device "
             f"with data of its own sets partition='{{name: iid, clients: 1}}'. Received: --client={client}"
         )
     if level is None and clients == 1:
-        raise BadInput("--level is missing; a device with data of its own must say which level of the recipe it holds")
+        raise InputError(
+            "--level is missing; a device with data of its own must say which level of the recipe it holds"
+        )
     if level is None:
         level = recipe.levels.names[assign(recipe.levels, clients, recipe.seed, 0, np.asarray([client]))[0]]
     if level not in recipe.levels.names:
-        raise BadInput(f"--level must be one of the mix, {', '.join(recipe.levels.names)}. Received: --level={level}")
+        raise InputError(f"--level must be one of the mix, {', '.join(recipe.levels.names)}. Received: --level={level}")
     return Share(0 if clients == 1 else client, level)
 
 
@@ -85,7 +87,7 @@ def client_of(job: Job):
     """Returns the device of a job: a `LiteRTClient` or a `TensorFlowClient`.
 
     Raises:
-        BadInput: It cannot take part in the recipe; see `share.share_of` and `support.check_deployable`.
+        InputError: It cannot take part in the recipe; see `share.share_of` and `support.check_deployable`.
     """
     return _tensorflow_client(job) if job.litert is None else litert_client(job)
 

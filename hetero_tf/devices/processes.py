@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base import children, files
-from hetero_tf.base.errors import Refusal, WorkerLost
+from hetero_tf.base.errors import UserError, WorkerLost
 from hetero_tf.devices import certificates, job
 from hetero_tf.devices.endpoints import ADDRESS, check_socket_path
 from hetero_tf.devices.job import Job
@@ -67,8 +67,8 @@ def serve(work: Job, address: Address, folder: Path, say: Callable[[str], None])
         say: Shows a person what the run says.
 
     Raises:
-        BadInput: Certificates or keys are missing.
-        Refusal: Flower's server could not start, or the run was refused.
+        InputError: Certificates or keys are missing.
+        UserError: Flower's server could not start, or the run was refused.
         WorkerLost: Flower's server or the training process ended before the run did.
     """
     check_socket_path(work.socket)
@@ -108,7 +108,7 @@ def connect(work: Job, server: str, key: Path, say: Callable[[str], None]) -> in
         say: Shows a person what goes on.
 
     Raises:
-        BadInput: The key or the certificate of the server is missing.
+        InputError: The key or the certificate of the server is missing.
     """
     check_socket_path(work.socket)
     authority, place = certificates.authority_of(key), Path(work.work)
@@ -220,9 +220,9 @@ def _register(keys, environment, server, log):
             return dict(zip(map(str, nodes), keys))
         if (code := server.poll()) is not None:
             last = _last(line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line)
-            raise Refusal(f"Flower's server {children.ended(code)}; see {log}: {last}")
+            raise UserError(f"Flower's server {children.ended(code)}; see {log}: {last}")
         if nodes or time.monotonic() > until:
-            raise Refusal(f"Flower's server did not take the keys; see {log}: {last}")
+            raise UserError(f"Flower's server did not take the keys; see {log}: {last}")
         time.sleep(EVERY)
 
 
@@ -230,7 +230,7 @@ def _start_run(app, environment, log):
     """Starts the run, whose task then waits for the training process."""
     answers, last = _flwr("flwr", ["run", str(app), "own", "--format", "json"], environment)
     if not any(answer.get("success") for answer in answers):
-        raise Refusal(f"Flower's server did not start the run; see {log}: {last}")
+        raise UserError(f"Flower's server did not start the run; see {log}: {last}")
 
 
 def _answers(done):
@@ -261,7 +261,7 @@ def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[
         say: Shows lines of the console.
 
     Raises:
-        Refusal: The run was refused.
+        UserError: The run was refused.
         WorkerLost: One of the processes ended before the run did.
     """
     shown = 0
@@ -286,5 +286,5 @@ def _follow(work: Job, processes: Mapping[str, subprocess.Popen], say: Callable[
         time.sleep(EVERY)
     outcome = json.loads(work.outcome.read_bytes())
     if "refusal" in outcome:
-        raise Refusal(outcome["refusal"], outcome["code"])
+        raise UserError(outcome["refusal"], outcome["code"])
     return outcome["summary"]

@@ -15,9 +15,9 @@ from hetero_tf.evaluation.predictor import statistics_rng
 from hetero_tf.models.state import State
 from hetero_tf.planning.plan import Plan, plan_clients
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.rounds.block_training import StackPlan, train_stack
-from hetero_tf.rounds.global_row import joined, parted, put_rows
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.block_training import BlockPlan, train_block
+from hetero_tf.rounds.global_row import joined, put_rows, split_values
+from hetero_tf.rounds.round_setup import RoundSetup
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TensorFlowClient:
         travels = self._placement.travels(self.client, self.level, self.member.labels, round)
         weights = self._state(question.arrays, travels.down).weights
         plan = self._plan(round)
-        work = StackPlan(
+        work = BlockPlan(
             tf.constant([self.client]),
             tf.constant([0]),
             tf.constant(int(plan.steps[0])),
@@ -95,10 +95,10 @@ class TensorFlowClient:
         @tf.function(autograph=False)
         def steps(weights, round, work, rate):
             state = {"weights": joined(weights), "slots": [], "tables": {"personal": {}, "memory": {}, "peers": {}}}
-            update = train_stack(parts, submodel, state, round, seed, StackPlan(*work), rate)
+            update = train_block(parts, submodel, state, round, seed, BlockPlan(*work), rate)
             cut = parts.placement.cut
             row = put_rows(cut, submodel, update.values, update.coordinates, [1] * len(cut.shapes))
-            return parted(row, cut.shapes), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
+            return split_values(row, cut.shapes), update.local.losses[:, 0], update.local.gradient_norms[:, 0]
 
         return lambda weights, round, work, rate: steps(weights, round, dataclasses.astuple(work), rate)
 
@@ -147,7 +147,7 @@ class TensorFlowClient:
         return Placement(self.process)
 
 
-def _as_client(parts: RoundParts, share: int, client: int) -> RoundParts:
+def _as_client(parts: RoundSetup, share: int, client: int) -> RoundSetup:
     """The parts of a round in which a client has the labels of a share of the device's partition."""
     if share == client:
         return parts

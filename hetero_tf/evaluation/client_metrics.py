@@ -14,7 +14,7 @@ from hetero_tf.evaluation.fairness import ClientTests
 from hetero_tf.inputs import Input, all_labels
 from hetero_tf.models.family import predicted
 from hetero_tf.models.variables import values
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def build_client_logits(
     models: Sequence[keras.Model],
     levels: np.ndarray,
     batches: Batches,
-    shares: Shares,
+    shares: ClientExamples,
     tests: ClientTests,
     replicas: Replicas,
 ) -> Callable:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.evaluation.client_metrics import Batches, build_client_logits
@@ -113,11 +113,11 @@ class Evaluator:
             level: Whose model predicts; None: the global one, or where units stay with the clients each client's own.
 
         Raises:
-            BadInput: The data are text, or no client has test examples.
+            InputError: The data are text, or no client has test examples.
         """
         tests = self.tests
         if self.dataset.test.y is None or not tests.clients.size:
-            raise BadInput(
+            raise InputError(
                 "results of clients need labelled test examples of theirs. "
                 f"Received: {self.dataset.source}, {tests.clients.size} clients with test examples"
             )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import is_seed
 
@@ -24,12 +24,12 @@ def predict_unit_by_unit(
         inputs: What the model takes: [batch, height, width, channels], or tokens [batch, positions].
 
     Raises:
-        BadInput: The recipe predicts by the mean of several exits, which must all be kept.
+        InputError: The recipe predicts by the mean of several exits, which must all be kept.
 
     Reference: FeDepth (Zhang et al. 2023, arXiv 2303.04887), "memory-efficient inference".
     """
     if family.recipe.evaluate.exits == "mean" and len(family.route(level).exits) > 1:
-        raise BadInput("predict_unit_by_unit takes the last exit of a model. Received: evaluate.exits='mean'")
+        raise InputError("predict_unit_by_unit takes the last exit of a model. Received: evaluate.exits='mean'")
     count = family.recipe.levels.members.get(level)
     logits = [_logits(family, level, member, values, inputs) for member in (range(count) if count else (None,))]
     return logits[0] if len(logits) == 1 else tf.add_n(logits) / len(logits)

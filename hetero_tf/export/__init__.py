@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, DiskProblem, did_you_mean, short
+from hetero_tf.base.errors import DiskProblem, InputError, did_you_mean, short
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import formats, saved_model, warmup
@@ -65,7 +65,7 @@ def export(
         Path of the version, and what `export.json` says of it.
 
     Raises:
-        BadInput: Something stands in the way, the level or statistics are wrong, a format lacks what it needs, a word
+        InputError: Something stands in the way, the level or statistics are wrong, a format lacks what it needs, a word
             cannot be in a vocabulary, or a written model answers other than the one that it was made of.
         DiskProblem: The operating system refused; what was exported before is untouched.
     """
@@ -112,15 +112,15 @@ def check_level(levels: Levels, level: str | None) -> str:
     """Returns the name of the level to export; None stands for the global model's.
 
     Raises:
-        BadInput: There is no such level, or it is wider than the global model.
+        InputError: There is no such level, or it is wider than the global model.
     """
     level = levels.global_level if level is None else level
     if level not in levels.widths:
-        raise BadInput(
+        raise InputError(
             f"`level` must be one of the recipe's levels. Received: level={level!r}{did_you_mean(level, levels.widths)}"
         )
     if levels.widths[level] > levels.widths[levels.global_level]:
-        raise BadInput(
+        raise InputError(
             f"`level` must not be wider than the global model, level {levels.global_level!r}. Received: level={level!r}"
         )
     return level
@@ -132,10 +132,10 @@ def _check_statistics(process, level, statistics):
     paths = calibration.statistics_paths(model)
     for variable in model.non_trainable_variables:
         if variable.path in paths and not np.isfinite(statistics.get(variable.path, 0)).all():
-            raise BadInput(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")
+            raise InputError(f"`statistics` must be finite. Received: NaN or infinite values in {variable.path}")
         found = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
         if variable.path in paths and found != tuple(variable.shape):
-            raise BadInput(
+            raise InputError(
                 f"`statistics` must be those of static batch normalisation at level {level!r}, as "
                 f"`process.statistics(state, {level!r})` gives them: {variable.path} has shape "
                 f"{tuple(variable.shape)}. Received: {found}"
@@ -152,11 +152,11 @@ def _write_format(name, part, reference, float_metrics):
             ask = kind.answering(path)
             # Its first call makes LiteRT print which delegate it uses.
             ask(**next(part.examples()))
-    except (BadInput, DiskProblem):
+    except (InputError, DiskProblem):
         raise
     # A converter refuses what it does not know in its own way.
     except Exception as problem:
-        raise BadInput(f"--format {name}: the model cannot be converted: {short(problem)}") from problem
+        raise InputError(f"--format {name}: the model cannot be converted: {short(problem)}") from problem
     gap = check_answers(part.process, reference, ask, str(path), exact=kind.EXACT)
     entry = {
         "file": kind.FILE,

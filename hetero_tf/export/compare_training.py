@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import seeds
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.export.formats import Converted
 from hetero_tf.export.kinds import kind_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
@@ -37,7 +37,7 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
         "statistics" are those of a batch before the steps, where the model has static batch normalization.
 
     Raises:
-        BadInput: One of them is too large.
+        InputError: One of them is too large.
     """
     from ai_edge_litert.interpreter import Interpreter
 
@@ -61,7 +61,7 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
         limits = TOLERANCES | {name: max(TOLERANCES[name], min(OF_ROUNDING * gap, MOST)) for name, gap in own.items()}
     for name, gap in gaps.items():
         if not gap <= limits[name]:
-            raise BadInput(
+            raise InputError(
                 f"{path} trains other than the recipe's clients do, so it was removed; after a few steps the largest "
                 f"difference of {name} must be at most {limits[name]:.2g} of the largest value. Received: {gap:.2g}"
             )

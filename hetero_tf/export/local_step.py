@@ -19,7 +19,7 @@ from hetero_tf.models.variables import all_layers, constants, queried, values
 from hetero_tf.process.learning_process import LearningProcess
 from hetero_tf.rounds.local_training import clipped
 from hetero_tf.rounds.objective import Objective
-from hetero_tf.rounds.row_model import RoutedModel
+from hetero_tf.rounds.row_model import RowModel
 
 UNIFORM = "uniform_"
 
@@ -65,7 +65,7 @@ class LocalStep:
     """
 
     process: LearningProcess
-    routed: RoutedModel
+    routed: RowModel
     model: keras.Model
     held: dict[str, tf.Variable | tf.Tensor]
     slots: list[list[tf.Variable]]
@@ -147,7 +147,7 @@ class LocalStep:
         return {"loss": loss, "gradient_norm": norm}
 
     def _call(self, rows, inputs):
-        """Logits [1, examples, ...] of each exit, and the running statistics, see `RoutedModel.call`."""
+        """Logits [1, examples, ...] of each exit, and the running statistics, see `RowModel.call`."""
         for layer in all_layers(self.routed.model):
             if isinstance(layer, GELU):
                 layer.erf = self.arithmetic.erf
@@ -260,5 +260,5 @@ def build_local_step(process: LearningProcess, level: str, model: keras.Model, a
         ]
         for variable in trained.trainable_variables
     ]
-    routed = RoutedModel(trained, 1, shapes, tuple(range(len(shapes))))
+    routed = RowModel(trained, 1, shapes, tuple(range(len(shapes))))
     return LocalStep(process, routed, model, held, slots, tf.Variable([0]), arithmetic)

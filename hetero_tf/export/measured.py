@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.export.kinds import kind_of
 from hetero_tf.process.learning_process import LearningProcess
 
@@ -70,7 +70,7 @@ def check_answers(
         The largest difference, as a share of the largest logit where that is above 1.
 
     Raises:
-        BadInput: It is too large.
+        InputError: It is too large.
     """
     kind, test, start, differences = kind_of(process), process.dataset.test.x, 0, []
     for logits in reference:
@@ -80,7 +80,7 @@ def check_answers(
     # A NaN passes through NumPy's maximum.
     gap = float(np.max(differences) / max(1.0, *(np.max(np.abs(logits)) for logits in reference)))
     if not gap <= (TOLERANCE if exact else np.inf):
-        raise BadInput(
+        raise InputError(
             f"{name} answers other than the model that it was made of, so it was removed; the largest difference of "
             f"logits must be at most {TOLERANCE:g} of the largest one. Received: {gap:.2g}"
         )

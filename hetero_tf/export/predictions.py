@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
 from hetero_tf.base.picture_decoding import fault_of
 from hetero_tf.base.picture_files import LARGEST_PICTURE, fault_of_file
@@ -36,14 +36,14 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
         next words of its beginning, as `[name, percent]`; or for each `<mask>` of a sentence a list of such pairs.
 
     Raises:
-        BadInput: An input cannot be read, or the data set has neither pictures, a table nor a vocabulary.
+        InputError: An input cannot be read, or the data set has neither pictures, a table nor a vocabulary.
     """
     kind = kind_of(process)
     signature, answer, lacks = _OF_KINDS[kind]
     with temporary_folder() as scratch:
         endpoints, _ = kind.endpoints(process, model, scratch)
         if signature not in endpoints:
-            raise BadInput(f"predict needs a data set with {lacks}. Received: {process.dataset.source}")
+            raise InputError(f"predict needs a data set with {lacks}. Received: {process.dataset.source}")
         return [{"input": given, "answers": answer(process, endpoints[signature][0], given)} for given in inputs]
 
 
@@ -51,10 +51,10 @@ def _of_picture(process, serve, path):
     data = files.read_bytes(path, LARGEST_FILE, follow=True)
     # TensorFlow's decoders print warnings of their own about files that are cut off.
     if (fault := fault_of_file(data)) is not None:
-        raise BadInput(f"{path}: {fault}")
+        raise InputError(f"{path}: {fault}")
     found = serve(tf.constant([data]))
     if found["class"].numpy()[0] < 0:
-        raise BadInput(f"{path}: {fault_of(data)}")
+        raise InputError(f"{path}: {fault_of(data)}")
     return _likeliest(process, found)
 
 
@@ -73,7 +73,7 @@ def _likeliest(process, found):
 def _of_sentence(process, serve, sentence):
     found = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
     if not found["is_mask"].any():
-        raise BadInput(f"a sentence must hold {text.MASK} where a word is to be found. Received: {sentence!r}")
+        raise InputError(f"a sentence must hold {text.MASK} where a word is to be found. Received: {sentence!r}")
     return [
         [[word.decode(), 100 * float(chance)] for word, chance in zip(words, chances)]
         for words, chances, hidden in zip(found["topk_tokens"], found["topk_probabilities"], found["is_mask"])
@@ -83,14 +83,14 @@ def _of_sentence(process, serve, sentence):
 
 def _of_whole_sentence(process, serve, sentence):
     if not words_of(sentence):
-        raise BadInput(f"a sentence must hold a word. Received: {sentence!r}")
+        raise InputError(f"a sentence must hold a word. Received: {sentence!r}")
     return _likeliest(process, serve(tf.constant([sentence])))
 
 
 def _of_beginning(process, serve, sentence):
     found = {name: value.numpy()[0] for name, value in serve(tf.constant([sentence])).items()}
     if not found["lengths"]:
-        raise BadInput(f"the beginning of a sentence must hold a word. Received: {sentence!r}")
+        raise InputError(f"the beginning of a sentence must hold a word. Received: {sentence!r}")
     return [
         [word.decode(), 100 * float(chance)] for word, chance in zip(found["next_words"], found["next_probabilities"])
     ]

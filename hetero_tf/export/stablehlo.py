@@ -8,7 +8,7 @@ from hetero_tf.models.state import State, in_order
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import LearningProcess
-from hetero_tf.rounds.disk_rows import is_given, read_given
+from hetero_tf.rounds.disk_rows import read_training_rows, reads_from_disk
 from hetero_tf.rounds.round import play
 
 
@@ -34,8 +34,8 @@ def portable_round(process: LearningProcess, state: State, planned: Sequence[Pla
         raise ValueError('`process` must be built with device="gpu". Received: device="cpu"')
     packed = pack_rounds(planned, [stack.clients for stack in parts.engine.stacks], process.family.submodel_of)
     given: dict[str, tf.Tensor] = {}
-    if is_given(parts.examples):
-        packed, given = read_given(parts.examples, packed, range(1))
+    if reads_from_disk(parts.examples):
+        packed, given = read_training_rows(parts.examples, packed, range(1))
     rates = [process.learning_rate(state.round + index) for index in range(len(planned))]
     # What a program captures is written into it as a constant; so the data are arguments.
     data = {

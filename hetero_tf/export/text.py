@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files, seeds
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.words import END
 from hetero_tf.export.limits import checked, filled, most_words
 from hetero_tf.inputs import all_labels
@@ -164,17 +164,17 @@ def tables(words: Sequence[str], scratch: Path, unknown: int = 0) -> tuple[tf.lo
         unknown: Number of every other word.
 
     Raises:
-        BadInput: A word is no single word, or stands twice.
+        InputError: A word is no single word, or stands twice.
     """
     for place, word in enumerate(words):
         if word.split() != [word]:
-            raise BadInput(
+            raise InputError(
                 f"a word of the vocabulary must be one word without white space to be looked up. "
                 f"Received: {word!r} at place {place}"
             )
     if len(set(words)) != len(words):
         twice = next(word for place, word in enumerate(words) if word in words[:place])
-        raise BadInput(f"every word of the vocabulary must stand in it once. Received: {twice!r} twice")
+        raise InputError(f"every word of the vocabulary must stand in it once. Received: {twice!r} twice")
     path = str(scratch / "vocabulary.txt")
     files.write_new(path, "".join(f"{word}\n" for word in words).encode())
     index = tf.lookup.TextFileIndex

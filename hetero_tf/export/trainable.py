@@ -1,7 +1,7 @@
 """What a device can train by itself."""
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import whole
 from hetero_tf.models.family import level_of, outline
 from hetero_tf.process.learning_process import LearningProcess
@@ -11,7 +11,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
     """Refuses what a device cannot train: it takes plain local steps of the whole sub-model, and knows three inputs.
 
     Raises:
-        BadInput: Names the first key of the recipe that asks for more.
+        InputError: Names the first key of the recipe that asks for more.
     """
     recipe, family, algorithm = process.recipe, process.family, process.parts.algorithm
     stages = family.stages.get(level, ())
@@ -33,7 +33,7 @@ def check_trainable(process: LearningProcess, level: str) -> None:
     }
     for key, too_much in asked.items():
         if too_much:
-            raise BadInput(
+            raise InputError(
                 "--format litert_train: a device takes plain local steps of its level's whole sub-model in float32, on "
                 f"images, a table or masked text. Received: {key}"
             )

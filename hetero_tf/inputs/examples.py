@@ -47,7 +47,7 @@ class Examples:
     Attributes:
         input: How examples become batches.
         x, y: The training split; `y` is None for text. Where `x` stays on disk, a call is given the rows that it reads.
-        rows_given: So many rows at least is it given then.
+        min_rows: So many rows at least is it given then.
         labels: int32 [clients, most labels], each client's labels with -1 behind them; None: label axes are not cut.
         present: bool [clients, label axis], which labels of its label axis a client has.
         counts: float [clients], the weight of each client in the merge; None: every client weighs 1.
@@ -59,7 +59,7 @@ class Examples:
     input: Input
     x: tf.Tensor | DiskArray
     y: tf.Tensor | None
-    rows_given: int
+    min_rows: int
     labels: tf.Tensor | None
     present: tf.Tensor
     counts: tf.Tensor | None

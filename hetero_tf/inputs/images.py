@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Range
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.graph_random import uniform
 from hetero_tf.inputs import Input, rows_of
 
@@ -30,10 +30,10 @@ def build(
         augment: none, or crop_flip: 4 zeros on each side, a random crop, a mirror image half of the time.
 
     Raises:
-        BadInput: `mean` and `std` have lengths that do not belong together.
+        InputError: `mean` and `std` have lengths that do not belong together.
     """
     if len(mean) != len(std) and 1 not in (len(mean), len(std)):
-        raise BadInput(f"`mean` and `std` must be equally long, or one of them one number. Received: {mean=}, {std=}")
+        raise InputError(f"`mean` and `std` must be equally long, or one of them one number. Received: {mean=}, {std=}")
 
     def batch(x, y, rows, start, key, labels, training, length=None):
         pixels = rows_of(x, rows)

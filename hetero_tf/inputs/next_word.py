@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from hetero_tf.base.constraints import Count
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.inputs import Input
 
 
@@ -31,7 +31,7 @@ def build(dtype: tf.DType, *, segment: Count = 64) -> Input:
 
     def starts(x):
         if x.shape[1] < 2:
-            raise BadInput(f"next words need rows of at least 2 words of text. Received: {x.shape[1]} in a row")
+            raise InputError(f"next words need rows of at least 2 words of text. Received: {x.shape[1]} in a row")
         return tuple(range(0, x.shape[1] - 1, segment))
 
     return Input(

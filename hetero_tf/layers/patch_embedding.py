@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base.constraints import FixedSize, Size
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.stacked.forms import to_leading
 
@@ -42,7 +42,7 @@ class PatchEmbedding(keras.layers.Layer):
     def build(self, input_shape: tuple) -> None:
         patch, channels = self.patch, input_shape[-1] // self.clients
         if None in input_shape[1:3] or input_shape[1] % patch or input_shape[2] % patch:
-            raise BadInput(
+            raise InputError(
                 "height and width of the images must be multiples of `patch`. "
                 f"Received: patch={patch}, height and width {tuple(input_shape[1:3])}"
             )

@@ -11,14 +11,14 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput, Refusal, did_you_mean
+from hetero_tf.base.errors import InputError, UserError, did_you_mean
 from hetero_tf.layers.link import Link
 from hetero_tf.layers.stacked import MIXED, keras_layer
 from hetero_tf.methods.stages import Route
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.layer_table import KERAS_LAYERS
 from hetero_tf.recipe.model import Classes, Model, Width
-from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.shapes import takes_words
 
 INITIALIZERS = {
@@ -64,7 +64,7 @@ def build_model(
 
     Raises:
         ValueError: A layer cannot take what the twin's layer before it gives.
-        Wrong: A layer of a model of one client cannot take what the layer before it gives; or a unit cannot be frozen.
+        InvalidValue: A layer cannot take the output of the layer before it, or a unit cannot be frozen.
     """
     with seeded(seed):
         weight_dtype = keras.DTypePolicy(dtype).variable_dtype
@@ -81,7 +81,7 @@ def build_model(
     if clients == 1 and (route is None or route.exits):
         _check_outputs(model, built, shape == (None,), classes)
         if not built.trainable_variables:
-            raise Wrong(("model", "layers"), "nothing is left to train; leave a unit out of model.frozen")
+            raise InvalidValue(("model", "layers"), "nothing is left to train; leave a unit out of model.frozen")
     for spec in model.layers:
         if spec.name in layers and spec.starts_as in layers:
             originals = layers[spec.starts_as].weights
@@ -96,13 +96,13 @@ def _freeze(model, layers):
         own = [(spec, layers[spec.name]) for spec in model.layers if spec.unit == unit and spec.name in layers]
         for spec, layer in own:
             if any(getattr(part, "TRACKS", ()) for part in (layer, *all_layers(layer))):
-                raise Wrong(
+                raise InvalidValue(
                     spec.path,
                     f"{spec.kind} has running averages, which move in every step, so its unit cannot be frozen; "
                     f"use another norm. Received: model.frozen {', '.join(model.frozen)}",
                 )
         if own and not any(layer.trainable_variables for _, layer in own):
-            raise Wrong(("model", "frozen", index), f"has no effect, since unit {unit} has no weights to train")
+            raise InvalidValue(("model", "frozen", index), f"has no effect, since unit {unit} has no weights to train")
         for _, layer in own:
             layer.trainable = False
 
@@ -112,7 +112,7 @@ def _check_outputs(model, built, text, classes):
     expected = (None, None, classes) if text else (None, classes)
     for output in built.outputs:
         if len(output.shape) != len(expected) or output.shape[-1] != classes:
-            raise Wrong(
+            raise InvalidValue(
                 model.layers[-1].path,
                 f"the model must end in logits of the shape {expected}, None for the batch and positions. "
                 f"Received: {tuple(output.shape)}",
@@ -176,13 +176,13 @@ def _placed(spec):
     """Turns what a layer raises into one sentence that names the layer's place in the recipe."""
     try:
         yield
-    except (Refusal, MemoryError, tf.errors.ResourceExhaustedError) as problem:
-        if not isinstance(problem, BadInput) or isinstance(problem, Wrong):
+    except (UserError, MemoryError, tf.errors.ResourceExhaustedError) as problem:
+        if not isinstance(problem, InputError) or isinstance(problem, InvalidValue):
             raise
-        raise Wrong(spec.path, str(problem)) from problem
+        raise InvalidValue(spec.path, str(problem)) from problem
     # A layer of a plug-in may fail in any way.
     except Exception as problem:
-        raise Wrong(spec.path, f"{spec.kind} cannot be built here: {first_sentence(problem)}") from problem
+        raise InvalidValue(spec.path, f"{spec.kind} cannot be built here: {first_sentence(problem)}") from problem
 
 
 def first_sentence(problem: Exception) -> str:
@@ -247,7 +247,7 @@ def layer_class(name: str, clients: int = 1, mixed: bool = False) -> Callable[..
     if name in ours:
         return getattr(registry.find("layers", name), name)
     if name not in KERAS_LAYERS:
-        raise BadInput(f"no layer {name!r}{did_you_mean(name, [*ours, *KERAS_LAYERS])}")
+        raise InputError(f"no layer {name!r}{did_you_mean(name, [*ours, *KERAS_LAYERS])}")
     return keras_layer(name, clients, mixed)
 
 

@@ -10,19 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import keras
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.build_model import seeded
 from hetero_tf.models.requirements import check_structure
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.model import LayerSpec
 
-# `(width, classes) -> keras.Model`, or `(width, classes, scale)`; see `build_own_model`.
-ModelFunction = Callable[..., keras.Model]
+# `(width, classes) -> keras.Model`, or `(width, classes, scale)`; see `build_custom_model`.
+ModelBuilder = Callable[..., keras.Model]
 
 
-def build_own_model(
-    function: ModelFunction,
+def build_custom_model(
+    function: ModelBuilder,
     shape: tuple[int | None, ...],
     width: float,
     scale: float = 1.0,
@@ -45,7 +45,7 @@ def build_own_model(
 
     Raises:
         ValueError: Several clients are asked for.
-        BadInput: The function fails, or what it returns is no model that can be trained here.
+        InputError: The function fails, or what it returns is no model that can be trained here.
     """
     if clients > 1:
         raise ValueError("a model of one's own is computed for one client at a time")
@@ -59,10 +59,10 @@ def build_own_model(
     with seeded(seed), ThreadPoolExecutor(1) as thread:
         try:
             model = thread.submit(build).result()
-        except BadInput:
+        except InputError:
             raise
         except Exception as problem:
-            raise BadInput(
+            raise InputError(
                 f"`model` must build a Keras model. Received: {type(problem).__name__}: {problem} from "
                 f"{_name(function)}(width={width:g}, classes={classes})"
             ) from problem
@@ -88,7 +88,7 @@ def static_norms(model: keras.Model) -> keras.Model:
         model: Functional or Sequential Keras model, such as one of `keras.applications`, also one that contains others.
 
     Raises:
-        BadInput: A norm has a regularizer or a constraint, or normalizes another axis than the last one.
+        InputError: A norm has a regularizer or a constraint, or normalizes another axis than the last one.
     """
 
     def replaced(layer):
@@ -124,13 +124,13 @@ def _check_norm(layer):
     """Refuses a norm of which static batch normalisation would leave something out."""
     for name in ("gamma_regularizer", "beta_regularizer", "gamma_constraint", "beta_constraint"):
         if getattr(layer, name) is not None:
-            raise BadInput(
+            raise InputError(
                 f"static_norms: {layer.name} must have no {name}, which local training does not apply; leave it out. "
                 f"Received: {name}={type(getattr(layer, name)).__name__}"
             )
     rank = layer.input_spec.ndim
     if layer.axis % rank != rank - 1:
-        raise BadInput(
+        raise InputError(
             f"static_norms: {layer.name} must normalize the last axis, which has the channels; use channels_last. "
             f"Received: axis={layer.axis}"
         )

@@ -13,12 +13,12 @@ import keras
 import tensorflow as tf
 
 from hetero_tf.base import hardware, registry, seeds
-from hetero_tf.base.errors import BadInput
-from hetero_tf.methods.stages import Level, Outline, Route, Stage, whole
+from hetero_tf.base.errors import InputError
+from hetero_tf.methods.stages import Level, ModelOutline, Route, Stage, whole
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs.counting import Forward, forward
 from hetero_tf.models.costs.unit_costs import unit_shares
-from hetero_tf.models.custom_model import ModelFunction, build_own_model, layers_of
+from hetero_tf.models.custom_model import ModelBuilder, build_custom_model, layers_of
 from hetero_tf.models.nesting import check_entries, check_shapes, same_models
 from hetero_tf.models.repeated_blocks import call_by_functions
 from hetero_tf.models.requirements import check_behavior
@@ -44,7 +44,7 @@ class ModelFamily:
     classes: int
     stages: dict[str, tuple[Stage, ...]]
     drawn: bool
-    function: ModelFunction | None = None
+    function: ModelBuilder | None = None
 
     @functools.cached_property
     def submodels(self) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ class ModelFamily:
         model, name = self.recipe.model, "model"
         seed = seeds.seed32(self.recipe.seed, "model") if seed is None else seed
         if self.function is not None:
-            built = build_own_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
+            built = build_custom_model(self.function, self.shape, route.width, scale, classes, dtype, seed, clients)
             return self._checked(built, dtype)
         if member is not None:
             seed, name = seeds.seed32(self.recipe.seed, "model", member), f"member{member}"
@@ -218,7 +218,7 @@ def build_family(
     shape: tuple[int | None, ...],
     example: tuple[int, ...],
     classes: int,
-    function: ModelFunction | None = None,
+    function: ModelBuilder | None = None,
 ) -> ModelFamily:
     """Builds the model family of a recipe.
 
@@ -230,7 +230,7 @@ def build_family(
         function: Builds the models in place of the recipe's layers, which the family's recipe then describes.
 
     Raises:
-        BadInput: A level cannot hold any unit, some unit is trained by nobody, or the function's models are not nested.
+        InputError: A level cannot hold any unit, no client trains some unit, or the function's models are not nested.
     """
     # A recipe that has the layers of the function was checked before.
     if function is not None and not recipe.model.layers:
@@ -249,7 +249,9 @@ def build_family(
 def _with_own_model(recipe, shape, example, classes, function):
     """The recipe whose layers are those that the function builds at the global level."""
     top, widths = recipe.levels.global_level, recipe.levels.widths
-    models = {level: build_own_model(function, shape, widths[level], classes=classes) for level in recipe.levels.names}
+    models = {
+        level: build_custom_model(function, shape, widths[level], classes=classes) for level in recipe.levels.names
+    }
     check_shapes(models, top)
     check_behavior(models[top], example)
     for one, other in same_models(models):
@@ -270,16 +272,16 @@ def _check_every_unit_is_trained(recipe, stages):
     )
     for unit in whole(outline(recipe), level_of(recipe, recipe.levels.global_level))[0].units:
         if unit not in trained:
-            raise BadInput(
+            raise InputError(
                 f"levels.budgets: unit {unit} is trained by nobody, since no client can hold it; raise a "
                 f"budget or the tolerance, or use smaller units. Received: budgets={recipe.levels.budgets}"
             )
 
 
-def outline(recipe: Recipe) -> Outline:
+def outline(recipe: Recipe) -> ModelOutline:
     """Returns what a division into stages needs to know of a recipe's model."""
     widths = tuple(recipe.levels.widths[name] for name in recipe.levels.names)
-    return Outline(recipe.model.trunk, recipe.model.exits, widths)
+    return ModelOutline(recipe.model.trunk, recipe.model.exits, widths)
 
 
 def level_of(recipe: Recipe, name: str) -> Level:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.cut import Cut, cut_of_shapes, find_label_axes
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import carried, constants, values
@@ -123,7 +123,7 @@ def _variables_in_order(family, level, classes):
     variables = _variables(family, level, classes)
     for variable in variables:
         if variable.path not in order:
-            raise BadInput(
+            raise InputError(
                 f"level {level}: {variable.path} belongs to its width alone, and level {top} never runs at "
                 "that width; norms of kind wbn need client.stages: nested or slimmable, and a layer of your own must "
                 "create the same weights at every width"

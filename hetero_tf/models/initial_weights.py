@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.npz_reader import array_names, read_arrays
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import initial_values
 from hetero_tf.recipe import located
-from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.store.run_folder import RunFolder
 from hetero_tf.store.states import global_weights
@@ -41,9 +41,9 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
         `reinitialize` names; and what they come from: the file, or the folder of the state and its round.
 
     Raises:
-        BadInput: There is no such file or folder; it is damaged, is no run's, lacks a variable or has one too many; a
+        InputError: There is no such file or folder; it is damaged, is no run's, lacks a variable or has one too many; a
             shape, dtype or value is wrong.
-        Wrong: A name of `reinitialize` begins no path.
+        InvalidValue: A name of `reinitialize` begins no path.
         MemoryProblem, DiskProblem: See `read_arrays`.
     """
     _check_reinitialize(reinitialize, variables)
@@ -52,13 +52,13 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
     wanted = {name: variable for name, variable in wanted.items() if name in stored or not _is_adapter(name)}
     missing = [name for name in wanted if name not in stored]
     if missing:
-        raise BadInput(
+        raise InputError(
             f"{where}: expected an array for every variable; {_some(missing)} missing; {ADVICE}. "
             f"Received: {len(stored)} arrays{did_you_mean(missing[0], stored) if stored else ''}"
         )
     unknown = sorted(name for name in stored - wanted.keys() if not _begins(reinitialize, name))
     if unknown:
-        raise BadInput(
+        raise InputError(
             f"{where}: every array must be a variable of the model; {_some(unknown)} unknown"
             f"{did_you_mean(unknown[0], wanted)}"
         )
@@ -69,7 +69,7 @@ def read(path: str, variables: list, reinitialize: tuple[str, ...] = ()) -> tupl
 def _opened(path: str) -> tuple[str, set[str], Callable[[list[str]], dict[str, np.ndarray]]]:
     """What the arrays come from, the names of all of them, and a function that reads those of given names."""
     if not os.path.exists(path):
-        raise BadInput(
+        raise InputError(
             f"{path}: could not read: No such file or directory; name a .npz file, or the folder of a run that was "
             "trained before"
         )
@@ -84,7 +84,7 @@ def _check_reinitialize(reinitialize, variables):
     for name in reinitialize:
         if not any(_begins((name,), path) for path in paths):
             layers = dict.fromkeys(path.split("/")[0] for path in paths)
-            raise Wrong(
+            raise InvalidValue(
                 ("model", "reinitialize"),
                 f"must name variables or layers of the model. Received: {name!r}{did_you_mean(name, layers)}",
             )
@@ -110,14 +110,14 @@ def _some(names):
 def _fitting(where, name, value, variable):
     shape = tuple(variable.shape)
     if value.shape != shape:
-        raise BadInput(
+        raise InputError(
             f"{where}: {name} must have shape {shape}, that of the model at its full width; {ADVICE}. "
             f"Received: {value.shape}"
         )
     if value.dtype.kind != "f":
-        raise BadInput(f"{where}: {name} must hold floats. Received: {value.dtype}")
+        raise InputError(f"{where}: {name} must hold floats. Received: {value.dtype}")
     if not np.isfinite(value).all():
-        raise BadInput(f"{where}: {name} must be finite. Received: NaN or infinity")
+        raise InputError(f"{where}: {name} must be finite. Received: NaN or infinity")
     return value.astype(str(variable.dtype))
 
 
@@ -125,7 +125,7 @@ def first_weights(recipe: Recipe, family: ModelFamily) -> tuple[dict[str, tf.Ten
     """Returns the global values before the first round by path, and what they were read from; None: all are drawn.
 
     Raises:
-        BadInput: What `model.initial_weights` names cannot be read or does not fit; names file, line and key.
+        InputError: What `model.initial_weights` names cannot be read or does not fit; names file, line and key.
     """
     weights, model = initial_values(family), recipe.model
     if model.initial_weights is None:

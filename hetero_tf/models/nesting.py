@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.probing import call, draw_examples, draw_values, initial_values, with_statistics
 from hetero_tf.models.variables import all_layers
 
@@ -61,14 +61,14 @@ def check_shapes(models: Mapping[str, keras.Model], top: str) -> None:
         top: The level of the global model.
 
     Raises:
-        BadInput: Names the level and the weight.
+        InputError: Names the level and the weight.
     """
     whole = {variable.path: tuple(variable.shape) for variable in models[top].weights}
     for level, model in models.items():
         for variable in model.weights:
             shape, full = tuple(variable.shape), whole.get(variable.path)
             if full is None or len(shape) != len(full) or any(size > most for size, most in zip(shape, full)):
-                raise BadInput(
+                raise InputError(
                     f"`model` must build the same layers at every width, none of them larger than in the model of "
                     f"level {top}, where {variable.path} has the shape {full}. Received: {shape} at level {level}"
                 )
@@ -97,7 +97,7 @@ def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[in
         example: Shape of one input without the batch axis.
 
     Raises:
-        BadInput: Names the level, the weight and the axis.
+        InputError: Names the level, the weight and the axis.
     """
     wide = models[top]
     compared = {_shapes(wide): top}
@@ -110,7 +110,7 @@ def check_entries(models: Mapping[str, keras.Model], top: str, example: tuple[in
         if mismatch is not None:
             path, axis = mismatch
             wide_shape, narrow_shape = (dict(_shapes(model))[path] for model in (wide, narrow))
-            raise BadInput(
+            raise InputError(
                 f"`model` packs several things, such as positions, branches, heads or gates, on axis {axis} of {path} "
                 "or on an axis before it, or connects its layers in another way at this width, so the first "
                 f"{narrow_shape[axis]} of {wide_shape[axis]} entries belong to other units than at the narrow level. "

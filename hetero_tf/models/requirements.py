@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.probing import call, draw_examples, draw_values, initial_values, with_statistics
 from hetero_tf.models.variables import all_layers
 
@@ -24,18 +24,18 @@ def check_structure(model: Any, shape: tuple[int | None, ...], classes: int) -> 
         classes: Length of the label axis.
 
     Raises:
-        BadInput: Names the layer or the weight.
+        InputError: Names the layer or the weight.
     """
     _check_interface(model, shape, classes)
     _check_training(model)
     _check_penalties(model)
     _check_statistics(model)
     if not model.trainable_variables:
-        raise BadInput("`model` must have something to train. Received: a model without trainable weights")
+        raise InputError("`model` must have something to train. Received: a model without trainable weights")
     paths = [variable.path for variable in model.weights]
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
-        raise BadInput(f"`model` must give its layers different names. Received: two weights named {twice[0]}")
+        raise InputError(f"`model` must give its layers different names. Received: two weights named {twice[0]}")
 
 
 def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
@@ -46,14 +46,14 @@ def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
         example: Shape of one input without the batch axis.
 
     Raises:
-        BadInput: Says what the model does.
+        InputError: Says what the model does.
     """
     rng = np.random.default_rng(0)
     outputs = model(draw_examples(model, example, rng), training=True)
     if not tf.is_tensor(outputs):
-        raise BadInput(f"`model` must return one tensor of logits. Received: a {type(outputs).__name__} of tensors")
+        raise InputError(f"`model` must return one tensor of logits. Received: a {type(outputs).__name__} of tensors")
     if model.losses:
-        raise BadInput(
+        raise InputError(
             f"`model` must add no losses, since clients minimize the loss of the recipe: leave `add_loss` out. "
             f"Received: {len(model.losses)} losses of a call"
         )
@@ -68,7 +68,7 @@ def check_behavior(model: keras.Model, example: tuple[int, ...]) -> None:
             draws.append(call(model, with_statistics(model, values, examples), examples).numpy())
     informative = [outputs for outputs in draws if np.ptp(outputs, axis=0).max() > 1e-6 * np.abs(outputs).max()]
     if informative and all(_are_probabilities(outputs) for outputs in informative):
-        raise BadInput(
+        raise InputError(
             "`model` must give logits, since the loss applies the softmax: leave out the softmax or sigmoid at its "
             f"end. Received: outputs from {min(map(np.min, draws)):.2g} to {max(map(np.max, draws)):.2g} for random "
             "weights and inputs"
@@ -84,36 +84,36 @@ def _are_probabilities(outputs):
 
 def _check_interface(model, shape, classes):
     if not isinstance(model, keras.Model) or not model.built or not getattr(model, "inputs", None):
-        raise BadInput(
+        raise InputError(
             "`model` must return a functional or Sequential Keras model with one input, such as "
             f"keras.Model(inputs, logits). Received: {type(model).__name__}"
         )
     if len(model.inputs) != 1:
-        raise BadInput(f"`model` must have one input. Received: {len(model.inputs)} inputs")
+        raise InputError(f"`model` must have one input. Received: {len(model.inputs)} inputs")
     received, expected = tuple(model.inputs[0].shape[1:]), tuple(shape)
     if received != expected:
-        raise BadInput(f"`model` must take inputs of the shape {expected} of the data. Received: {received}")
+        raise InputError(f"`model` must take inputs of the shape {expected} of the data. Received: {received}")
     shapes = [tuple(output.shape) for output in model.outputs]
     wanted = (None, classes) if shape != (None,) else (None, None, classes)
     if len(shapes) != 1:
-        raise BadInput(
+        raise InputError(
             f"`model` must give one tensor of logits of the shape {wanted}. Received: {len(shapes)} outputs of the "
             f"shapes {', '.join(map(str, shapes))}"
         )
     if len(shapes[0]) != len(wanted) or shapes[0][-1] != classes:
-        raise BadInput(f"`model` must give one tensor of logits of the shape {wanted}. Received: {shapes[0]}")
+        raise InputError(f"`model` must give one tensor of logits of the shape {wanted}. Received: {shapes[0]}")
 
 
 def _check_training(model):
     """Refuses an optimizer, a loss or training steps of the model: those of the recipe run instead."""
     if model.compiled:
-        raise BadInput(
+        raise InputError(
             "`model` must not be compiled, since the recipe sets the loss and the optimizer: leave out compile(), or "
             "load a model with compile=False. Received: a compiled model"
         )
     for name in ("train_step", "compute_loss"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
-            raise BadInput(
+            raise InputError(
                 f"`model` must train by the steps of the recipe: leave out {name}. Received: {type(model).__name__}, "
                 f"which defines {name}"
             )
@@ -127,13 +127,13 @@ def _check_penalties(model):
         ):
             value = getattr(variable, name, None)
             if value is not None:
-                raise BadInput(
+                raise InputError(
                     f"`model` must have no {name}s, which local training does not apply: leave it out and {advice}. "
                     f"Received: {type(value).__name__} on {variable.path}"
                 )
     for layer in all_layers(model):
         if getattr(layer, "activity_regularizer", None) is not None:
-            raise BadInput(
+            raise InputError(
                 "`model` must have no activity regularizers, which local training does not apply: leave it out. "
                 f"Received: {type(layer.activity_regularizer).__name__} on {layer.name}"
             )
@@ -142,14 +142,14 @@ def _check_penalties(model):
 def _check_statistics(model):
     for layer in all_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
-            raise BadInput(
+            raise InputError(
                 f"`model` must have no running averages of a client's data: give hetero_tf.static_norms(model), which "
                 f"puts static batch normalisation in their place; in a layer of your own, write "
                 f"hetero_tf.layers.static_batch_normalization.StaticBatchNormalization. "
                 f"Received: {layer.path}, a BatchNormalization"
             )
         if isinstance(layer, keras.layers.Normalization) and layer.weights:
-            raise BadInput(
+            raise InputError(
                 "`model` must have fixed statistics of its inputs: give Normalization(mean=..., variance=...), or set "
                 f"input.mean and input.std in the recipe. Received: {layer.path}, a Normalization that was adapted"
             )

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 import keras
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 
 
 def shrink_to_part(model: keras.Model, width: float) -> None:
@@ -107,12 +107,12 @@ def check_constants(model: keras.Model, dtype: str) -> None:
         dtype: Float type of its weights.
 
     Raises:
-        BadInput: Names the layer and the weight: a constant of another type, or one that training would change.
+        InputError: Names the layer and the weight: a constant of another type, or one that training would change.
     """
     fixed = constants(model)
     for variable in fixed:
         if variable.dtype != dtype:
-            raise BadInput(
+            raise InputError(
                 f"{_named(variable)} must be {dtype} like the weights, since clients get both as one vector; keep "
                 f"a table of whole numbers as a NumPy array in the layer. Received: {variable.dtype}"
             )
@@ -120,7 +120,7 @@ def check_constants(model: keras.Model, dtype: str) -> None:
     # Weights that somebody froze were made to be trained: only the others may be assigned to in a call.
     held = [variable for variable in fixed if id(variable) not in frozen]
     for variable in held and _changed(model, held):
-        raise BadInput(
+        raise InputError(
             f"{_named(variable)} must not change in training, because it is neither trainable nor a declared "
             "statistic; name it in TRACKS of its layer (a running statistic, merged like weights) or in QUERIED (a "
             "statistic of the batch, gathered after training)"

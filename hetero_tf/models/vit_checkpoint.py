@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput, Refusal, did_you_mean
+from hetero_tf.base.errors import InputError, UserError, did_you_mean
 from hetero_tf.base.files import opened, replacing
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
@@ -66,7 +66,7 @@ def convert(
         `{variable path: array}`, as `models.initial_weights` reads them.
 
     Raises:
-        BadInput: The checkpoint lacks an array or has one that no ViT has, or the recipe's model is no ViT of its
+        InputError: The checkpoint lacks an array or has one that no ViT has, or the recipe's model is no ViT of its
             depth.
 
     Reference: Dosovitskiy et al. 2021 (arXiv 2010.11929) and its public code, google-research/vision_transformer.
@@ -75,10 +75,10 @@ def convert(
     named = _table(layers)
     missing = [name for name in named.values() if name not in arrays]
     if missing:
-        raise BadInput(f"the checkpoint has no array {missing[0]!r}{did_you_mean(missing[0], arrays)}")
+        raise InputError(f"the checkpoint has no array {missing[0]!r}{did_you_mean(missing[0], arrays)}")
     unknown = sorted(name for name in arrays.keys() - set(named.values()) if not name.startswith(_LEFT_OUT))
     if unknown:
-        raise BadInput(f"the recipe's model has no place for {unknown[0]!r} and {len(unknown) - 1} other arrays")
+        raise InputError(f"the recipe's model has no place for {unknown[0]!r} and {len(unknown) - 1} other arrays")
     found = {path: arrays[name] for path, name in named.items()}
     for path, name in named.items():
         if name in (_EMBEDDING["token"], _EMBEDDING["places"]):
@@ -102,7 +102,7 @@ def _table(layers):
     single = [names.get(kind, []) for kind in ("PatchEmbedding", "LayerNormalization")]
     blocks = names.get("TransformerBlock", [])
     if any(len(found) != 1 for found in single) or not blocks:
-        raise BadInput(
+        raise InputError(
             "the recipe's model must be a ViT: one PatchEmbedding, several TransformerBlocks and one "
             f"LayerNormalization. Received: {len(single[0])}, {len(blocks)} and {len(single[1])}"
         )
@@ -120,7 +120,7 @@ def interpolated(places: np.ndarray, side: int) -> np.ndarray:
     """
     old = math.isqrt(len(places) - 1)
     if old**2 != len(places) - 1:
-        raise BadInput(
+        raise InputError(
             f"the positions must be those of a class token and a square of patches. Received: {len(places)} positions"
         )
     # [side, old]: what each new row of patches takes of each old one.
@@ -135,7 +135,7 @@ def read_checkpoint(path: Path | str) -> dict[str, np.ndarray]:
     """Reads `{name: array}` of a .npz file, or of a .h5 file whose groups and data sets have these names.
 
     Raises:
-        BadInput: The file is damaged or something else, or a data set lies in another file.
+        InputError: The file is damaged or something else, or a data set lies in another file.
         MemoryProblem, DiskProblem: See `base.npz_reader.read_arrays`.
     """
     if Path(path).suffix not in _HDF5:
@@ -147,10 +147,10 @@ def read_checkpoint(path: Path | str) -> dict[str, np.ndarray]:
         try:
             with h5py.File(file, "r") as archive:
                 return _data_sets(path, archive, h5py.Dataset)
-        except (Refusal, MemoryError):
+        except (UserError, MemoryError):
             raise
         except Exception as error:
-            raise BadInput(f"{path}: cannot be read as an .h5 file, it is damaged or something else") from error
+            raise InputError(f"{path}: cannot be read as an .h5 file, it is damaged or something else") from error
 
 
 def _data_sets(path, archive, kind):
@@ -159,7 +159,7 @@ def _data_sets(path, archive, kind):
     archive.visititems(lambda name, item: found.update({name: item}) if isinstance(item, kind) else None)
     for name, item in found.items():
         if item.external or item.is_virtual or item.dtype.hasobject:
-            raise BadInput(f"{path}: {name} must hold numbers in the file itself")
+            raise InputError(f"{path}: {name} must hold numbers in the file itself")
     check_memory(path, sum(item.nbytes for item in found.values()))
     return {name.removesuffix(":0"): item[()] for name, item in found.items()}
 
@@ -177,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = convert(read_checkpoint(flags.checkpoint), layers, flags.side)
         with replacing(flags.out) as file:
             np.savez(file, **found)  # type: ignore[arg-type]
-    except Refusal as refusal:
+    except UserError as refusal:
         print(f"vit_checkpoint: {refusal}", file=sys.stderr)
         return refusal.code
     values = sum(value.size for value in found.values())

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, CountOrZero, Share
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
@@ -46,7 +46,7 @@ def split(
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: Text, or numbers that cannot be dealt.
+        InputError: Text, or numbers that cannot be dealt.
 
     Reference: authors' code of SplitMix (arXiv 2203.09747) and FeDepth, which take a new deal for the test split
     unless told otherwise.
@@ -55,7 +55,7 @@ def split(
     check_clients(clients, len(train_labels))
     deck = np.unique(train_labels)
     if not 1 <= per_client <= len(deck) or clients * per_client <= len(deck):
-        raise BadInput(
+        raise InputError(
             f"`per_client` must be in 1..{len(deck)}, and `clients` times `per_client` more than the "
             f"{len(deck)} labels, so that each is dealt. Received: clients={clients}, "
             f"per_client={per_client}"
@@ -82,7 +82,7 @@ def _hands(deck, clients, per_client, rng):
 
 
 def _deal(labels, hands, sizes, name, least, rng):
-    """`Shares` in which the holders of each label, in their order, have neighbouring parts of its examples."""
+    """`ClientExamples` in which the holders of each label, in their order, have neighbouring parts of its examples."""
     clients, per_client = hands.shape
     present, firsts = np.unique(labels, return_index=True)
     ids, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Positive, Share
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
 
@@ -44,7 +44,7 @@ def split(
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: Text, impossible numbers, or no draw in which every client has `least` examples.
+        InputError: Text, impossible numbers, or no draw in which every client has `least` examples.
 
     Reference: probabilistic federated neural matching (arXiv 1905.12022), as FeDepth and DepthFL use it, with
     `least` 50 and 10.
@@ -59,7 +59,7 @@ def split(
 
 
 def _enough(labels, classes, clients, alpha, least, rng):
-    """`Shares` of the first draw in which every client has `least` examples."""
+    """`ClientExamples` of the first draw in which every client has `least` examples."""
     ids_of = [np.flatnonzero(labels == label) for label in range(classes)]
     best = 0
     for _ in range(ATTEMPTS):
@@ -67,7 +67,7 @@ def _enough(labels, classes, clients, alpha, least, rng):
         best = max(best, int(shares.sizes.min()))
         if best >= least:
             return shares
-    raise BadInput(
+    raise InputError(
         f"none of {ATTEMPTS} Dirichlet draws gave every client {least} training examples, at best {best}; "
         f"use a larger alpha, fewer clients or a smaller least. Received: clients={clients}, alpha={alpha}, "
         f"least={least}"

@@ -44,7 +44,7 @@ def split(
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: Text, more clients than examples, or an option out of its range.
+        InputError: Text, more clients than examples, or an option out of its range.
 
     Reference: FeDepth authors' code, "balanced-dir".
     """

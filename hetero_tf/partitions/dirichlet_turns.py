@@ -45,7 +45,7 @@ def split(
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: Text, more clients than examples, an option out of its range, or a client without examples.
+        InputError: Text, more clients than examples, an option out of its range, or a client without examples.
 
     Reference: authors' code of FedDyn (arXiv 2111.04263) and FedDC (arXiv 2203.11751).
     """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import replacing
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.statistics import label_counts
@@ -30,13 +30,15 @@ def draw(partition: Partition, train_labels: np.ndarray, path: Path) -> None:
         path: File to write.
 
     Raises:
-        BadInput: matplotlib is not installed.
+        InputError: matplotlib is not installed.
         DiskProblem: The operating system refused to write.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BadInput("--draw needs matplotlib, which is not installed; install it: pip install matplotlib") from error
+        raise InputError(
+            "--draw needs matplotlib, which is not installed; install it: pip install matplotlib"
+        ) from error
     figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
     draw_into(figure, partition, *table(partition, train_labels), "share of the client's examples")
     with replacing(path) as file:

@@ -8,13 +8,13 @@ The file is an uncompressed or compressed .npz of these arrays:
     sha256                                   uint8 [32]: digest of all the others, see `Partition.sha256`
 
 An id counts from 0 in the order of the data set; the two arrays of held-out examples may be missing. To make one of
-your own, build a `Partition` of `Shares` and call its `save`.
+your own, build a `Partition` of `ClientExamples` and call its `save`.
 """
 
 import numpy as np
 
 from hetero_tf.base.constraints import Count
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions.partition import Partition, label_mask
 
 
@@ -41,14 +41,14 @@ def split(
         `Partition` of the file.
 
     Raises:
-        BadInput: The file is missing or damaged, has a client without examples, or belongs to other data or
+        InputError: The file is missing or damaged, has a client without examples, or belongs to other data or
             another number of clients.
     """
     partition = Partition.load(path)
     if len(partition.train) != clients:
-        raise BadInput(f"`clients` must be that of {path}, {len(partition.train)}. Received: clients={clients}")
+        raise InputError(f"`clients` must be that of {path}, {len(partition.train)}. Received: clients={clients}")
     if partition.label_mask.shape[1] != classes:
-        raise BadInput(
+        raise InputError(
             f"{path}: belongs to data with {partition.label_mask.shape[1]} labels. Received: {classes} labels"
         )
     for name, shares, labels in (
@@ -58,17 +58,17 @@ def split(
     ):
         highest = int(np.max(shares.ids, initial=-1))
         if highest >= len(labels):
-            raise BadInput(
+            raise InputError(
                 f"{path}: belongs to other data: {name} example {highest} is asked for. "
                 f"Received: {len(labels)} examples"
             )
     empty = np.flatnonzero(partition.train.sizes == 0)
     if empty.size:
-        raise BadInput(f"{path}: every client must have a training example. Received: none of client {empty[0]}")
+        raise InputError(f"{path}: every client must have a training example. Received: none of client {empty[0]}")
     # A label outside its mask would be trained towards a logit that is masked out.
     client = np.flatnonzero((label_mask(train_labels, partition.train, classes) & ~partition.label_mask).any(axis=1))
     if client.size:
-        raise BadInput(
+        raise InputError(
             f"{path}: belongs to other data: examples of client {client[0]} have labels that its `label_mask` lacks"
         )
     return partition

@@ -5,7 +5,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Share
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 
 def split(
@@ -33,7 +33,7 @@ def split(
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: More clients than examples, or a share that holds none out.
+        InputError: More clients than examples, or a share that holds none out.
     """
     check_clients(clients, len(train_labels))
     train, validation = splitting.hold_out(_deal(len(train_labels), clients, rng), held_out)
@@ -45,4 +45,4 @@ def _deal(examples, clients, rng):
     # Drawing client after client without replacement is the same as cutting one permutation.
     each = examples // clients
     drawn = rng.permutation(examples)[: each * clients].astype(np.int32)
-    return Shares.from_sizes(drawn, np.full(clients, each))
+    return ClientExamples.from_sizes(drawn, np.full(clients, each))

@@ -3,10 +3,10 @@
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 
 def split(
@@ -41,7 +41,7 @@ def split(
         `Partition`; `label_mask` holds the dealt labels.
 
     Raises:
-        BadInput: Text, or numbers that cannot be dealt out evenly.
+        InputError: Text, or numbers that cannot be dealt out evenly.
     """
     splitting.check_images("labels", train_labels)
     check_clients(clients, len(train_labels))
@@ -62,16 +62,18 @@ def split(
 def _shards(labels, classes, clients, per_client):
     """Shards of each class, after the checks."""
     if not 1 <= per_client <= classes:
-        raise BadInput(f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}")
+        raise InputError(
+            f"`per_client` must be in 1..{classes}, the number of labels. Received: per_client={per_client}"
+        )
     shards, rest = divmod(clients * per_client, classes)
     if rest or not shards:
-        raise BadInput(
+        raise InputError(
             f"`clients` times `per_client` must be a multiple of the {classes} labels. "
             f"Received: clients={clients}, per_client={per_client}"
         )
     counts = np.bincount(labels, minlength=classes)
     if counts.min() < shards:
-        raise BadInput(
+        raise InputError(
             f"every label must have an example for each of its {shards} shards; label {counts.argmin()} has "
             f"{counts.min()}; use fewer clients or labels. Received: clients={clients}, "
             f"per_client={per_client}"
@@ -80,7 +82,7 @@ def _shards(labels, classes, clients, per_client):
 
 
 def _deal(labels, client, label, shape, shards, rng):
-    """For each pair of a client and a label, by client, one random, not yet used shard of the label: `Shares`."""
+    """For each pair of a client and a label, by client, a random unused shard of the label: `ClientExamples`."""
     clients, classes = shape
     drawn = np.empty(len(label), np.int64)
     owners = np.bincount(label, minlength=classes)
@@ -92,4 +94,4 @@ def _deal(labels, client, label, shape, shards, rng):
     lengths = np.stack([each[label], drawn < rest[label]], axis=1)
     order = np.argsort(labels, kind="stable").astype(np.int32)
     sizes = np.bincount(client, weights=lengths.sum(axis=1), minlength=clients).astype(np.int64)
-    return Shares.from_sizes(order[splitting.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)
+    return ClientExamples.from_sizes(order[splitting.ranges(firsts.reshape(-1), lengths.reshape(-1))], sizes)

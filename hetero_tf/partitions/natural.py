@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from hetero_tf.base.constraints import Count, Share
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, label_mask
 
@@ -42,12 +42,12 @@ def split(
         its training examples.
 
     Raises:
-        BadInput: The data name no owners, or too few with enough examples.
+        InputError: The data name no owners, or too few with enough examples.
 
     Reference: LEAF (arXiv 1812.01097) for FEMNIST, which drops writers with few examples.
     """
     if train_owners is None:
-        raise BadInput(
+        raise InputError(
             "the partition `natural` needs data that name the owner of each example; use another partition, "
             "or data with owners"
         )
@@ -56,7 +56,7 @@ def split(
     train, validation = splitting.hold_out(dealt, held_out)
     if test == "own" and test_labels.ndim == 1:
         if test_owners is None:
-            raise BadInput(
+            raise InputError(
                 "`test` must be equal or contiguous: the data name no owners of test examples. Received: test='own'"
             )
         tests = _of(test_owners, chosen)
@@ -70,7 +70,7 @@ def _choose(owners, clients, least, rng):
     candidates, counts = np.unique(owners, return_counts=True)
     candidates = candidates[counts >= least]
     if not 1 <= clients <= len(candidates):
-        raise BadInput(
+        raise InputError(
             f"`clients` must be in 1..{len(candidates)}, the number of owners with at least {least} training "
             f"examples. Received: clients={clients}"
         )
@@ -78,7 +78,7 @@ def _choose(owners, clients, least, rng):
 
 
 def _of(owners, chosen):
-    """`Shares` of the examples that belong to the chosen owners."""
+    """`ClientExamples` of the examples that belong to the chosen owners."""
     client = np.searchsorted(chosen, owners).clip(max=len(chosen) - 1)
     ids = np.flatnonzero(chosen[client] == owners)
     return splitting.group(ids, client[ids], len(chosen))

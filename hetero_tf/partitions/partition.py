@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import replacing
 from hetero_tf.base.npz_reader import array_names, read_arrays
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.partitions.statistics import label_distances
 
 NAMES = ("train_ids", "train_sizes", "test_ids", "test_sizes", "label_mask", "sha256")
@@ -26,41 +26,41 @@ class Partition:
     """Examples and labels of every client, checked when made.
 
     Args:
-        train: `Shares`, each client's training example ids.
+        train: `ClientExamples`, each client's training example ids.
         test: The same for test examples; all empty for text.
         label_mask: bool `[clients, classes]`, true where the client has the label (or word).
-        held_out: `Shares` of the training split that nobody trains on, for validation; None: all empty.
+        held_out: `ClientExamples` of the training split that nobody trains on, for validation; None: all empty.
 
     Raises:
-        BadInput: The mask has a wrong dtype or shape, the parts differ in their number of clients, or a held-out
+        InputError: The mask has a wrong dtype or shape, the parts differ in their number of clients, or a held-out
             example is trained on.
     """
 
-    train: Shares
-    test: Shares
+    train: ClientExamples
+    test: ClientExamples
     label_mask: np.ndarray
-    held_out: Shares = None  # type: ignore[assignment]
+    held_out: ClientExamples = None  # type: ignore[assignment]
 
     def __post_init__(self):
         mask = self.label_mask
         if mask.dtype != bool or mask.ndim != 2:
-            raise BadInput(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
+            raise InputError(f"`label_mask` must be bool [clients, classes]. Received: {mask.dtype} {mask.shape}")
         if self.held_out is None:
-            object.__setattr__(self, "held_out", Shares.empty(len(mask)))
+            object.__setattr__(self, "held_out", ClientExamples.empty(len(mask)))
         for name, shares in (("train", self.train), ("test", self.test), ("held_out", self.held_out)):
-            if not isinstance(shares, Shares):
-                raise BadInput(
-                    f"`{name}` must be `Shares`; `Shares.from_lists` makes them of arrays. "
+            if not isinstance(shares, ClientExamples):
+                raise InputError(
+                    f"`{name}` must be `ClientExamples`; `ClientExamples.from_lists` makes them of arrays. "
                     f"Received: {type(shares).__name__}"
                 )
             if len(shares) != len(mask):
-                raise BadInput(
+                raise InputError(
                     f"`{name}` must have one share for each of the {len(mask)} clients of `label_mask`. "
                     f"Received: {len(shares)}"
                 )
         both = np.intersect1d(self.train.ids, self.held_out.ids) if self.held_out.ids.size else ()
         if len(both):
-            raise BadInput(
+            raise InputError(
                 f"`held_out` must be examples that nobody trains on. Received: {both[0]}, which is in `train`"
             )
 
@@ -115,33 +115,33 @@ class Partition:
         """Reads what `save` wrote.
 
         Raises:
-            BadInput: The file is missing, damaged, changed, or something else.
+            InputError: The file is missing, damaged, changed, or something else.
         """
         names = NAMES + (HELD_OUT if set(HELD_OUT) <= set(array_names(path)) else ())
         data = read_arrays(path, names)
         expected = dict.fromkeys(names, (1, np.int32)) | {"label_mask": (2, np.bool_), "sha256": (1, np.uint8)}
         for name, (axes, dtype) in expected.items():
             if data[name].ndim != axes or data[name].dtype != dtype:
-                raise BadInput(
+                raise InputError(
                     f"{path}: {name} must be {np.dtype(dtype)} with {axes} axes. "
                     f"Received: {data[name].dtype} {data[name].shape}"
                 )
-        held_out = _shares(path, data, "held_out") if names != NAMES else Shares.empty(len(data["label_mask"]))
+        held_out = _shares(path, data, "held_out") if names != NAMES else ClientExamples.empty(len(data["label_mask"]))
         partition = cls(_shares(path, data, "train"), _shares(path, data, "test"), data["label_mask"], held_out)
         if bytes.fromhex(partition.sha256) != data["sha256"].tobytes():
-            raise BadInput(
+            raise InputError(
                 f"{path}: the content differs from its sha256, so the file was changed or damaged; "
                 "write the partition again"
             )
         return partition
 
 
-def label_mask(labels: np.ndarray, shares: Shares, classes: int) -> np.ndarray:
+def label_mask(labels: np.ndarray, shares: ClientExamples, classes: int) -> np.ndarray:
     """Returns which labels occur in each client's examples.
 
     Args:
         labels: int `[n]` of images, or int `[rows, length]` of text.
-        shares: `Shares`, each client's example ids.
+        shares: `ClientExamples`, each client's example ids.
         classes: Number of labels.
 
     Returns:
@@ -159,7 +159,7 @@ def label_mask(labels: np.ndarray, shares: Shares, classes: int) -> np.ndarray:
 def check_clients(clients: int, examples: int) -> None:
     """Refuses a number of clients below 1 or above the number of training examples."""
     if not 1 <= clients <= examples:
-        raise BadInput(
+        raise InputError(
             f"`clients` must be in 1..{examples}, the number of training examples (rows of text). "
             f"Received: clients={clients}"
         )
@@ -180,8 +180,8 @@ def _shares(path, data, name):
     ids, sizes = data[f"{name}_ids"], data[f"{name}_sizes"]
     total = int(sizes.sum(dtype=np.int64))
     if (sizes < 0).any() or total != len(ids):
-        raise BadInput(f"{path}: {name}_sizes must add up to the {len(ids)} ids of {name}_ids. Received: {total}")
-    return Shares.from_sizes(ids, sizes)
+        raise InputError(f"{path}: {name}_sizes must add up to the {len(ids)} ids of {name}_ids. Received: {total}")
+    return ClientExamples.from_sizes(ids, sizes)
 
 
 def _spread(values):

@@ -7,7 +7,7 @@ import numpy as np
 from hetero_tf.base.constraints import Count, Range, Share
 from hetero_tf.partitions import splitting
 from hetero_tf.partitions.partition import Partition, check_clients, label_mask
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 
 def split(
@@ -44,7 +44,7 @@ def split(
         `Partition`; a client's labels are those that occur in its training examples.
 
     Raises:
-        BadInput: More clients than examples, an option out of its range, or a client without examples.
+        InputError: More clients than examples, an option out of its range, or a client without examples.
 
     Reference: authors' code of FeDepth (sizes equal or dirichlet with spread 1, not shuffled, test new).
     """
@@ -57,7 +57,7 @@ def split(
     )
     train, validation = splitting.hold_out(dealt, held_out)
     if test_labels.ndim != 1:
-        tests = Shares.empty(clients)
+        tests = ClientExamples.empty(clients)
     elif test in ("own", "new"):
         parts = dealt.sizes / len(train_labels) if test == "own" else _parts(sizes, spread, clients, rng)
         # A small test split need not have so many examples for each client.
@@ -80,4 +80,4 @@ def _parts(sizes, spread, clients, rng):
 
 def _deal(total, clients, least, parts, shuffled, rng):
     ids = rng.permutation(total) if shuffled else np.arange(total)
-    return Shares.from_sizes(ids.astype(np.int32), splitting.cut(total, clients, least, parts, rng))
+    return ClientExamples.from_sizes(ids.astype(np.int32), splitting.cut(total, clients, least, parts, rng))

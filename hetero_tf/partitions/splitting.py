@@ -2,31 +2,31 @@
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.base.errors import InputError
+from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.partitions.statistics import label_counts
 
 
 def check_images(name: str, labels: np.ndarray) -> None:
     """Refuses text, which has no label for each example, in the partition of that name."""
     if labels.ndim != 1:
-        raise BadInput(f"the partition `{name}` needs one label for each example, which text has not; use `iid`")
+        raise InputError(f"the partition `{name}` needs one label for each example, which text has not; use `iid`")
 
 
 def check_least(name: str, least: int, examples: int, shares: int, what: str) -> None:
     """Refuses to cut so many examples into shares of at least `least`; `what` says which examples they are."""
     if not 0 <= least * shares <= examples:
-        raise BadInput(
+        raise InputError(
             f"`{name}` must be in 0..{examples // shares}: {examples} {what} are cut into {shares} shares. "
             f"Received: {name}={least}"
         )
 
 
-def check_all_served(train: Shares, advice: str) -> None:
-    """Refuses training `Shares` in which a client has no example; `advice` says what to change."""
+def check_all_served(train: ClientExamples, advice: str) -> None:
+    """Refuses training `ClientExamples` in which a client has no example; `advice` says what to change."""
     empty = np.flatnonzero(train.sizes == 0)
     if empty.size:
-        raise BadInput(
+        raise InputError(
             f"{empty.size} of {len(train)} clients got no training example, the first of them client "
             f"{empty[0]}; {advice}"
         )
@@ -48,14 +48,14 @@ def cut(total: int, count: int, least: int, parts: np.ndarray | None, rng: np.ra
     return sizes + extra + least
 
 
-def group(ids: np.ndarray, owners: np.ndarray, clients: int) -> Shares:
-    """Returns the `Shares` of ids int `[total]` that belong to `owners` int `[total]`, in the same order."""
+def group(ids: np.ndarray, owners: np.ndarray, clients: int) -> ClientExamples:
+    """Returns the `ClientExamples` of ids int `[total]` that belong to `owners` int `[total]`, in the same order."""
     order = np.argsort(owners, kind="stable")
-    return Shares.from_sizes(ids[order].astype(np.int32), np.bincount(owners, minlength=clients))
+    return ClientExamples.from_sizes(ids[order].astype(np.int32), np.bincount(owners, minlength=clients))
 
 
-def shuffle(shares: Shares, rng: np.random.Generator) -> Shares:
-    """Returns the same `Shares` with every client's ids in random order; no id may occur twice."""
+def shuffle(shares: ClientExamples, rng: np.random.Generator) -> ClientExamples:
+    """Returns the same `ClientExamples` with every client's ids in random order; no id may occur twice."""
     owners = np.empty(shares.ids.max(initial=-1) + 1, np.int32)
     owners[shares.ids] = shares.owners
     # Of one permutation of all ids, the ids of each client are a permutation of theirs.
@@ -63,30 +63,32 @@ def shuffle(shares: Shares, rng: np.random.Generator) -> Shares:
     return group(mixed, owners[mixed], len(shares))
 
 
-def hold_out(shares: Shares, share: float, first: bool = False) -> tuple[Shares, Shares]:
+def hold_out(shares: ClientExamples, share: float, first: bool = False) -> tuple[ClientExamples, ClientExamples]:
     """Divides every client's examples into those that it trains on and int(share * size) that nobody trains on.
 
     Args:
-        shares: `Shares`, in random order where the choice shall be random.
+        shares: `ClientExamples`, in random order where the choice shall be random.
         share: Part of each client's examples, in [0, 1).
         first: Whether they are the client's first examples instead of its last ones.
 
     Returns:
-        (train, held_out): two `Shares`.
+        (train, held_out): two `ClientExamples`.
 
     Raises:
-        BadInput: The share is above 0, but no client has enough examples to hold one out.
+        InputError: The share is above 0, but no client has enough examples to hold one out.
     """
     sizes, owners = shares.sizes, shares.owners
     withheld = (share * sizes).astype(np.int64)
     if share and not withheld.any():
-        raise BadInput(
+        raise InputError(
             f"`held_out` must be 0, or large enough that a client holds an example out: the largest has {sizes.max()}. "
             f"Received: held_out={share:g}"
         )
     position = np.arange(len(owners)) - shares.starts[owners]
     stays = position >= withheld[owners] if first else position < (sizes - withheld)[owners]
-    return Shares.from_sizes(shares.ids[stays], sizes - withheld), Shares.from_sizes(shares.ids[~stays], withheld)
+    return ClientExamples.from_sizes(shares.ids[stays], sizes - withheld), ClientExamples.from_sizes(
+        shares.ids[~stays], withheld
+    )
 
 
 def ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -96,8 +98,13 @@ def ranges(firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def deal_test(
-    test: str, train_labels: np.ndarray, test_labels: np.ndarray, classes: int, train: Shares, rng: np.random.Generator
-) -> Shares:
+    test: str,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    classes: int,
+    train: ClientExamples,
+    rng: np.random.Generator,
+) -> ClientExamples:
     """Deals test examples to every client, each of them once.
 
     Args:
@@ -105,19 +112,19 @@ def deal_test(
             at random; "contiguous": equal numbers in the order of the data, as FeDepth and SplitMix cut.
         train_labels, test_labels: int `[n]` each; of text no client gets a test row.
         classes: Number of labels.
-        train: `Shares` of training examples.
+        train: `ClientExamples` of training examples.
         rng: NumPy generator.
 
     Returns:
-        `Shares` of test ids.
+        `ClientExamples` of test ids.
     """
     clients, total = len(train), len(test_labels)
     if test_labels.ndim != 1:
-        return Shares.empty(clients)
+        return ClientExamples.empty(clients)
     if test == "own":
         return _by_own_labels(train_labels, test_labels, classes, train, rng)
     ids = rng.permutation(total) if test == "equal" else np.arange(total)
-    return Shares.from_sizes(ids.astype(np.int32), cut(total, clients, 0, None, rng))
+    return ClientExamples.from_sizes(ids.astype(np.int32), cut(total, clients, 0, None, rng))
 
 
 def _by_own_labels(train_labels, test_labels, classes, train, rng):

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 
-def label_counts(labels: np.ndarray, shares: Shares, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def label_counts(labels: np.ndarray, shares: ClientExamples, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Counts how often each client has each of its labels, as a sparse table.
 
     Args:
         labels: int `[n]` of images, or int `[rows, length]` of text.
-        shares: `Shares`, each client's example ids.
+        shares: `ClientExamples`, each client's example ids.
         classes: Number of labels.
 
     Returns:
@@ -23,7 +23,7 @@ def label_counts(labels: np.ndarray, shares: Shares, classes: int) -> tuple[np.n
     return *np.divmod(pairs, classes), counts
 
 
-def label_distances(labels: np.ndarray, shares: Shares, classes: int) -> np.ndarray:
+def label_distances(labels: np.ndarray, shares: ClientExamples, classes: int) -> np.ndarray:
     """Measures how far each client's labels are from those of all clients together.
 
     Args:

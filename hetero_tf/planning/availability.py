@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetero_tf.base import seeds
-from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Availability, Recipe
 
 
@@ -93,7 +93,7 @@ def limit(
     )
 
 
-def check_somebody_returns(recipe: Recipe, steps: Mapping[str, int]) -> None:
+def check_deadline(recipe: Recipe, steps: Mapping[str, int]) -> None:
     """Refuses a deadline that nobody can ever keep.
 
     Args:
@@ -101,7 +101,7 @@ def check_somebody_returns(recipe: Recipe, steps: Mapping[str, int]) -> None:
         steps: For each level of the mix the fewest local steps that a client takes in a round.
 
     Raises:
-        Wrong: Names the key `availability.deadline`.
+        InvalidValue: Names the key `availability.deadline`.
     """
     availability, levels = recipe.availability, recipe.levels
     if availability.deadline is None or availability.spread:
@@ -110,7 +110,7 @@ def check_somebody_returns(recipe: Recipe, steps: Mapping[str, int]) -> None:
     work = [(availability.seconds_per_step[name], steps[name] if availability.late == "drop" else 1) for name in able]
     quickest, needed = min(work, key=math.prod)
     if _finished(availability.deadline, np.asarray([quickest]), np.asarray([needed]))[0] < needed:
-        raise Wrong(
+        raise InvalidValue(
             ("availability", "deadline"),
             f"nobody ever returns: the quickest level takes {quickest:g} seconds a step and needs {needed} "
             f"step{'s' * (needed > 1)}, so this must be at least {quickest * needed:g}. "

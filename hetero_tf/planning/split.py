@@ -12,7 +12,7 @@ def deal(recipe: Recipe, dataset: Dataset) -> Partition:
     """Returns the recipe's split of a data set; the same seed gives the same one on every machine.
 
     Raises:
-        BadInput: The data cannot be split so.
+        InputError: The data cannot be split so.
     """
     splitter = registry.find("partitions", recipe.partition.name).split
     owners = {"train_owners": dataset.train.owners, "test_owners": dataset.test.owners}

@@ -14,7 +14,7 @@ from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input, stored
 from hetero_tf.inputs.examples import Examples, Pass, batch_shapes
 from hetero_tf.models import global_layout
-from hetero_tf.models.custom_model import ModelFunction
+from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.entry_masks import EntryMask
 from hetero_tf.models.family import ModelFamily, build_family
 from hetero_tf.models.global_layout import label_table, may_cut_labels
@@ -24,10 +24,10 @@ from hetero_tf.recipe.schema import Optimizer, Plugin, Recipe
 from hetero_tf.rounds import layout
 from hetero_tf.rounds.buffers import check_buffers
 from hetero_tf.rounds.engine import Engine, choose_engine
-from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, Placement, RoundParts
+from hetero_tf.rounds.round_setup import Algorithm, LocalOptimizer, Placement, RoundSetup
 
 
-def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelFunction | None = None) -> ModelFamily:
+def family_of(recipe: Recipe, source: Input, dataset: Dataset, function: ModelBuilder | None = None) -> ModelFamily:
     """Returns the `ModelFamily` of a recipe on its data, see `models.family.build_family`."""
     x = dataset.train.x
     return build_family(recipe, source.shape(x), example_shape(source, x), dataset.classes, function)
@@ -41,7 +41,7 @@ def build_parts(
     source: Input,
     replicas: Replicas,
     device: str,
-) -> RoundParts:
+) -> RoundSetup:
     """Builds the parts of a round.
 
     Args:
@@ -55,7 +55,7 @@ def build_parts(
     engine = choose_engine(recipe, family, label_axis, example, batch, replicas, device)
     for stack in engine.stacks:
         check_buffers(source, dataset.train.x, stack)
-    return RoundParts(
+    return RoundSetup(
         _examples(recipe, dataset, partition, source, labels, engine),
         _algorithm(recipe, len(partition.train), layout.entry_masks(family, label_axis)),
         _placement(recipe, family, label_axis),
@@ -84,7 +84,7 @@ def _examples(
         x=stored(dataset.train.x),
         y=None if y is None else tf.constant(y),
         # For XLA, to which another number of rows is another program: as many as any cohort has.
-        rows_given=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
+        min_rows=int(np.sort(sizes)[-recipe.round.clients :].sum()) if engine.compiled else 0,
         labels=None if labels is None else tf.constant(labels),
         present=tf.constant(partition.label_mask if labels is None else labels >= 0),
         counts=None if recipe.round.weighting == "uniform" else tf.constant(sizes, recipe.float_type),

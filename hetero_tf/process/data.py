@@ -8,15 +8,15 @@ import numpy as np
 
 from hetero_tf import data
 from hetero_tf.base import hardware, registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.inputs import Input
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.planning.availability import check_somebody_returns
+from hetero_tf.planning.availability import check_deadline
 from hetero_tf.planning.split import deal
 from hetero_tf.recipe import located
 from hetero_tf.recipe.fit import Facts, check_fit, check_kind
-from hetero_tf.recipe.nodes import Wrong
+from hetero_tf.recipe.nodes import InvalidValue
 from hetero_tf.recipe.schema import Recipe
 
 
@@ -33,7 +33,7 @@ def load_data(recipe: Recipe, data_dir: Path | str | None) -> Dataset:
     """Loads the data of a recipe.
 
     Raises:
-        BadInput: Names file, line and key of the recipe; see `data.load`.
+        InputError: Names file, line and key of the recipe; see `data.load`.
     """
     # A data folder that is none is no mistake of the recipe.
     folder = data.data_folder(data_dir)
@@ -45,16 +45,16 @@ def split(recipe: Recipe, dataset: Dataset) -> Partition:
     """Deals a data set out to the clients, as the recipe says.
 
     Raises:
-        BadInput: The data are of another kind than the recipe's, or cannot be split so; names file, line and key.
+        InputError: The data are of another kind than the recipe's, or cannot be split so; names file, line and key.
             Where a stand-in took the place of the data, that is said too.
     """
     with located(recipe, "partition", check=lambda other: _split(other, dataset)):
         try:
             return _split(recipe, dataset)
-        except BadInput as problem:
+        except InputError as problem:
             if dataset.stand_in_for is None:
                 raise
-            raise BadInput(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
+            raise InputError(f"{problem}. These are not the data that the recipe is for: {dataset.source}") from None
 
 
 def _split(recipe, dataset):
@@ -66,7 +66,7 @@ def check_data(recipe: Recipe, dataset: Dataset) -> None:
     """Refuses a recipe that does not fit its data, before anything is built.
 
     Raises:
-        BadInput: Names file, line and key of the recipe.
+        InputError: Names file, line and key of the recipe.
     """
     with located(recipe, check=lambda other: _check_data(other, dataset)):
         _check_data(recipe, dataset)
@@ -87,15 +87,15 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
         starts: As the recipe's `Input` says.
 
     Raises:
-        Wrong: Names the key.
+        InvalidValue: Names the key.
     """
     sizes = partition.train.sizes
     batches = -(-int(sizes[sizes > 0].min()) // recipe.client.batch_size)
     steps = {name: recipe.client.epochs_of(name) * batches * len(starts) for name in recipe.levels.names}
-    check_somebody_returns(recipe, steps)
+    check_deadline(recipe, steps)
     best = recipe.evaluate.best or ""
     if best.startswith("local_") and not partition.test.sizes.any():
-        raise Wrong(
+        raise InvalidValue(
             ("evaluate", "best"),
             "no client has test examples, so it cannot be measured; take one of the global metrics, or more test "
             f"examples. Received: {best}",
@@ -105,7 +105,7 @@ def check_split(recipe: Recipe, partition: Partition, starts: Sequence[int]) -> 
         ("members", recipe.evaluate.members, recipe.evaluate.members == "best"),
     ):
         if asks and not partition.held_out.sizes.any():
-            raise Wrong(
+            raise InvalidValue(
                 ("evaluate", name),
                 "no client holds examples out, so there is nothing to choose by; give partition.held_out, such as 0.1, "
                 f"or another value. Received: {value}",

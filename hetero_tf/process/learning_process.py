@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from hetero_tf.base import hardware, registry, seeds
 from hetero_tf.base.console import engine_lines
-from hetero_tf.base.errors import BadInput
-from hetero_tf.base.metrics import METRICS, chooses
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.metrics import METRICS, default_metric
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.data.described import DescribedDataset
@@ -32,7 +32,7 @@ from hetero_tf.inputs import Input
 from hetero_tf.models.costs import memory
 from hetero_tf.models.costs.level_costs import Costs, client_costs
 from hetero_tf.models.costs.traffic import ClientCost, round_cost
-from hetero_tf.models.custom_model import ModelFunction
+from hetero_tf.models.custom_model import ModelBuilder
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import initial_peers, initial_values, shapes
 from hetero_tf.models.initial_weights import first_weights
@@ -48,11 +48,11 @@ from hetero_tf.recipe import given, located
 from hetero_tf.recipe.fine_tuning import fine_tuning, tuned_units
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.disk_rows import is_given, read_given
+from hetero_tf.rounds.disk_rows import read_training_rows, reads_from_disk
 from hetero_tf.rounds.engine import report
 from hetero_tf.rounds.failure import FAILURE, OVERFLOW
 from hetero_tf.rounds.round import build_round, new_state
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.round_setup import RoundSetup
 
 # Of tracing; measured on the shipped recipes, on one core; half and twice as long were seen.
 SECONDS_OF_A_VARIABLE = 0.05
@@ -77,7 +77,7 @@ class LearningProcess:
     partition: Partition
     input: Input
     family: ModelFamily
-    parts: RoundParts
+    parts: RoundSetup
     evaluator: Evaluator
 
     def initialize(self) -> State:
@@ -111,14 +111,14 @@ class LearningProcess:
         return dataclasses.replace(self, parts=dataclasses.replace(self.parts, watch=watch))
 
     @property
-    def chosen_by(self) -> str:
+    def selection_metric(self) -> str:
         """The metric that chooses the best round."""
-        return self.recipe.evaluate.best or self.chosen_by_default
+        return self.recipe.evaluate.best or self.default_selection_metric
 
     @property
-    def chosen_by_default(self) -> str:
+    def default_selection_metric(self) -> str:
         """The metric that chooses it where the recipe names none."""
-        return chooses(self.dataset.kind, bool(self.partition.held_out.ids.size))
+        return default_metric(self.dataset.kind, bool(self.partition.held_out.ids.size))
 
     def statistics(self, state: State, level: str | None = None) -> dict:
         """Queries the statistics of static batch normalisation at a level, see `Evaluator.statistics`."""
@@ -216,7 +216,7 @@ class LearningProcess:
         """
         engine = self.parts.engine
         shared = engine.replicas.count > 1
-        if len(planned) > 1 and (shared or is_given(self.parts.examples)):
+        if len(planned) > 1 and (shared or reads_from_disk(self.parts.examples)):
             rows = []
             for plan in planned:
                 state, row = self.run(state, [plan])
@@ -246,9 +246,9 @@ class LearningProcess:
 
     def _given(self, packed):
         """The packed rounds, and what the compiled round is given of examples that stay on disk; nothing of others."""
-        if not is_given(self.parts.examples):
+        if not reads_from_disk(self.parts.examples):
             return packed, ()
-        packed, given = read_given(self.parts.examples, packed, self.parts.engine.replicas.here)
+        packed, given = read_training_rows(self.parts.examples, packed, self.parts.engine.replicas.here)
         return packed, (given,)
 
     @property
@@ -367,7 +367,7 @@ def learning_process(
     data_dir: Path | str | None = None,
     parallel: int | None = None,
     device: str | None = None,
-    model: ModelFunction | None = None,
+    model: ModelBuilder | None = None,
     strategy: tf.distribute.Strategy | None = None,
 ) -> LearningProcess:
     """Builds the learning process of a recipe.
@@ -380,7 +380,7 @@ def learning_process(
         parallel: Stacks of clients in flight at once; None: as many as there are cores.
         device: "cpu" or "gpu", what the engine is chosen for; None: what TensorFlow sees.
         model: `(width, classes) -> keras.Model`, which builds a model of your own in place of the recipe's layers, see
-            `models.custom_model.build_own_model`; the recipe need not have the key `model` then.
+            `models.custom_model.build_custom_model`; the recipe need not have the key `model` then.
         strategy: Whose replicas share each round and each evaluation, such as `tf.distribute.MirroredStrategy()`;
             None: nobody does. The results are equal up to the order of summation.
 
@@ -390,7 +390,7 @@ def learning_process(
     hardware.prepare(parallel)
     recipe = given(recipe, own_model=model is not None)
     if model is not None and (recipe.levels.fit or recipe.levels.budgets or recipe.levels.ensemble):
-        raise BadInput(
+        raise InputError(
             "`model` cannot be divided as the layers of a recipe can; leave levels.fit, levels.budgets and "
             "levels.members out"
         )

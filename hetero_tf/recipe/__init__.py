@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.bases import read_tree
 from hetero_tf.recipe.changes import apply, label_of
 from hetero_tf.recipe.check import build_recipe
 from hetero_tf.recipe.document import documentation
 from hetero_tf.recipe.key_rules import check_keys
 from hetero_tf.recipe.model import OwnModel
-from hetero_tf.recipe.nodes import Position, Setting, Wrong, locate, plain, refusal
+from hetero_tf.recipe.nodes import InvalidValue, Position, Setting, locate, plain, refusal
 from hetero_tf.recipe.recipe_files import Source, read
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.write import differences, keys_of, resolved, written
@@ -46,7 +46,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), own_model: bool = Fals
             nothing but `initial_weights` is read.
 
     Raises:
-        BadInput: Names file, line, column and key (or the override), what is wrong and what is allowed.
+        InputError: Names file, line, column and key (or the override), what is wrong and what is allowed.
     """
     return _built(read(path), overrides, own_model)
 
@@ -60,7 +60,7 @@ def loads(text: str, name: str = "recipe", overrides: Iterable[str] = (), own_mo
         overrides, own_model: See `load`.
 
     Raises:
-        BadInput: See `load`.
+        InputError: See `load`.
     """
     return _built(Source(text, name, Path(name)), overrides, own_model)
 
@@ -74,7 +74,7 @@ def given(value: Recipe | Mapping[str, Any] | str | Path, own_model: bool = Fals
         own_model: See `load`.
 
     Raises:
-        BadInput: See `load`; or a mapping holds what YAML cannot say.
+        InputError: See `load`; or a mapping holds what YAML cannot say.
     """
     if isinstance(value, Recipe):
         return loads(value.source, value.path, own_model=True) if own_model else value
@@ -95,7 +95,7 @@ def _built(source, overrides, own_model):
         notes += of_override
     try:
         recipe, text = _checked(root, own_model)
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         position = _origin(root, plain(root), wrong)
         if position.in_file:
             position = _override_at_fault(history, lambda before: _checked(before, own_model)) or position
@@ -105,7 +105,7 @@ def _built(source, overrides, own_model):
 
 
 def _checked(root, own_model):
-    """The recipe of a tree, and its resolved text; raises `Wrong`."""
+    """The recipe of a tree, and its resolved text; raises `InvalidValue`."""
     value = plain(root)
     if own_model and isinstance(value, dict):
         model = value.get("model")
@@ -120,12 +120,12 @@ def _override_at_fault(history, check):
 
     Args:
         history: Each override with the tree before it, see `Recipe.history`.
-        check: Raises `BadInput` for a tree that is not allowed.
+        check: Raises `InputError` for a tree that is not allowed.
     """
     for override, before in reversed(history):
         try:
             check(before)
-        except BadInput:
+        except InputError:
             continue
         return Position(label_of(override))
     return None
@@ -138,9 +138,9 @@ def located(
 
     Args:
         recipe: The recipe; one that was built without a text has no lines to show.
-        key: The path to the key that is at work, such as "partition", or "model" and "initial_weights": any `BadInput`
-            is about it, or about the option of a plug-in whose name begins the sentence. Without one only a `Wrong`
-            is, which has its own key.
+        key: The path to the key that is at work, such as "partition", or "model" and "initial_weights": any
+            `InputError` is about it, or about the option of a plug-in whose name begins the sentence. Without one only
+            an `InvalidValue` is, which names its key.
         check: Does the same check of another recipe, to find the override that caused an error; None: an override is
             only named where it holds the wrong value itself.
     """
@@ -152,10 +152,10 @@ def _located(recipe, key, check):
     root = recipe.tree
     try:
         yield
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         position = _origin(root, plain(root), wrong)
         raise refusal(_cause(recipe, position, check), wrong.path, wrong.text) from wrong.__cause__
-    except BadInput as problem:
+    except InputError as problem:
         if not key:
             raise
         option, text = re.fullmatch(r"(?:`(\w+)` (?=must ))?(.*)", str(problem), re.DOTALL).groups()
@@ -181,7 +181,7 @@ def difference(old: str, new: str) -> list[str]:
             as the new ones and whose missing keys count as their defaults.
 
     Raises:
-        BadInput: A text is no recipe.
+        InputError: A text is no recipe.
     """
     one, other = (loads(text, "stored recipe") for text in (old, new))
     changed = differences(one.source, other.source)

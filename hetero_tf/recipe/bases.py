@@ -2,7 +2,7 @@
 
 import os
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.changes import steps_of, with_change
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.old_spellings import renew
@@ -25,7 +25,7 @@ def read_tree(source: Source, above: tuple[Source, ...] = ()) -> tuple[Node, lis
         note for each old spelling in any of the files.
 
     Raises:
-        BadInput: A file is no YAML, or a base is missing, leads back or is one too many.
+        InputError: A file is no YAML, or a base is missing, leads back or is one too many.
     """
     root = parse(source.text, source.name)
     if not isinstance(root.value, dict) or "base" not in root.value:
@@ -71,5 +71,5 @@ def _base_of(source, node, above):
         raise refused(f"more than {MOST_BASES} bases in a row: {' -> '.join(one.name for one in chain)} -> {label}")
     try:
         return read_file(path, label)
-    except BadInput as problem:
+    except InputError as problem:
         raise refused(str(problem)) from None

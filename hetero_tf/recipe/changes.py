@@ -5,7 +5,7 @@ import re
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import is_plugin, plugin_beside
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.model import Model
 from hetero_tf.recipe.nodes import Node, plain, refusal, show
 from hetero_tf.recipe.old_spellings import renew, renew_steps
@@ -50,13 +50,13 @@ def apply(root: Node, override: str) -> tuple[Node, list[str]]:
         The changed tree, and a list with a note for each old spelling in the override.
 
     Raises:
-        BadInput: No such path, or a value that is not YAML.
+        InputError: No such path, or a value that is not YAML.
     """
     label = label_of(override)
     text, equals, value = override.partition("=")
     steps = steps_of(text.strip())
     if not equals or not steps or not value.strip():
-        raise BadInput(f"{label}: must be path=value, such as --set client.epochs=1")
+        raise InputError(f"{label}: must be path=value, such as --set client.epochs=1")
     node = parse(value, label, is_file=False)
     if steps[0] == "base":
         raise refusal(node.position, (), "a base is named in a recipe file, not by --set")

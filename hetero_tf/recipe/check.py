@@ -19,7 +19,7 @@ from hetero_tf.base.constraints import (
 from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.layers import build_model, check_annotated, check_mapping, unit_names
 from hetero_tf.recipe.model import Model
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 from hetero_tf.recipe.schema import SCENARIOS, Client, Levels, Megabytes, Recipe
 from hetero_tf.recipe.values import convert
 
@@ -41,7 +41,7 @@ def build_recipe(value: dict) -> Recipe:
         value: Mapping of the keys of a recipe to plain values.
 
     Raises:
-        Wrong: A key, a value or the name of a plug-in is not allowed.
+        InvalidValue: A key, a value or the name of a plug-in is not allowed.
     """
     recipe = _section(Recipe, value, ())
     if recipe.levels.rounding == "up":
@@ -65,7 +65,7 @@ def _values(cls, value, path):
     """Returns the values of a section's keys by name."""
     for name, field in keys(cls).items():
         if field.metadata["required"] and name not in value:
-            raise Wrong(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
+            raise InvalidValue(path, f"the key {name!r} is missing; it gives {field.metadata['doc'] or name}")
     return {name: _field(field, value, (*path, name)) for name, field in keys(cls).items()}
 
 
@@ -100,13 +100,13 @@ def plugin(
         common: Other keys that may stand beside the options.
 
     Raises:
-        Wrong: There is no such plug-in or option, or an option has a value that is not allowed.
+        InvalidValue: There is no such plug-in or option, or an option has a value that is not allowed.
     """
     if isinstance(value, Plugin):
         value = {"name": value.name, **value.options}
     value = {"name": value} if isinstance(value, str) else value
     if not isinstance(value, dict) or ("name" not in value and default is dataclasses.MISSING):
-        raise Wrong(
+        raise InvalidValue(
             path,
             f"must be a name or {{name: ..., options}}; known: {', '.join(registry.names(kind))}. "
             f"Received: {show(value)}",
@@ -114,13 +114,15 @@ def plugin(
     value = value if "name" in value else {"name": default.name, **value}
     name = value["name"]
     if name not in registry.names(kind):
-        raise Wrong((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
+        raise InvalidValue((*path, "name"), f"unknown name {show(name)}{did_you_mean(name, registry.names(kind))}")
     options = registry.options(kind, name)
     check_annotated(kind, name, value, path)
     check_mapping(value, path, ("name", *common, *options))
     for option in options.values():
         if option.required and option.name not in value:
-            raise Wrong(path, f"the option {option.name!r} of {name} is missing; it gives {option.doc or option.name}")
+            raise InvalidValue(
+                path, f"the option {option.name!r} of {name} is missing; it gives {option.doc or option.name}"
+            )
     return Plugin(name, {option.name: _option(option, value, path) for option in options.values()})
 
 
@@ -135,10 +137,14 @@ def _by_level(what, example, read_one, empty=True):
 
     def read(value, path):
         if not isinstance(value, dict) or not (value or empty):
-            raise Wrong(path, f"must be a mapping of level to {what}, such as {example}. Received: {show(value)}")
+            raise InvalidValue(
+                path, f"must be a mapping of level to {what}, such as {example}. Received: {show(value)}"
+            )
         for name in value:
             if not re.fullmatch(_LEVEL, name):
-                raise Wrong((*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True)
+                raise InvalidValue(
+                    (*path, name), f"not a level; its name must be letters alone. Received: {show(name)}", True
+                )
         return {name: read_one(entry, (*path, name)) for name, entry in value.items()}
 
     return read
@@ -172,7 +178,7 @@ def _levels(value, path):
         return levels
     shares = SCENARIOS[levels.budgets]
     if len(levels.names) != len(shares):
-        raise Wrong(
+        raise InvalidValue(
             (*path, "budgets"),
             f"{levels.budgets} gives {len(shares)} budgets, so the mix must have as many "
             f"levels. Received: {len(levels.names)}",
@@ -187,12 +193,16 @@ def _mix(value, path):
     entries = value.split("-") if isinstance(value, str) else ()
     matches = [re.fullmatch(f"({_LEVEL})([0-9]{{0,6}})", entry) for entry in entries]
     if not matches or None in matches:
-        raise Wrong(path, f"not a mix of levels; must be like a1-e9, a-e or {{a: 1, e: 9}}. Received: {show(value)}")
+        raise InvalidValue(
+            path, f"not a mix of levels; must be like a1-e9, a-e or {{a: 1, e: 9}}. Received: {show(value)}"
+        )
     pairs = tuple((match.group(1), _share(int(match.group(2) or 1), path)) for match in matches)
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
-            raise Wrong(path, f"the level {name!r} is given twice; give each level once. Received: {show(value)}")
+            raise InvalidValue(
+                path, f"the level {name!r} is given twice; give each level once. Received: {show(value)}"
+            )
     return pairs
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Plugin, constraint_of, default_of, is_plugin, keys
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.recipe.changes import PLUGINS
 from hetero_tf.recipe.recipe_files import LARGEST_FILE, SHIPPED
@@ -28,7 +28,7 @@ def explain(word: str) -> list[str]:
             its last part ("levels.mix", "mix"), or the name of a plug-in or layer ("slimmable", "Scaler").
 
     Raises:
-        BadInput: Nothing is.
+        InputError: Nothing is.
     """
     wanted = word.strip().lower()
     entries = [*_glossary(), *_of_keys(Recipe, ""), *_of_plugins()]
@@ -39,7 +39,7 @@ def explain(word: str) -> list[str]:
         known = sorted({name for names, _ in entries for name in names})
         hint = did_you_mean(wanted, known) if len(wanted) > 2 else ""
         hint = "" if hint.startswith("; known") else hint
-        raise BadInput(f"no word {word!r} in output or recipes{hint}; recipes/GLOSSARY.md has those of the output")
+        raise InputError(f"no word {word!r} in output or recipes{hint}; recipes/GLOSSARY.md has those of the output")
     return found
 
 

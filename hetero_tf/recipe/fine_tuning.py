@@ -8,19 +8,19 @@ import dataclasses
 
 from hetero_tf.base import metrics
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 from hetero_tf.recipe.schema import Availability, FineTune, Recipe
 
 
 def check_fine_tuning(recipe: Recipe) -> None:
-    """Raises `Wrong` for the first key that does not go with fine-tuning."""
+    """Raises `InvalidValue` for the first key that does not go with fine-tuning."""
     tune, path = recipe.evaluate.fine_tune, ("evaluate", "fine_tune")
     if not tune.units:
-        raise Wrong((*path, "units"), "names no unit to train; name some, or all. Received: []")
+        raise InvalidValue((*path, "units"), "names no unit to train; name some, or all. Received: []")
     if not tune.epochs:
         return
     if recipe.input.name in metrics.TEXT:
-        raise Wrong(
+        raise InvalidValue(
             (*path, "epochs"),
             f"must be 0 with the input {recipe.input.name}: text has no test examples of single clients. "
             f"Received: {tune.epochs}",
@@ -40,7 +40,7 @@ def check_fine_tuning(recipe: Recipe) -> None:
         ),
     ):
         if given:
-            raise Wrong(
+            raise InvalidValue(
                 (*path, "epochs"),
                 f"must be 0 with {key} {given}: where it is fine-tuned, {reason}. Received: {tune.epochs}",
             )

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from hetero_tf.recipe.geometry import Shape, Sizes, Step, step
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_groups
 
@@ -49,10 +49,10 @@ def check_fit(recipe: Recipe, facts: Facts, memory: int) -> None:
         memory: Bytes that this process may use.
 
     Raises:
-        Wrong: Names the key or the layer.
+        InvalidValue: Names the key or the layer.
     """
     if not facts.several:
-        raise Wrong(
+        raise InvalidValue(
             ("data",), f"all training examples have one label, so there is nothing to learn. Received: {facts.source}"
         )
     if recipe.input.name == "images":
@@ -74,10 +74,10 @@ def check_kind(recipe: Recipe, takes: str | None, kind: str, source: str) -> Non
         source: The data for a person.
 
     Raises:
-        Wrong: Names the key `input`.
+        InvalidValue: Names the key `input`.
     """
     if takes not in (None, kind):
-        raise Wrong(
+        raise InvalidValue(
             ("input",),
             f"{recipe.input.name} takes {_SAID.get(takes, takes)}, but the data are {_SAID.get(kind, kind)}, {source}; "
             f"change `data`, or take an input and a model for {_SAID.get(kind, kind)}. Received: {recipe.input.name}",
@@ -91,10 +91,10 @@ def _check_normalisation(options, facts):
         values = options[name]
         if len(values) not in (1, channels):
             each = f", or {channels}: one for each channel" if channels > 1 else " for images of one channel"
-            raise Wrong(("input", name), f"must hold one number{each}. Received: {show(values)}")
+            raise InvalidValue(("input", name), f"must hold one number{each}. Received: {show(values)}")
         for index, value in enumerate(values):
             if value > most or (least is not None and value < least):
-                raise Wrong(
+                raise InvalidValue(
                     ("input", name, index),
                     f"pixels are normalised as numbers from {low:g} to {high:g}, so this must be "
                     f"{'at most' if least is None else f'from {low:g} to'} {most:g}. Received: {value:g}",
@@ -106,7 +106,7 @@ def _check_words(recipe, facts):
     for spec in recipe.model.layers:
         rows = spec.args.get("words", facts.words)
         if rows < facts.words:
-            raise Wrong(
+            raise InvalidValue(
                 (*spec.path, "words"),
                 f"must be at least {facts.words}, the size of the vocabulary of {facts.source}; or give the data a "
                 f"smaller vocabulary. Received: {rows}",
@@ -120,7 +120,7 @@ def walk(recipe: Recipe, facts: Facts, width: float) -> list[Step]:
         What each layer does, up to the first whose output only the layer itself knows (of a plug-in), on each branch.
 
     Raises:
-        Wrong: A layer leaves nothing of what it gets, or cannot divide it.
+        InvalidValue: A layer leaves nothing of what it gets, or cannot divide it.
     """
     sizes, steps = Sizes(width, facts.classes), []
     reached: dict[int | None, Shape | None] = {None: facts.example}
@@ -160,7 +160,7 @@ def _check_memory(recipe, facts, walks, memory):
 
 
 def _too_large(one, key, batch, amount):
-    return Wrong(
+    return InvalidValue(
         one.spec.path,
         f"the model is too large: with {key} {batch} it needs {amount}; this layer has {one.weights:,} weights and "
         f"makes {math.prod(one.after):,} values of each example. Use smaller sizes or a smaller {key}. "

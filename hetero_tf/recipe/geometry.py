@@ -11,7 +11,7 @@ from typing import Any
 
 from hetero_tf.base import registry
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 
 Shape = tuple[int, ...]
 
@@ -55,7 +55,7 @@ def step(spec: LayerSpec, before: Shape, sizes: Sizes) -> Step | None:
     """Returns what a layer does with an input of a shape, or None where only the layer itself knows that.
 
     Raises:
-        Wrong: The layer leaves nothing of such an input, or cannot divide it.
+        InvalidValue: The layer leaves nothing of such an input, or cannot divide it.
     """
     if spec.kind not in _LAYERS:
         return None
@@ -81,7 +81,7 @@ def _window(spec, before, size, strides, padding, dilation=1):
     if padding == "same":
         return tuple(-(-length // stride) for length, stride in zip(before, strides))
     if any(span > length for span, length in zip(spans, before)):
-        raise Wrong(
+        raise InvalidValue(
             spec.path,
             f"{spec.kind} looks at {_times(spans)} pixels at once, but {_times(before[:2])} are left here; "
             f"give it a smaller window or `padding: same`, or pool less before it. Received: {show(spec.args)}",
@@ -139,7 +139,7 @@ def _gate(spec, before, args):
 def _cropping(spec, before, args):
     cut = _pair(args.get("cropping", 0))
     if any(2 * edge >= length for edge, length in zip(cut, before)):
-        raise Wrong(
+        raise InvalidValue(
             spec.path,
             f"{spec.kind} cuts {_times(2 * edge for edge in cut)} pixels away, but {_times(before[:2])} are left here; "
             f"crop less. Received: {show(spec.args)}",
@@ -159,7 +159,7 @@ def _upsampling(spec, before, args):
 def _patches(spec, before, args):
     patch, width = args["patch"], args["width"]
     if before[0] % patch or before[1] % patch:
-        raise Wrong(
+        raise InvalidValue(
             (*spec.path, "patch"), f"must divide the {_times(before[:2])} pixels that are left here. Received: {patch}"
         )
     positions = (before[0] // patch) * (before[1] // patch) + 1

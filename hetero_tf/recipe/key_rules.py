@@ -5,13 +5,13 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.recipe.fine_tuning import check_fine_tuning
 from hetero_tf.recipe.method_rules import check_methods, check_unused
 from hetero_tf.recipe.model import Classes
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 from hetero_tf.recipe.schema import Recipe
 from hetero_tf.recipe.shapes import check_shapes
 
 
 def check_keys(recipe: Recipe) -> None:
-    """Raises `Wrong` for the first rule that a recipe breaks."""
+    """Raises `InvalidValue` for the first rule that a recipe breaks."""
     _levels(recipe.levels)
     _reinitialize(recipe.model)
     _units(recipe)
@@ -30,7 +30,7 @@ def check_keys(recipe: Recipe) -> None:
 
 def _layers(recipe):
     if not any(isinstance(value, Classes) for spec in recipe.model.layers for value in spec.args.values()):
-        raise Wrong(
+        raise InvalidValue(
             ("model", "layers"), "no layer is `!classes` wide; the last one must be, such as `Dense: {units: !classes}`"
         )
     check_shapes(recipe)
@@ -39,11 +39,13 @@ def _layers(recipe):
 def _levels(levels):
     for name in levels.names:
         if name not in levels.widths:
-            raise Wrong(("levels", "mix"), f"no width is given for level {name!r}{did_you_mean(name, levels.widths)}")
+            raise InvalidValue(
+                ("levels", "mix"), f"no width is given for level {name!r}{did_you_mean(name, levels.widths)}"
+            )
     widest = levels.widths[levels.global_level]
     for name in levels.names:
         if levels.widths[name] > widest:
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "mix"),
                 f"level {name!r} (width {levels.widths[name]:g}) is wider than the first, "
                 f"{levels.global_level!r} (width {widest:g}), which is the global model's; "
@@ -55,7 +57,7 @@ def _reinitialize(model):
     layers = [spec.name for spec in model.layers]
     for index, name in enumerate(model.reinitialize):
         if name.split("/")[0] not in layers:
-            raise Wrong(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
+            raise InvalidValue(("model", "reinitialize", index), f"no such layer {name!r}{did_you_mean(name, layers)}")
 
 
 def _units(recipe):
@@ -67,21 +69,21 @@ def _units(recipe):
     ):
         for index, name in enumerate(names):
             if name not in known:
-                raise Wrong((*path, index), f"no such unit {name!r}{did_you_mean(name, known)}")
+                raise InvalidValue((*path, index), f"no such unit {name!r}{did_you_mean(name, known)}")
 
 
 def _frozen(recipe):
     """A stage or an adapter that trains a unit contradicts its being frozen."""
     frozen, stages = recipe.model.frozen, recipe.client.stages.name
     if frozen and stages == "blockwise":
-        raise Wrong(
+        raise InvalidValue(
             ("model", "frozen"),
             "does not go with client.stages blockwise, each of whose stages trains its units. "
             f"Received: {show(frozen)}",
         )
     for spec in recipe.model.layers:
         if spec.unit in frozen and spec.args.get("lora_rank") is not None:
-            raise Wrong(
+            raise InvalidValue(
                 ("model", "frozen", frozen.index(spec.unit)),
                 f"an adapter stands still with its unit; leave out the unit or its lora_rank. Received: {spec.unit}",
             )
@@ -92,7 +94,7 @@ def _clients(recipe):
     if clients is None:
         return
     if recipe.round.clients > clients:
-        raise Wrong(
+        raise InvalidValue(
             ("round", "clients"),
             f"more active clients than clients; must be at most {clients} "
             f"(partition.clients). Received: {recipe.round.clients}",
@@ -100,13 +102,13 @@ def _clients(recipe):
     total = sum(share for _, share in recipe.levels.mix)
     if recipe.levels.assignment == "fixed":
         if any(not isinstance(share, int) for _, share in recipe.levels.mix):
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "mix"),
                 "shares must be whole numbers where the assignment is fixed. "
                 f"Received: {show(dict(recipe.levels.mix))}",
             )
         if total > clients:
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "mix"),
                 f"the shares add up to {total}, but there are {clients} clients to "
                 "give a level to (assignment: fixed); use smaller shares",
@@ -118,10 +120,10 @@ def _input(plugin):
     if plugin.name != "images":
         return
     if len(mean) != len(std) and 1 not in (len(mean), len(std)):
-        raise Wrong(("input", "std"), f"must have as many numbers as mean, {len(mean)}. Received: {show(std)}")
+        raise InvalidValue(("input", "std"), f"must have as many numbers as mean, {len(mean)}. Received: {show(std)}")
     for name, values in (("mean", mean), ("std", std)):
         if not values:
-            raise Wrong(("input", name), "must hold one number for each channel. Received: []")
+            raise InvalidValue(("input", name), "must hold one number for each channel. Received: []")
 
 
 def _text(recipe):
@@ -129,14 +131,14 @@ def _text(recipe):
     if recipe.input.name not in metrics.TEXT:
         return
     if rows is not None and clients is not None and clients > rows:
-        raise Wrong(
+        raise InvalidValue(
             ("partition", "clients"),
             f"more clients than rows of text; must be at most {rows} (data.rows). Received: {clients}",
         )
     for spec in recipe.model.layers:
         positions, segment = spec.args.get("positions"), recipe.input.options["segment"]
         if isinstance(positions, int) and positions < segment:
-            raise Wrong(
+            raise InvalidValue(
                 (*spec.path, "positions"),
                 f"fewer positions than a segment has; must be at least {segment} "
                 f"(input.segment). Received: {positions}",
@@ -147,19 +149,19 @@ def _schedule(schedule):
     at = schedule.options.get("at") if schedule.name == "steps" else None
     for index, count in enumerate(at or ()):
         if index and count <= at[index - 1]:
-            raise Wrong(("schedule", "at", index), f"must rise from one to the next. Received: {show(at)}")
+            raise InvalidValue(("schedule", "at", index), f"must rise from one to the next. Received: {show(at)}")
 
 
 def _metric(recipe):
     measured = metrics.selecting(recipe.input.name)
     if measured and recipe.evaluate.best not in (None, *measured):
-        raise Wrong(
+        raise InvalidValue(
             ("evaluate", "best"),
             f"is not measured with the input {recipe.input.name}; must be one of "
             f"{', '.join(measured)}. Received: {recipe.evaluate.best}",
         )
     if recipe.evaluate.members == "best" and measured and "validation_accuracy" not in measured:
-        raise Wrong(
+        raise InvalidValue(
             ("evaluate", "members"),
             f"must be first with the input {recipe.input.name}, of which no accuracy is measured. Received: best",
         )

@@ -6,7 +6,7 @@ from hetero_tf.base.errors import did_you_mean
 from hetero_tf.base.registry import snake_case
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, OwnModel, Width
-from hetero_tf.recipe.nodes import Setting, Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, Setting, show
 from hetero_tf.recipe.values import convert
 
 MOST_LAYERS = 1000
@@ -25,13 +25,15 @@ def build_model(value: dict | OwnModel, path: tuple) -> Model:
         path: Its path, for refusals.
 
     Raises:
-        Wrong: A layer, an argument or a setting is not allowed.
+        InvalidValue: A layer, an argument or a setting is not allowed.
     """
     if isinstance(value, OwnModel):
         return Model(layers=(), initial_weights=convert(value.initial_weights, _FILE, (*path, "initial_weights")))
     check_mapping(value, path, ("settings", "initial_weights", "reinitialize", "frozen", "layers"))
     if not isinstance(value.get("layers"), list) or not value["layers"]:
-        raise Wrong((*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}")
+        raise InvalidValue(
+            (*path, "layers"), f"must be a list of at least one layer. Received: {show(value.get('layers'))}"
+        )
     settings = _settings(value.get("settings"), (*path, "settings"))
     used: set[str] = set()
     specs = _specs(value["layers"], (*path, "layers"), settings, used)
@@ -54,11 +56,13 @@ def unit_names(value: object, path: tuple) -> tuple[str, ...]:
 def check_mapping(value: object, path: tuple, known: tuple[str, ...]) -> None:
     """Refuses what is not a mapping, and the first key that is not in `known`."""
     if not isinstance(value, dict):
-        raise Wrong(path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {show(value)}")
+        raise InvalidValue(
+            path, f"must be a mapping with the keys {', '.join(known) or '(none)'}. Received: {show(value)}"
+        )
     for key in value:
         if key not in known:
             hint = did_you_mean(key, known) if known else "; it takes none"
-            raise Wrong((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
+            raise InvalidValue((*path, key), f"unknown key {show(key)}{hint}", at_key=True)
 
 
 def check_annotated(kind: str, name: str, value: object, path: tuple) -> None:
@@ -74,14 +78,14 @@ def check_annotated(kind: str, name: str, value: object, path: tuple) -> None:
         return
     for key in sorted(registry.unannotated(kind, name) & value.keys()):
         owner = f"__init__ of {name}" if kind == "layers" else f"{registry.EXPORTS[kind]} of {name}"
-        raise Wrong(
+        raise InvalidValue(
             (*path, key),
             f"the parameter {key} in {owner} has no annotation, so a recipe cannot set it; annotate it, such as "
             f"`{key}: int` or `{key}: Size` (BUILD.md, Add a part)",
             at_key=True,
         )
     if kind == "layers" and value and not registry.options(kind, name):
-        raise Wrong(
+        raise InvalidValue(
             path,
             f"{name} takes no arguments, because its class defines no __init__ with annotated parameters; write one "
             f"(BUILD.md, Add a part). Received: {show(value)}",
@@ -100,7 +104,9 @@ def _specs(items, path, settings, used):
             name, starts_as = f"{unit}_{position}_{snake_case(kind)}", first and f"{first}_0_{snake_case(kind)}"
             specs.append(LayerSpec(kind=kind, args=args, name=name, unit=unit, exit=exit, starts_as=starts_as, path=at))
         if len(specs) > MOST_LAYERS:
-            raise Wrong(here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here")
+            raise InvalidValue(
+                here, f"too many layers; at most {MOST_LAYERS} are allowed. Received: {len(specs)} up to here"
+            )
     return tuple(specs)
 
 
@@ -108,18 +114,20 @@ def _check_all_used(settings, used, path):
     for name in settings:
         if name not in used:
             text = f"no layer refers to it; use it as `!setting {name}` or leave it out"
-            raise Wrong((*path, name), text, at_key=True)
+            raise InvalidValue((*path, name), text, at_key=True)
 
 
 def _settings(value, path):
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > MOST_SETTINGS:
-        raise Wrong(path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {show(value)}")
+        raise InvalidValue(
+            path, f"must be a mapping of at most {MOST_SETTINGS} names to values. Received: {show(value)}"
+        )
     for name, setting in value.items():
         parts = setting if isinstance(setting, list) else [setting]
         if not all(isinstance(part, _VALUES) for part in parts):
-            raise Wrong((*path, name), f"must be a value or a list of values. Received: {show(setting)}")
+            raise InvalidValue((*path, name), f"must be a value or a list of values. Received: {show(setting)}")
     return {name: tuple(setting) if isinstance(setting, list) else setting for name, setting in value.items()}
 
 
@@ -130,7 +138,7 @@ def _units(item, unit, path, settings, used):
         return
     parts = item if isinstance(item, list) else [item]
     if not parts:
-        raise Wrong(path, "an empty unit; it must hold at least one layer")
+        raise InvalidValue(path, "an empty unit; it must hold at least one layer")
     for position, part in enumerate(parts):
         at = (*path, position) if isinstance(item, list) else path
         kind, args, at = _layer(part, at, settings, used)
@@ -140,7 +148,7 @@ def _units(item, unit, path, settings, used):
 def _branch(value, path):
     """Returns the layers of an exit."""
     if not isinstance(value, list):
-        raise Wrong(path, f"must be a list of layers that ends in logits. Received: {show(value)}")
+        raise InvalidValue(path, f"must be a list of layers that ends in logits. Received: {show(value)}")
     return value
 
 
@@ -148,15 +156,15 @@ def _copies(value, unit, path, settings, used):
     check_mapping(value, path, _REPEAT)
     for name in ("times", "layer"):
         if name not in value:
-            raise Wrong(path, f"the key {name!r} is missing; Repeat takes {', '.join(_REPEAT)}")
+            raise InvalidValue(path, f"the key {name!r} is missing; Repeat takes {', '.join(_REPEAT)}")
     times = convert(_resolve(value["times"], (*path, "times"), settings, used), _TIMES, (*path, "times"))
     same = convert(value.get("same_initial_values", False), Constraint("bool"), (*path, "same_initial_values"))
     kind, args, at = _layer(value["layer"], (*path, "layer"), settings, used)
     first = _resolve(value.get("first", {}), (*path, "first"), settings, used)
     if not isinstance(first, dict):
-        raise Wrong((*path, "first"), f"must be a mapping of arguments. Received: {show(first)}")
+        raise InvalidValue((*path, "first"), f"must be a mapping of arguments. Received: {show(first)}")
     if same and first:
-        raise Wrong(
+        raise InvalidValue(
             (*path, "first"),
             "does not go with same_initial_values: copies with other arguments have values of another shape",
         )
@@ -175,14 +183,16 @@ def _layer(part, path, settings, used):
         ((kind, args),) = part.items()
         path = (*path, kind)
     else:
-        raise Wrong(path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {show(part)}")
+        raise InvalidValue(
+            path, f"must be a layer: `ClassName` or `ClassName: {{argument: value}}`. Received: {show(part)}"
+        )
     if kind == "Repeat":
-        raise Wrong(path, "Repeat stands in the outermost list only, with the keys " + ", ".join(_REPEAT))
+        raise InvalidValue(path, "Repeat stands in the outermost list only, with the keys " + ", ".join(_REPEAT))
     if kind == "Exit":
-        raise Wrong(path, "Exit stands in the outermost list only, as `Exit: [layers]`")
+        raise InvalidValue(path, "Exit stands in the outermost list only, as `Exit: [layers]`")
     problem = layer_table.refused(kind)
     if problem:
-        raise Wrong(path, problem, at_key=True)
+        raise InvalidValue(path, problem, at_key=True)
     return kind, _resolve({} if args is None else args, path, settings, used), path
 
 
@@ -193,7 +203,7 @@ def _arguments(kind, args, path, skip=()):
     check_mapping(args, path, tuple(constraints))
     missing = sorted(required - {*args, *skip})
     if missing:
-        raise Wrong(
+        raise InvalidValue(
             path, f"the argument {missing[0]!r} is missing; {kind} needs {', '.join(sorted(required))}", at_key=True
         )
     return {name: convert(value, constraints[name], (*path, name)) for name, value in args.items()}
@@ -209,11 +219,11 @@ def _resolve(value, path, settings, used):
         return value
     name, _, index = value.name.partition(".")
     if name not in settings:
-        raise Wrong(path, f"unknown setting {name!r}{did_you_mean(name, settings)}", at_key=True)
+        raise InvalidValue(path, f"unknown setting {name!r}{did_you_mean(name, settings)}", at_key=True)
     used.add(name)
     setting = settings[name]
     if isinstance(setting, tuple) != bool(index) or (index and int(index) >= len(setting)):
-        raise Wrong(
+        raise InvalidValue(
             path, f"`!setting {value.name}` does not fit; model.settings.{name} is {show(setting)}", at_key=True
         )
     return setting[int(index)] if index else setting

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hetero_tf.base import registry
 from hetero_tf.base.errors import did_you_mean
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 from hetero_tf.recipe.schema import FineTune, Levels, Recipe
 
 # Between a stem and a head there must be something to divide.
@@ -16,7 +16,7 @@ FEWEST_RETURNS = 0.01
 
 
 def check_methods(recipe: Recipe) -> None:
-    """Raises `Wrong` for the first rule that a recipe breaks."""
+    """Raises `InvalidValue` for the first rule that a recipe breaks."""
     for section, key in (
         ("levels", "depths"),
         ("levels", "members"),
@@ -43,7 +43,7 @@ def check_methods(recipe: Recipe) -> None:
 def _known(by_level, widths, path):
     for name in by_level:
         if name not in widths:
-            raise Wrong((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
+            raise InvalidValue((*path, name), f"no width is given for level {name!r}{did_you_mean(name, widths)}", True)
 
 
 def _epochs(recipe):
@@ -53,7 +53,7 @@ def _epochs(recipe):
     _known(epochs, recipe.levels.widths, path)
     for name in recipe.levels.names:
         if name not in epochs:
-            raise Wrong(
+            raise InvalidValue(
                 path, f"level {name!r} is missing; every level of the mix needs its epochs. Received: {show(epochs)}"
             )
 
@@ -62,15 +62,15 @@ def _idle(recipe):
     levels, clients = recipe.levels, recipe.partition.options.get("clients")
     for index, name in enumerate(levels.idle):
         if name not in levels.names:
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "idle", index), f"no such level in the mix: {name!r}{did_you_mean(name, levels.names)}"
             )
     if set(levels.names) <= set(levels.idle):
-        raise Wrong(
+        raise InvalidValue(
             ("levels", "idle"), f"leaves no level of the mix whose clients take part. Received: {show(levels.idle)}"
         )
     if levels.idle and levels.assignment == "dynamic":
-        raise Wrong(
+        raise InvalidValue(
             ("levels", "assignment"),
             "must be fixed where levels.idle is given: a client that draws its level "
             "anew each round is not able or unable for good. Received: dynamic",
@@ -83,7 +83,7 @@ def _idle(recipe):
     counts[levels.names[-1]] += clients - sum(counts.values())
     able = sum(count for name, count in counts.items() if name not in levels.idle)
     if recipe.round.clients > able:
-        raise Wrong(
+        raise InvalidValue(
             ("round", "clients"),
             f"more active clients than may take part (levels.idle); must be at most "
             f"{able}. Received: {recipe.round.clients}",
@@ -94,7 +94,7 @@ def _depths(recipe):
     levels, last = recipe.levels, len(recipe.model.exits) + 1
     for name, depth in levels.depths.items():
         if depth > last:
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "depths", name),
                 f"there is no such exit; must be a whole number from 1 to {last}, the trunk's end (an `Exit` "
                 f"in model.layers adds one). Received: {depth}",
@@ -103,7 +103,7 @@ def _depths(recipe):
     for name in levels.names:
         depth = levels.depths.get(name, last)
         if depth > first:
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "depths"),
                 f"level {name!r} (depth {depth}) is deeper than the first of the mix, "
                 f"{levels.global_level!r} (depth {first}), which is the global model's; "
@@ -117,19 +117,19 @@ def _members(levels):
         return
     for name in levels.names:
         if name not in levels.members:
-            raise Wrong(
+            raise InvalidValue(
                 path,
                 f"level {name!r} is missing; an ensemble needs a number for every level of the mix. "
                 f"Received: {show(levels.members)}",
             )
         if levels.members[name] > levels.members[top]:
-            raise Wrong(
+            raise InvalidValue(
                 (*path, name),
                 f"more networks than the first level of the mix, {top!r}, which has them all; "
                 f"must be at most {levels.members[top]}. Received: {levels.members[name]}",
             )
         if levels.widths[name] != levels.widths[top]:
-            raise Wrong(
+            raise InvalidValue(
                 ("levels", "widths"),
                 "all levels of the mix must have one width where levels.members is given: that of the "
                 f"ensemble's networks. Received: {show(levels.widths)}",
@@ -138,7 +138,7 @@ def _members(levels):
 
 def _best_members(recipe):
     if recipe.evaluate.members == "best" and recipe.round.personal:
-        raise Wrong(
+        raise InvalidValue(
             ("evaluate", "members"),
             "must be first where round.personal is given: clients keep units of the networks that they began with. "
             "Received: best",
@@ -148,13 +148,13 @@ def _best_members(recipe):
 def _availability(recipe):
     availability, path = recipe.availability, ("availability", "seconds_per_step")
     if availability.deadline is not None and not availability.seconds_per_step:
-        raise Wrong(
+        raise InvalidValue(
             ("availability", "deadline"),
             "nobody can be late without seconds; give availability.seconds_per_step, such as {a: 0.1, e: 0.02}",
         )
     for name in recipe.levels.names if availability.seconds_per_step else ():
         if name not in availability.seconds_per_step:
-            raise Wrong(
+            raise InvalidValue(
                 path,
                 f"level {name!r} is missing; every level of the mix needs its seconds. "
                 f"Received: {show(availability.seconds_per_step)}",
@@ -166,7 +166,7 @@ def _returns(recipe):
     dropout, chances = recipe.availability.dropout, recipe.round.clients * recipe.rounds
     left = (1 - dropout) * chances
     if left < FEWEST_RETURNS:
-        raise Wrong(
+        raise InvalidValue(
             ("availability", "dropout"),
             f"of {chances} clients in all rounds {left:.1g} return on average, so nothing is trained; must be at most "
             f"{1 - FEWEST_RETURNS / chances:.9g}. Received: {dropout!r}",
@@ -178,19 +178,23 @@ def _halves(recipe):
     server, correction = recipe.round.server, recipe.client.correction
     for name, other in (("dynamic", " too, with the same alpha"), ("scaffold", " too")):
         if server.name == name and getattr(correction, "name", None) != name:
-            raise Wrong(("round", "server"), f"{name} is half of a method; set client.correction to {name}{other}")
+            raise InvalidValue(
+                ("round", "server"), f"{name} is half of a method; set client.correction to {name}{other}"
+            )
         if getattr(correction, "name", None) == name and server.name != name:
-            raise Wrong(("client", "correction"), f"{name} is half of a method; set round.server to {name}{other}")
+            raise InvalidValue(
+                ("client", "correction"), f"{name} is half of a method; set round.server to {name}{other}"
+            )
     if server.name != "dynamic":
         return
     if server.options["alpha"] != correction.options["alpha"]:
-        raise Wrong(
+        raise InvalidValue(
             ("client", "correction"),
             f"alpha must be that of round.server, {server.options['alpha']:g}. "
             f"Received: {correction.options['alpha']:g}",
         )
     if recipe.round.weighting != "uniform":
-        raise Wrong(
+        raise InvalidValue(
             ("round", "weighting"),
             f"must be uniform with the server dynamic, which counts clients. Received: {recipe.round.weighting}",
         )
@@ -202,13 +206,13 @@ def _scaffold(recipe):
         return
     method = recipe.optimizer.method
     if method.name != "sgd":
-        raise Wrong(("optimizer", "name"), f"must be sgd with the server scaffold. Received: {method.name}")
+        raise InvalidValue(("optimizer", "name"), f"must be sgd with the server scaffold. Received: {method.name}")
     if method.options["momentum"] != 0:
-        raise Wrong(
+        raise InvalidValue(
             ("optimizer", "momentum"), f"must be 0 with the server scaffold. Received: {method.options['momentum']:g}"
         )
     if recipe.client.stages.name != "joint":
-        raise Wrong(
+        raise InvalidValue(
             ("client", "stages"), f"must be joint with the server scaffold. Received: {recipe.client.stages.name}"
         )
 
@@ -217,26 +221,30 @@ def _mask(recipe):
     """Masks and shares of entries go together, and the global model is whole."""
     levels, mask = recipe.levels, recipe.round.mask
     if mask is None and levels.entries:
-        raise Wrong(("levels", "entries"), "nothing reads it; set round.mask, such as fiarse")
+        raise InvalidValue(("levels", "entries"), "nothing reads it; set round.mask, such as fiarse")
     if mask is None:
         return
     if not levels.entries:
-        raise Wrong(("round", "mask"), "every level keeps all its entries; give levels.entries, such as {e: 1/16}")
+        raise InvalidValue(
+            ("round", "mask"), "every level keeps all its entries; give levels.entries, such as {e: 1/16}"
+        )
     if levels.entries.get(levels.global_level, 1) != 1:
-        raise Wrong(
+        raise InvalidValue(
             ("levels", "entries", levels.global_level),
             "must be 1 for the first level of the mix, which is the global model's. "
             f"Received: {levels.entries[levels.global_level]:g}",
         )
     if recipe.round.uncovered == "zeros":
-        raise Wrong(
+        raise InvalidValue(
             ("round", "uncovered"), "must be left_out with round.mask, which counts single entries. Received: zeros"
         )
     for path, given in ((("round", "personal"), recipe.round.personal), (("levels", "members"), levels.members)):
         if given:
-            raise Wrong(path, f"does not go with round.mask, which looks at one whole network. Received: {show(given)}")
+            raise InvalidValue(
+                path, f"does not go with round.mask, which looks at one whole network. Received: {show(given)}"
+            )
     if recipe.round.server.name == "scaffold":
-        raise Wrong(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
+        raise InvalidValue(("round", "mask"), "does not go with the server scaffold, whose controls move in every step")
 
 
 def _blockwise(recipe):
@@ -244,13 +252,13 @@ def _blockwise(recipe):
     if recipe.client.stages.name != "blockwise":
         return
     if len(trunk) < FEWEST_UNITS:
-        raise Wrong(
+        raise InvalidValue(
             ("client", "stages"),
             f"blockwise needs at least {FEWEST_UNITS} units in model.layers: a stem, what is divided, and a "
             f"head. Received: {len(trunk)}",
         )
     if not any(name in levels.budgets for name in levels.names):
-        raise Wrong(
+        raise InvalidValue(
             ("client", "stages"),
             "blockwise divides by levels.budgets; give one to each level that cannot hold the whole model, "
             "such as {a: 1, d: 1/6}",
@@ -263,13 +271,13 @@ def _peers(recipe):
         return
     correction = recipe.client.correction
     if correction is not None and registry.find("corrections", correction.name).REMEMBERS:
-        raise Wrong(
+        raise InvalidValue(
             ("client", "correction"),
             f"must be null or proximal where client.stages.peers is true: nothing is remembered of peers. "
             f"Received: {correction.name}",
         )
     if recipe.levels.members:
-        raise Wrong(
+        raise InvalidValue(
             ("levels", "members"),
             "does not go with client.stages.peers: a client trains an ensemble's networks apart from each other. "
             f"Received: {show(recipe.levels.members)}",
@@ -284,7 +292,7 @@ def _several_widths(recipe):
     for spec in recipe.model.layers:
         for name in ("norm", "kind"):
             if spec.args.get(name) == "bn":
-                raise Wrong(
+                raise InvalidValue(
                     (*spec.path, name),
                     "bn keeps one set of running statistics for all widths, so it does not go with "
                     f"client.stages {stages}; use wbn or sbn. Received: 'bn'",
@@ -300,10 +308,10 @@ Found = tuple[tuple, object, str, str]
 
 
 def check_unused(recipe: Recipe) -> None:
-    """Raises `Wrong` for the first key that has no effect."""
+    """Raises `InvalidValue` for the first key that has no effect."""
     found = (*_of_outputs(recipe), *_of_stages(recipe), *_of_ensembles(recipe.levels), *_of_the_rest(recipe))
     for path, value, reason, advice in found:
-        raise Wrong(path, f"has no effect, since {reason}; {advice} or leave it out. Received: {show(value)}")
+        raise InvalidValue(path, f"has no effect, since {reason}; {advice} or leave it out. Received: {show(value)}")
 
 
 def _of_outputs(recipe: Recipe) -> Iterator[Found]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import FREE, changed_keys, load
 from hetero_tf.recipe.changes import steps_of
 from hetero_tf.recipe.schema import Recipe
@@ -32,7 +32,7 @@ def run_name(recipe: Recipe, path: str | Path, overrides: Sequence[str]) -> str:
         return recipe.name
     try:
         lines = changed_keys(load(path).source, recipe.source)
-    except BadInput:
+    except InputError:
         # Without its overrides it is no recipe, so there is nothing to compare with.
         lines = [f"{key}: {value}" for key, value in changes.items() if key not in FREE]
     lines = [line for line in lines if not line.startswith("name:")]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.model import Classes, Width
 
 FRAME = 110
@@ -46,7 +46,7 @@ class Node:
     key_position: Position | None = None
 
 
-class Wrong(BadInput):
+class InvalidValue(InputError):
     """A value is not allowed: its path, what is wrong and what is allowed; `at_key` points to the key instead."""
 
     def __init__(self, path: tuple, text: str, at_key: bool = False):
@@ -62,10 +62,10 @@ def dotted(path: tuple) -> str:
     return text.removeprefix(".")
 
 
-def refusal(position: Position, path: tuple, text: str) -> BadInput:
-    """Returns the `BadInput` that names position and path and shows the line."""
+def refusal(position: Position, path: tuple, text: str) -> InputError:
+    """Returns the `InputError` that names position and path and shows the line."""
     where = f"{dotted(path)}: " if path else ""
-    return BadInput(f"{position.label}: {where}{text}{position.frame()}")
+    return InputError(f"{position.label}: {where}{text}{position.frame()}")
 
 
 def locate(root: Node, path: tuple, at_key: bool = False) -> Position:

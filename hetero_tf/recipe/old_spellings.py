@@ -59,7 +59,7 @@ def renew(node: Node, path: tuple = ()) -> tuple[Node, list[str]]:
         The tree, and a list with a note for each old spelling: file, line, column, path and the new name.
 
     Raises:
-        BadInput: A key is given in its old and in its new spelling.
+        InputError: A key is given in its old and in its new spelling.
     """
     if _old_value(node, path) is not None:
         return _renew_value(node, path)

@@ -183,7 +183,7 @@ def parse(text: str, label: str, is_file: bool = True) -> Node:
         is_file: Whether refusals name line and column.
 
     Raises:
-        BadInput: Not YAML, or YAML that a recipe may not hold.
+        InputError: Not YAML, or YAML that a recipe may not hold.
     """
     tree = _Tree(text, label, is_file)
     strange = _UNREADABLE.search(text)

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
 
 LARGEST_FILE = 256 * 1024
@@ -46,7 +46,7 @@ def read(path: str | Path) -> Source:
         path: A file, or a shipped recipe by name: `mnist`, `mnist.yaml` or `recipes/mnist.yaml`.
 
     Raises:
-        BadInput: No such file, not a file, too large, or not UTF-8 text.
+        InputError: No such file, not a file, too large, or not UTF-8 text.
     """
     shown, file = str(path)[:200], Path(path)
     known = shipped()
@@ -60,5 +60,5 @@ def read_file(file: Path, shown: str) -> Source:
     """Reads a recipe file; `shown` stands for it in refusals. See `read`."""
     if not os.path.exists(file):
         name = shown.removeprefix("recipes/").removesuffix(".yaml")
-        raise BadInput(f"{shown}: no such recipe{did_you_mean(name, shipped())}")
+        raise InputError(f"{shown}: no such recipe{did_you_mean(name, shipped())}")
     return Source(decode(read_bytes(file, LARGEST_FILE, follow=True), shown), shown, file)

@@ -7,7 +7,7 @@ channels it has.
 from hetero_tf.base import metrics, registry
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Classes, LayerSpec, Width
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 from hetero_tf.recipe.schema import Levels, Recipe
 
 # A number of channels; None where the recipe does not know it.
@@ -31,7 +31,7 @@ MOST_WEIGHTS = 2**31
 
 
 def check_shapes(recipe: Recipe) -> None:
-    """Raises `Wrong` where a layer cannot follow the one before it.
+    """Raises `InvalidValue` where a layer cannot follow the one before it.
 
     Args:
         recipe: The `Recipe`.
@@ -52,10 +52,10 @@ def check_shapes(recipe: Recipe) -> None:
             (channels, form), exit = trunk, spec.exit
         if recipe.input.name == "table" and (needs_map(spec.kind) or needs_tokens(spec.kind)):
             needs = "rows and columns" if needs_map(spec.kind) else "a row of tokens"
-            raise Wrong(path, f"{spec.kind} needs {needs}, but a row of a table is one vector; use Dense")
+            raise InvalidValue(path, f"{spec.kind} needs {needs}, but a row of a table is one vector; use Dense")
         _attention(spec, recipe.input.name)
         if spec.kind == "Flatten" and form in ("map", "tokens") and isinstance(channels, Width):
-            raise Wrong(
+            raise InvalidValue(
                 path,
                 "Flatten of a map whose channels carry `!w` mixes places and channels, so a narrow "
                 "level's weights would not line up; use GlobalAveragePooling2D",
@@ -67,7 +67,7 @@ def check_shapes(recipe: Recipe) -> None:
         channels = output_channels(spec, channels)
         weights = (size_at(inputs, 1.0) or 0) * (size_at(channels, 1.0) or 0)
         if weights > MOST_WEIGHTS and inputs is not channels:
-            raise Wrong(
+            raise InvalidValue(
                 path,
                 f"{weights} weights in one layer; at most {MOST_WEIGHTS} are allowed. Received: "
                 f"{show(channels)} behind {show(inputs)}",
@@ -76,14 +76,14 @@ def check_shapes(recipe: Recipe) -> None:
         _, form = _ended(trunk, previous, channels, form, text)
     if recipe.input.name == "sequences" and form == "tokens":
         advice = "leave out `return_sequences` of the last LSTM or GRU"
-        raise Wrong(specs[-1].path, f"the model ends in a row of tokens, but a sequence has one label; {advice}")
+        raise InvalidValue(specs[-1].path, f"the model ends in a row of tokens, but a sequence has one label; {advice}")
     _logits("the model", [spec for spec in specs if spec.exit is None][-1], form, text)
 
 
 def _ended(trunk, last, channels, form, text):
     """Returns what the trunk leaves behind a branch that has ended; refuses one that does not end in logits."""
     if not isinstance(channels, Classes):
-        raise Wrong(
+        raise InvalidValue(
             last.path,
             "an Exit must end in logits, so its last layer with a size must be `!classes` wide, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(channels)}",
@@ -94,12 +94,12 @@ def _ended(trunk, last, channels, form, text):
 
 def _logits(what, last, form, text):
     if form == "map":
-        raise Wrong(
+        raise InvalidValue(
             last.path,
             f"{what} ends in a map; put GlobalAveragePooling2D (or Flatten before any `!w`) before the last layer",
         )
     if form == "tokens" and not text:
-        raise Wrong(last.path, f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
+        raise InvalidValue(last.path, f"{what} ends in a row of tokens; put ClassTokenReadout before the last layer")
 
 
 def _form(spec, path, form, text):
@@ -108,15 +108,15 @@ def _form(spec, path, form, text):
     if text and (needs_map(spec.kind) or gives == "vector"):
         needs = "needs rows and columns of pixels" if needs_map(spec.kind) else "leaves one vector of all positions"
         advice = "give it `return_sequences: true`" if is_recurrent(spec.kind) else "leave it out"
-        raise Wrong(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; {advice}")
+        raise InvalidValue(path, f"{spec.kind} {needs}, but a model for text gives logits for every position; {advice}")
     if needs_map(spec.kind) and form != "map":
-        raise Wrong(
+        raise InvalidValue(
             path,
             f"{spec.kind} needs rows and columns, but the layers before it leave {_LEAVE[form]}; "
             f"put it before {_BEFORE[form]}",
         )
     if needs_tokens(spec.kind) and form != "tokens":
-        raise Wrong(
+        raise InvalidValue(
             path,
             f"{spec.kind} needs a row of tokens, but the layers before it leave {_LEAVE[form]}; "
             "put PatchEmbedding somewhere before it",
@@ -169,15 +169,17 @@ def size_at(size: Size, width: float) -> int | None:
 
 def _ends(specs):
     if not specs:
-        raise Wrong(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
+        raise InvalidValue(("model", "layers"), "no layer is left; a Repeat with times: 0 gives none")
     trunk = [spec for spec in specs if spec.exit is None]
     if not trunk:
-        raise Wrong(("model", "layers"), "every layer stands in an Exit; exits branch off from layers outside of them")
+        raise InvalidValue(
+            ("model", "layers"), "every layer stands in an Exit; exits branch off from layers outside of them"
+        )
     sizing = [spec for spec in trunk if any(name in spec.args for name in _CHANNELS)]
     last = sizing[-1] if sizing else trunk[-1]
     sized = [spec.args[name] for name in _CHANNELS for spec in (last,) if name in spec.args]
     if not sized or not isinstance(sized[0], Classes):
-        raise Wrong(
+        raise InvalidValue(
             last.path,
             "the last layer with a size must be `!classes` wide: one output for each label, "
             f"such as `Dense: {{units: !classes}}`. Received: {show(sized[0] if sized else None)}",
@@ -189,7 +191,7 @@ def _embedding(specs, source):
     of_words, first = _STARTS.get(source) == "words", specs[0]
     if of_words and (not takes_words(first.kind) or first.kind == _UNFIT.get(source)):
         fitting = "MaskedTokenEmbedding" if source == "masked_text" else "Embedding"
-        raise Wrong(
+        raise InvalidValue(
             first.path,
             f"{'sequences need' if source == 'sequences' else 'text needs'} an embedding first, such as {fitting}. "
             f"Received: {first.kind}",
@@ -200,23 +202,23 @@ def _embedding(specs, source):
             continue
         if source != "sequences" and not isinstance(value, Classes):
             text = f"must be `!classes`: a row for each word of the vocabulary. Received: {show(value)}"
-            raise Wrong((*first.path, name), text)
+            raise InvalidValue((*first.path, name), text)
         if source == "sequences" and type(value) is not int:
-            raise Wrong(
+            raise InvalidValue(
                 (*first.path, name),
                 "must be a number, at least as many as the vocabulary of the data has words: `!classes` are the labels "
                 f"of sequences, and a level has all words. Received: {show(value)}",
             )
     for spec in specs[1:] if of_words else specs:
         if takes_words(spec.kind):
-            raise Wrong(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
+            raise InvalidValue(spec.path, f"{spec.kind} takes tokens, so it stands first in a model for text")
 
 
 def _attention(spec, source):
     """Refuses attention, which has no mask, where it would see what it must not."""
     seen = {"next_word": "the words that it predicts", "sequences": "the padding"}.get(source)
     if seen and "heads" in layer_table.arguments(spec.kind)[0]:
-        raise Wrong(
+        raise InvalidValue(
             spec.path,
             f"{spec.kind} looks at all positions, so with the input {source} it would see {seen}; use LSTM or GRU",
         )
@@ -226,13 +228,13 @@ def _dilation(spec):
     """Keras has no convolution that both leaves places out and spreads its window."""
     both = {name: spec.args.get(name, 1) for name in ("strides", "dilation_rate")}
     if all(value not in (1, (1, 1)) for value in both.values()):
-        raise Wrong(
+        raise InvalidValue(
             spec.path, f"{spec.kind} cannot have strides and dilation_rate above 1 at once. Received: {show(both)}"
         )
 
 
 def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
-    """Raises `Wrong` where group normalisation does not divide the channels of every level of the mix."""
+    """Raises `InvalidValue` where group normalisation does not divide the channels of every level of the mix."""
     four = [value for name, value in spec.args.items() if name in ("norm", "kind") and value == "gn"]
     groups = spec.args.get("groups", 32) if spec.kind == "GroupNormalization" else _GROUPS if four else None
     if groups is None or spec.kind not in ("GroupNormalization", *registry.names("layers")):
@@ -241,7 +243,7 @@ def check_groups(spec: LayerSpec, channels: Size, levels: Levels) -> None:
         for size in (channels, spec.args.get("filters")):
             count = size_at(size, levels.widths[level])
             if count is not None and count % groups:
-                raise Wrong(
+                raise InvalidValue(
                     spec.path,
                     f"{groups} groups do not divide the {count} channel{'s' * (count > 1)} of level {level!r} "
                     f"(width {levels.widths[level]:g}); choose channels that are a multiple of "

@@ -7,14 +7,14 @@ from typing import Any
 from hetero_tf.base.constraints import SMALLEST_FLOAT, Constraint
 from hetero_tf.base.errors import nearest
 from hetero_tf.recipe.model import Classes, Width
-from hetero_tf.recipe.nodes import Wrong, show
+from hetero_tf.recipe.nodes import InvalidValue, show
 
 LONGEST_TEXT = 1000
 MOST_ITEMS = 10_000
 
 
 def convert(value: object, constraint: Constraint, path: tuple) -> Any:
-    """The value as the recipe holds it (ints become floats, lists tuples); raises `Wrong`."""
+    """The value as the recipe holds it (ints become floats, lists tuples); raises `InvalidValue`."""
     if value is None and constraint.optional:
         return None
     if constraint.sizes and isinstance(value, (Width, Classes)):
@@ -37,7 +37,7 @@ def convert(value: object, constraint: Constraint, path: tuple) -> Any:
 def _wrong(path, what, constraint, value):
     near = nearest(value, constraint.choices) if constraint.choices and isinstance(value, str) else None
     advice = f"did you mean {near!r}? It {constraint.allowed()}" if near else constraint.allowed()
-    return Wrong(path, f"{what}; {advice}. Received: {show(value)}")
+    return InvalidValue(path, f"{what}; {advice}. Received: {show(value)}")
 
 
 def _number(value, constraint, path):
@@ -50,7 +50,7 @@ def _number(value, constraint, path):
         raise _wrong(path, "even", constraint, value)
     if constraint.type == "float" and 0 < abs(value) < SMALLEST_FLOAT:
         what = f"too close to 0 for float32; its size must be at least {SMALLEST_FLOAT:g}"
-        raise Wrong(path, f"{what}. Received: {show(value)}")
+        raise InvalidValue(path, f"{what}. Received: {show(value)}")
     return float(value) if constraint.type == "float" else value
 
 
@@ -58,7 +58,7 @@ def _text(value, constraint, path):
     if constraint.pattern and not re.fullmatch(constraint.pattern, value):
         raise _wrong(path, "not allowed", constraint, value)
     if len(value) > LONGEST_TEXT or any(ord(letter) < 32 for letter in value):
-        raise Wrong(
+        raise InvalidValue(
             path, f"not allowed; must be one line of at most {LONGEST_TEXT} characters. Received: {show(value)}"
         )
     return value
@@ -66,7 +66,7 @@ def _text(value, constraint, path):
 
 def _items(value, constraint, path):
     if len(value) > MOST_ITEMS:
-        raise Wrong(path, f"too long; must hold at most {MOST_ITEMS} items. Received: {len(value)} items")
+        raise InvalidValue(path, f"too long; must hold at most {MOST_ITEMS} items. Received: {len(value)} items")
     return tuple(convert(part, constraint.item or _any_number(part), (*path, i)) for i, part in enumerate(value))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from hetero_tf.base.constraints import Plugin, keys, plugin_beside
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.nodes import plain, show
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.schema import Recipe
@@ -47,12 +47,12 @@ def written(recipe: Mapping[str, Any]) -> str:
         recipe: Keys and plain values; a text that begins with a tag, such as "!w 8" or "!classes", is that tag.
 
     Raises:
-        BadInput: It holds what YAML cannot say.
+        InputError: It holds what YAML cannot say.
     """
     try:
         return yaml.dump(dict(recipe), Dumper=_Tags, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as problem:
-        raise BadInput(
+        raise InputError(
             "a recipe must hold numbers, texts, lists, tuples and mappings. Received: "
             f"{type(problem.args[-1]).__name__}"
         ) from problem
@@ -87,7 +87,7 @@ def keys_of(text: str, name: str = "recipe") -> dict[str, Any]:
     """Returns every value of a recipe's text by its dotted key, such as `round.clients`, without checking any.
 
     Raises:
-        BadInput: It is not YAML as a recipe may use it; the sentence begins with `name`, line and column.
+        InputError: It is not YAML as a recipe may use it; the sentence begins with `name`, line and column.
     """
     return dict(_leaves(plain(parse(text, name)), ""))
 

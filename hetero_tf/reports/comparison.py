@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.reports.published import Value, matching
 from hetero_tf.reports.summaries import client_seconds, cost, known_metrics, spread, summary, usual_metrics
 from hetero_tf.runs.history import MIX, Run
@@ -36,14 +36,14 @@ def compare(
         them as `summaries.spread`; each of `OF_COSTS`, None where the runs have not kept it; "published", a list}.
 
     Raises:
-        BadInput: No run measures a metric that was asked for.
+        InputError: No run measures a metric that was asked for.
     """
     runs = [run for group in groups.values() for run in group]
     shown = list(metrics) or usual_metrics(runs)
     known = known_metrics(runs)
     for metric in shown:
         if metric not in known:
-            raise BadInput(f"no run measures it; known: {', '.join(known)}. Received: metric={metric}")
+            raise InputError(f"no run measures it; known: {', '.join(known)}. Received: metric={metric}")
     timed = any(client_seconds(run) is not None for run in runs)
     rows = []
     for name, group in groups.items():

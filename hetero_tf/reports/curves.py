@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.reports.published import Value, matching
 from hetero_tf.reports.summaries import direction, known_metrics, measured
 from hetero_tf.runs.history import MIX, Run, differences, is_number, told_apart
@@ -89,7 +89,7 @@ def learning_curves(
         published: Values to show where a recipe has their keys.
 
     Raises:
-        BadInput: There is none, or no value belongs to one.
+        InputError: There is none, or no value belongs to one.
     """
     curves = [
         _curve(name, place, runs, metric, _AXES[x], band, published)
@@ -150,7 +150,7 @@ def size_series(
         x: One of `SIZES`.
 
     Raises:
-        BadInput: No run has measured the metric and kept what its clients cost, or no value belongs to one.
+        InputError: No run has measured the metric and kept what its clients cost, or no value belongs to one.
     """
     families: dict[str, list[Point]] = {}
     first: list[Run] = []
@@ -197,7 +197,7 @@ def _check_beside(published: Sequence[Value], drawn: Sequence[Curve | Point], me
     """Refuses values of which none is drawn."""
     if published and not any(one.published for one in drawn):
         names = ", ".join(dict.fromkeys(value.name for value in published))
-        raise BadInput(
+        raise InputError(
             f"no run that is drawn has the keys of a published value of {metric}; leave --published out, or name "
             f"another table. Received: --published, which is {names}"
         )
@@ -208,9 +208,9 @@ def _refuse(groups: dict[str, list[Run]], metric: str, x: str) -> None:
     runs = [run for group in groups.values() for run in group]
     known = known_metrics(runs)
     if metric not in known:
-        raise BadInput(f"no run measures it; known: {', '.join(known)}. Received: metric={metric}")
+        raise InputError(f"no run measures it; known: {', '.join(known)}. Received: metric={metric}")
     missing = "costs.json, which the same training adds" if x in SIZES else f"{x} of a round that was measured"
-    raise BadInput(f"no run has kept {missing}. Received: x={x}")
+    raise InputError(f"no run has kept {missing}. Received: x={x}")
 
 
 def bands(curves: Iterable[Curve | Point], band: str) -> str:

@@ -30,7 +30,7 @@ def write(runs: Sequence[Run], folder: Path) -> list[Path]:
         The folders of the runs.
 
     Raises:
-        BadInput: The package tensorboard is not installed, or something else has the place of a folder or file.
+        InputError: The package tensorboard is not installed, or something else has the place of a folder or file.
         DiskProblem: The system refused.
     """
     require("tensorboard", ["tensorboard"], "tensorboard")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import files
 from hetero_tf.base.console import printable
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.reports import style, table_formats
 from hetero_tf.reports.comparison import compare
 from hetero_tf.reports.published import Value
@@ -73,7 +73,7 @@ def write(report: Report, path: Path) -> Path:
     """Writes the page, and its figures into a folder beside it; each file whole or not at all. Returns the folder.
 
     Raises:
-        BadInput: The path does not end in .html, or something else than a file has that name.
+        InputError: The path does not end in .html, or something else than a file has that name.
         DiskProblem: The system refused.
     """
     check_path(path)
@@ -91,7 +91,7 @@ def write(report: Report, path: Path) -> Path:
 def check_path(path: Path) -> None:
     """Refuses a page that no browser would take for one."""
     if path.suffix != ".html":
-        raise BadInput(f"--out must end in .html. Received: --out={path}")
+        raise InputError(f"--out must end in .html. Received: --out={path}")
 
 
 def _section(section: Section) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.recipe.nodes import plain
 from hetero_tf.recipe.reader import parse
 
@@ -48,25 +48,25 @@ def read_published(path: Path = SHIPPED) -> list[Value]:
     """Reads the values of a file.
 
     Raises:
-        BadInput: It is no such file; the sentence names file and table.
+        InputError: It is no such file; the sentence names file and table.
     """
     text = files.decode(files.read_bytes(path, LARGEST_FILE, follow=True), path)
     tables = plain(parse(text, str(path)))
     if not isinstance(tables, list):
-        raise BadInput(f"{path}: must be a list of tables, as hetero_tf/results/published.yaml is")
+        raise InputError(f"{path}: must be a list of tables, as hetero_tf/results/published.yaml is")
     return [value for place, table in enumerate(tables, 1) for value in _values(f"{path}: table {place}", table)]
 
 
 def _values(where, table):
     wrong = [name for name, kind in TABLE.items() if not isinstance(table, dict) or type(table.get(name)) is not kind]
     if wrong:
-        raise BadInput(f"{where}: must have {', '.join(TABLE)}. Received: a missing or wrong {wrong[0]}")
+        raise InputError(f"{where}: must have {', '.join(TABLE)}. Received: a missing or wrong {wrong[0]}")
     for row, cells in table["rows"].items():
         cells = dict(cells) if isinstance(cells, dict) else {}
         recipe = table["recipe"] | (cells.pop("recipe", None) or {})
         for metric, value in cells.items():
             if type(value) not in (int, float):
-                raise BadInput(f"{where}: {row}: {metric} must be a number. Received: {value!r}")
+                raise InputError(f"{where}: {row}: {metric} must be a number. Received: {value!r}")
             yield Value(f"{table['name']}/{row}", metric, value, table["source"], table["setting"], recipe)
 
 
@@ -78,7 +78,7 @@ def choose(names: Sequence[str]) -> tuple[list[Value], list[Value]]:
             values are taken besides the shipped ones.
 
     Raises:
-        BadInput: A file is wrong, or no table or row has such a name.
+        InputError: A file is wrong, or no table or row has such a name.
     """
     values = [*read_published(), *_own_values(names)]
     asked = []
@@ -86,7 +86,7 @@ def choose(names: Sequence[str]) -> tuple[list[Value], list[Value]]:
         found = [value for value in values if value.name == name or value.name.startswith(f"{name}/")]
         if not found:
             known = {part for value in values for part in (value.name, value.name.partition("/")[0])}
-            raise BadInput(f"no published table or row has that name{did_you_mean(name, known)} Received: {name}")
+            raise InputError(f"no published table or row has that name{did_you_mean(name, known)} Received: {name}")
         asked += found
     return values, asked
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetero_tf.base import metrics
-from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.reports import breakdowns, curves, figures, style
@@ -74,7 +74,7 @@ def _machines(groups) -> Iterator[str]:
                 f"{facts['cpu']['model']}, {facts['cores']} cores, TensorFlow {versions['tensorflow']}, "  # type: ignore[index]
                 f"Keras {versions['keras']}, hetero_tf {versions['hetero_tf']}"
             )
-        except (Refusal, TypeError, KeyError):
+        except (UserError, TypeError, KeyError):
             continue
 
 
@@ -148,7 +148,7 @@ def _curves(groups):
     for made, x in ((_curve, "bytes"), (_size, "parameters")) if drawn else ():
         try:
             pictures.insert(1, made(groups, drawn[0], x))
-        except BadInput:
+        except InputError:
             # A run of an earlier version has not kept what this figure needs, or there is nothing to see in it.
             continue
     return Section("curves", "Learning curves", pictures=pictures)
@@ -171,7 +171,7 @@ def _size(groups, metric, x):
     found = curves.size_series(groups, metric, x, BAND)
     points = [point for one in found for point in one.points]
     if len({point.x for point in points}) == 1:
-        raise BadInput("all clients have models of one size, so there is nothing to compare")
+        raise InputError("all clients have models of one size, so there is nothing to compare")
     caption = (
         "Each point is a mix at its last measured round; lines join the mixes of two levels, as HeteroFL's figures do. "
         + _band(points)
@@ -248,7 +248,7 @@ def _splits(groups):
     for name, runs in groups.items():
         try:
             partition = Partition.load(RunFolder(Path(runs[0].folder)).partition)
-        except Refusal:
+        except UserError:
             # Nothing else depends on it; a run of which it was lost has all the rest.
             continue
         if partition.sha256 in drawn or len(drawn) < MOST_SPLITS:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetero_tf.base.console import printable
-from hetero_tf.base.errors import BadInput, require
+from hetero_tf.base.errors import InputError, require
 from hetero_tf.base.files import write_atomic
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def in_use(what: str) -> Iterator[None]:
         what: Needs matplotlib, for the sentence, such as "plot".
 
     Raises:
-        BadInput: matplotlib is not installed.
+        InputError: matplotlib is not installed.
     """
     require(what, ["matplotlib"], "plot")
     import matplotlib
@@ -119,14 +119,14 @@ def text(name: str, most: int = 64) -> str:
 def check_file(path: Path) -> None:
     """Refuses a file whose ending is none of a picture."""
     if path.suffix not in SUFFIXES:
-        raise BadInput(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}. Received: --out={path}")
+        raise InputError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}. Received: --out={path}")
 
 
 def save(drawn: "Figure", path: Path) -> None:
     """Writes a figure in the format of its ending, whole or not at all.
 
     Raises:
-        BadInput: The ending is none of a picture, or something else than a file has that name.
+        InputError: The ending is none of a picture, or something else than a file has that name.
         DiskProblem: The system refused.
     """
     check_file(path)

@@ -45,7 +45,7 @@ def build_batches(examples: Examples, clients: tf.Tensor, steps: tuple[tf.Tensor
 
     Args:
         clients: int32 [K], their rows in tables.
-        steps: ticks, rows, starts and stages of a `stack_update.StackPlan`.
+        steps: ticks, rows, starts and stages of a `stack_update.BlockPlan`.
         label_axis: Of the clients.
     """
     ticks, rows, starts, stages = steps

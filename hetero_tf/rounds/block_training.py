@@ -14,13 +14,13 @@ from hetero_tf.rounds.global_row import joined, take_rows
 from hetero_tf.rounds.label_axes import global_classes, label_axis_of, labels_of
 from hetero_tf.rounds.local_training import LocalResult, train_locally
 from hetero_tf.rounds.objective import Objective
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.round_setup import RoundSetup
 
 # So often at most does the training of one stack of clients call the host.
 MOST_CALLS = 64
 
 
-def build_note(watch: Callable[[int, int], None] | None, ticks: tf.Tensor, rows: tf.Tensor) -> Callable | None:
+def build_progress(watch: Callable[[int, int], None] | None, ticks: tf.Tensor, rows: tf.Tensor) -> Callable | None:
     """Builds what the steps of one stack of clients call after each tick.
 
     Args:
@@ -58,7 +58,7 @@ def build_note(watch: Callable[[int, int], None] | None, ticks: tf.Tensor, rows:
 
 
 @dataclass(frozen=True)
-class StackPlan:
+class BlockPlan:
     """What one stack of clients does in a round.
 
     Attributes:
@@ -81,7 +81,7 @@ class StackPlan:
 
 
 @dataclass(frozen=True)
-class StackUpdate:
+class BlockResult:
     """What the clients of a stack return.
 
     Attributes:
@@ -108,15 +108,15 @@ class StackUpdate:
         return self.local.weights if self.updated is None else self.updated
 
 
-def train_stack(
-    parts: RoundParts,
+def train_block(
+    parts: RoundSetup,
     submodel: int,
     state: dict,
     round: tf.Tensor,
     seed: tf.Tensor,
-    plan: StackPlan,
+    plan: BlockPlan,
     learning_rate: tf.Tensor,
-) -> StackUpdate:
+) -> BlockResult:
     """Cuts the sub-models of a stack's clients, trains them and says where their values belong.
 
     Args:
@@ -169,7 +169,7 @@ def train_stack(
     local, after = train(start, memory, slots, present, round, key, learning_rate, *steps)
     merged_labels = tf.ones_like(present) if parts.placement.merge_absent_labels else present
     merged = [merged_coordinates(cut, place, merged_labels[slot]) for slot, place in enumerate(where)]
-    return StackUpdate(LocalResult(*local), where, merged, **after)
+    return BlockResult(LocalResult(*local), where, merged, **after)
 
 
 def _gathered(tables, client):
@@ -178,7 +178,7 @@ def _gathered(tables, client):
 
 
 def _train_rows(parts, submodel, label_axis, start, memory, slots, present, round, key, learning_rate, *steps):
-    """Trains rows: the fields of a `LocalResult`, and by name the last ones of a `StackUpdate`."""
+    """Trains rows: the fields of a `LocalResult`, and by name the last ones of a `BlockResult`."""
     stack, algorithm = parts.engine.stacks[submodel], parts.algorithm
     start_trainable, correct, mask, mask_state = start[:, : stack.parameters], None, None, None
     memory = None if memory is None else memory[:, : stack.parameters]
@@ -189,7 +189,7 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
         mask_state = algorithm.masks[submodel].prepare(start_trainable, key)
         mask = functools.partial(algorithm.masks[submodel].mask, state=mask_state)
     # XLA calls nothing on the host.
-    note = None if parts.engine.compiled else build_note(parts.watch, *steps[:2])
+    note = None if parts.engine.compiled else build_progress(parts.watch, *steps[:2])
     outside = global_classes(parts.examples, parts.placement.cut) - label_axis.count
     local = train_locally(
         stack,
@@ -208,7 +208,7 @@ def _train_rows(parts, submodel, label_axis, start, memory, slots, present, roun
 
 
 def _after_training(parts, submodel, local, start, memory, slots, mask_state, learning_rate, key):
-    """The last fields of a `StackUpdate` by name, None for what the recipe does not ask for."""
+    """The last fields of a `BlockResult` by name, None for what the recipe does not ask for."""
     stack, algorithm = parts.engine.stacks[submodel], parts.algorithm
     after = dict.fromkeys(("memory", "memory_change", "updated", "counted"))
     if memory is None and mask_state is None and algorithm.update is None:

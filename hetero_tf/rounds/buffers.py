@@ -10,16 +10,16 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.inputs import Input
 from hetero_tf.inputs.examples import Pass
 from hetero_tf.models.variables import is_seed
-from hetero_tf.rounds.client_block import Stack
+from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.gather import inverse
-from hetero_tf.rounds.row_model import RoutedModel
+from hetero_tf.rounds.row_model import RowModel
 
 
-def sees_each_alone(routed: RoutedModel) -> bool:
+def sees_each_alone(routed: RowModel) -> bool:
     """Whether a model gives for an example the same beside others, on random values."""
     rng, model = np.random.default_rng(0), routed.model
     trainable, state = (
@@ -82,7 +82,7 @@ def fill_buffer(
     return lambda rows: tf.gather(buffer, tf.gather(positions, rows))
 
 
-def check_buffers(source: Input, stored: np.ndarray, stack: Stack) -> None:
+def check_buffers(source: Input, stored: np.ndarray, stack: ClientBlock) -> None:
     """Refuses buffers that would change the result.
 
     Args:
@@ -91,15 +91,15 @@ def check_buffers(source: Input, stored: np.ndarray, stack: Stack) -> None:
         stack: Of one client.
 
     Raises:
-        BadInput: Batches are random or parts of examples, or frozen units do not look at each example alone.
+        InputError: Batches are random or parts of examples, or frozen units do not look at each example alone.
     """
     for before in (stage.before for stage in stack.stages if stage.before is not None):
         if source.random or source.starts(stored) != (0,):
-            raise BadInput(REFUSED + "a client never reads the same input twice; leave out augmentation and masks")
+            raise InputError(REFUSED + "a client never reads the same input twice; leave out augmentation and masks")
         if any(is_seed(variable) for variable in before.model.variables):
-            raise BadInput(REFUSED + "units that stand still have dropout; leave it out")
+            raise InputError(REFUSED + "units that stand still have dropout; leave it out")
         if not sees_each_alone(before):
-            raise BadInput(
+            raise InputError(
                 REFUSED + "units that stand still look at the rest of the batch, as batch norms do; use "
                 "other norms, such as gn, ln or none"
             )

@@ -9,30 +9,30 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from hetero_tf.rounds.global_row import parted
-from hetero_tf.rounds.row_model import RoutedModel
-from hetero_tf.rounds.width_step import StepOnPart
+from hetero_tf.rounds.global_row import split_values
+from hetero_tf.rounds.row_model import RowModel
+from hetero_tf.rounds.width_step import WidthStepOnRow
 
 
 @dataclass(frozen=True)
-class StageModels:
+class StageStep:
     """What the steps of a stage compute.
 
     Attributes:
-        models: `RoutedModel` of each route.
+        models: `RowModel` of each route.
         trained: For each trainable variable whether the steps train it; None: they train all.
         before: The frozen units, where the steps begin behind them and read what they give from a buffer.
         shared: The step of each route as other levels take it too; empty: no other does.
     """
 
-    models: tuple[RoutedModel, ...]
+    models: tuple[RowModel, ...]
     trained: tuple[bool, ...] | None
-    before: RoutedModel | None
-    shared: tuple[StepOnPart, ...] = ()
+    before: RowModel | None
+    shared: tuple[WidthStepOnRow, ...] = ()
 
 
 @dataclass(frozen=True)
-class Stack:
+class ClientBlock:
     """How the clients of one level are computed.
 
     Attributes:
@@ -41,14 +41,14 @@ class Stack:
             constants and running statistics.
         learned: How many of them are trainable.
         networks: Of a client: 1 and its peers.
-        stages: `StageModels` of each stage.
+        stages: `StageStep` of each stage.
     """
 
     clients: int
     shapes: tuple[tuple[int, ...], ...]
     learned: int
     networks: int
-    stages: tuple[StageModels, ...]
+    stages: tuple[StageStep, ...]
 
     @property
     def sizes(self) -> list[int]:
@@ -94,9 +94,9 @@ class Stack:
 
     def from_row(self, row: tf.Tensor, network: int = 0) -> list[tf.Tensor]:
         """Takes the values of one network, in their own shapes, out of one client's row [values]."""
-        return parted(self.network_row(row, network), self.own_shapes)
+        return split_values(self.network_row(row, network), self.own_shapes)
 
-    def run_frozen(self, before: RoutedModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+    def run_frozen(self, before: RowModel, matrix: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         """Runs the frozen units before a stage: inputs [K, batch, ...] to what they hand on, [K, batch, ...]."""
         parts, key = self._parts(matrix), tf.zeros([self.clients, 1], tf.int32)
         (outputs,), _ = before.call(parts, self.shapes, key, inputs)

@@ -4,19 +4,19 @@ import functools
 
 import tensorflow as tf
 
-from hetero_tf.rounds.block_training import StackPlan, StackUpdate
+from hetero_tf.rounds.block_training import BlockPlan, BlockResult
 from hetero_tf.rounds.gather import put
 from hetero_tf.rounds.global_row import joined, put_rows
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.round_setup import RoundSetup
 
 # In place of the positions of single values: all of them one behind the other.
 WHOLE = -1
 
 
-def rows_to_keep(
-    parts: RoundParts, submodel: int, tables: dict, update: StackUpdate, plan: StackPlan
+def new_table_rows(
+    parts: RoundSetup, submodel: int, tables: dict, update: BlockResult, plan: BlockPlan
 ) -> dict[str, dict[int, tf.Tensor]]:
-    """What the clients of a stack keep after this round, `{table: {key: [K, ...]}}` with the keys of `keys_of_rows`."""
+    """New table rows of a block's clients, `{table: {key: [K, ...]}}` with the keys of `table_columns`."""
     trained, clients = update.local.weights, tf.unstack(plan.rows_of_tables, num=len(update.coordinates))
     kept: dict[str, dict[int, tf.Tensor]] = {name: {} for name in tables}
     if tables["personal"]:
@@ -33,7 +33,7 @@ def rows_to_keep(
     return kept
 
 
-def keys_of_rows(tables: dict[str, dict[int, tf.Tensor]]) -> dict[str, tuple[int, ...]]:
+def table_columns(tables: dict[str, dict[int, tf.Tensor]]) -> dict[str, tuple[int, ...]]:
     """Returns under which keys clients' new rows are recorded: the positions of a table; memories as a global row."""
     keys = {name: tuple(table) for name, table in tables.items()}
     return {**keys, "memory": (WHOLE,) if tables["memory"] else ()}
@@ -94,7 +94,7 @@ def _new_peers(parts, submodel, update, table, slot, client):
 
 
 def update_tables(
-    parts: RoundParts, tables: dict, records: dict, clients: tf.Tensor, members: tf.Tensor
+    parts: RoundSetup, tables: dict, records: dict, clients: tf.Tensor, members: tf.Tensor
 ) -> dict[str, dict[int, tf.Tensor]]:
     """Writes the new rows of the clients that count.
 

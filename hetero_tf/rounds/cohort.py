@@ -4,11 +4,11 @@ import functools
 
 import tensorflow as tf
 
-from hetero_tf.rounds.block_training import StackPlan, train_stack
-from hetero_tf.rounds.client_tables import keys_of_rows, rows_to_keep
+from hetero_tf.rounds.block_training import BlockPlan, train_block
+from hetero_tf.rounds.client_tables import new_table_rows, table_columns
 from hetero_tf.rounds.global_row import coverage_row, put_rows
 from hetero_tf.rounds.merge import axis_masks, coverage
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.round_setup import RoundSetup
 
 
 def record_types(dtype: str) -> dict:
@@ -16,8 +16,8 @@ def record_types(dtype: str) -> dict:
     return {"loss": dtype, "gradient_norm": dtype, "finite": tf.bool}
 
 
-def train_together(
-    parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
+def train_cohort_on_replicas(
+    parts: RoundSetup, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, dict]:
     """What `train_cohort` gives for the whole cohort, of which every replica trains the stacks that are dealt to it."""
     replicas = parts.engine.replicas
@@ -46,7 +46,7 @@ def train_together(
 
 
 def train_cohort(
-    parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
+    parts: RoundSetup, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, dict]:
     """Trains all clients of a round from the same global values.
 
@@ -62,7 +62,7 @@ def train_cohort(
         memory_change: The sum of what these clients' memories have changed by, [values]; None where the server does not
             take it.
         records: About each client, [S * K]: those of `record_types`; "weight" in the merge, 0 for clients that do not
-            count; and under "tables" what it keeps, see `client_tables.rows_to_keep`.
+            count; and under "tables" what it keeps, see `client_tables.new_table_rows`.
     """
     clients, members, submodels, ticks, rows, starts, stages = packed
     cut, stacks = parts.placement.cut, parts.engine.stacks
@@ -70,7 +70,7 @@ def train_cohort(
 
     def train(submodel, index):
         own = stacks[submodel].clients
-        plan = StackPlan(
+        plan = BlockPlan(
             clients[index, :own], members[index, :own], ticks[index], rows[index, :own], starts[index], stages[index]
         )
         return _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest)
@@ -117,7 +117,7 @@ def _empty_records(parts, tables, count):
     types = {f"mask{place}": dtype for place in range(len(parts.placement.cut.distinct))}
     types |= record_types(dtype) | {"weight": dtype}
     records = {name: array(kind) for name, kind in types.items()}
-    records["tables"] = {name: {key: array(dtype) for key in keys} for name, keys in keys_of_rows(tables).items()}
+    records["tables"] = {name: {key: array(dtype) for key in keys} for name, keys in table_columns(tables).items()}
     return records
 
 
@@ -127,7 +127,7 @@ def _flat(values, places):
 
 def _contribution(parts, submodel, state, round, seed, plan, learning_rate, largest):
     """The stack's part of every sum of `_sum_names`, and what is recorded about each client, [largest, ...]."""
-    update = train_stack(parts, submodel, state, round, seed, plan, learning_rate)
+    update = train_block(parts, submodel, state, round, seed, plan, learning_rate)
     local, clients, dtype = update.local, parts.engine.stacks[submodel].clients, parts.placement.dtype
     steps = tf.math.count_nonzero(tf.reduce_any(plan.rows >= 0, axis=-1), axis=1, dtype=tf.int32)
     finite = _finite_clients(update, steps)
@@ -147,7 +147,7 @@ def _contribution(parts, submodel, state, round, seed, plan, learning_rate, larg
     masks = [axis_masks(parts.placement.cut, where, dtype) for where in update.merged]
     for place, axis in enumerate(parts.placement.cut.distinct):
         records[f"mask{place}"] = tf.stack([mask[axis] for mask in masks])
-    records["tables"] = rows_to_keep(parts, submodel, state["tables"], update, plan)
+    records["tables"] = new_table_rows(parts, submodel, state["tables"], update, plan)
     # A smaller stack fills up to the size of the largest one.
     if clients < largest:
         records = tf.nest.map_structure(
@@ -175,7 +175,7 @@ def _finite_clients(update, steps):
 def _summed(parts, submodel, values, update, plan):
     """The sum over a stack's clients of weighted values [K, values] as a global row; zeros where nothing counts."""
     stack, counts_from = parts.engine.stacks[submodel], [first[submodel] for first in parts.placement.merged_from]
-    done = reached_stages(plan.rows, plan.stages) if max(counts_from) > 1 else None
+    done = completed_stages(plan.rows, plan.stages) if max(counts_from) > 1 else None
     rows = (
         values
         if stack.networks == 1
@@ -184,7 +184,7 @@ def _summed(parts, submodel, values, update, plan):
     return put_rows(parts.placement.cut, submodel, rows, update.merged, counts_from, done)
 
 
-def reached_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
+def completed_stages(rows: tf.Tensor, stages: tf.Tensor) -> tf.Tensor:
     """How many of their stages clients have come to.
 
     Args:
@@ -206,7 +206,7 @@ def _weights_in_merge(parts, weight, submodels, rows, stages):
         first = tf.gather(tf.constant(first_stages), submodels)
         counts = first > 0
         if max(first_stages) > 1:
-            counts &= tf.reshape(reached_stages(rows, stages), [-1]) >= first
+            counts &= tf.reshape(completed_stages(rows, stages), [-1]) >= first
         return weight * tf.cast(counts, weight.dtype)
 
     merged_from = parts.placement.merged_from

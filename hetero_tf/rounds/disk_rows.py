@@ -10,18 +10,20 @@ from hetero_tf.inputs.examples import Examples
 from hetero_tf.planning.packing import PackedRounds
 
 
-def is_given(examples: Examples) -> bool:
+def reads_from_disk(examples: Examples) -> bool:
     """Whether the round is given its examples call by call, since they stay on disk."""
     return isinstance(examples.x, DiskArray)
 
 
 def given_specs(examples: Examples) -> dict[str, tf.TensorSpec]:
-    """The types of what `read_given` reads, for any number of rows."""
+    """The types of what `read_training_rows` reads, for any number of rows."""
     x, y = tf.TensorSpec([None, *examples.x.shape[1:]], examples.x.dtype), tf.TensorSpec([None], tf.int32)
     return {"x": x, "y": y}
 
 
-def read_given(examples: Examples, packed: PackedRounds, replicas: range) -> tuple[PackedRounds, dict[str, tf.Tensor]]:
+def read_training_rows(
+    examples: Examples, packed: PackedRounds, replicas: range
+) -> tuple[PackedRounds, dict[str, tf.Tensor]]:
     """Reads the rows of some replicas' clients.
 
     Args:
@@ -38,7 +40,7 @@ def read_given(examples: Examples, packed: PackedRounds, replicas: range) -> tup
     chosen = np.unique(here[here >= 0]) if (here >= 0).any() else np.zeros(1, np.int32)
     positions = np.minimum(np.searchsorted(chosen, packed.rows), len(chosen) - 1)
     rows = np.where(packed.rows < 0, -1, positions).astype(np.int32)
-    if len(chosen) < examples.rows_given:
-        chosen = np.pad(chosen, [0, examples.rows_given - len(chosen)], mode="edge")
+    if len(chosen) < examples.min_rows:
+        chosen = np.pad(chosen, [0, examples.min_rows - len(chosen)], mode="edge")
     given = {"x": tf.constant(examples.x[chosen]), "y": tf.gather(examples.y, chosen)}
     return dataclasses.replace(packed, rows=rows), given

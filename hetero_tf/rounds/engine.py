@@ -7,8 +7,8 @@ from hetero_tf.base.replicas import Replicas
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import all_layers
 from hetero_tf.recipe.schema import Recipe
-from hetero_tf.rounds.client_block import Stack
-from hetero_tf.rounds.layout import build_stack
+from hetero_tf.rounds.client_block import ClientBlock
+from hetero_tf.rounds.layout import build_client_block
 from hetero_tf.rounds.probe import check_stack, first_line
 
 # More clients side by side gain nothing: the operations are long enough then.
@@ -24,13 +24,13 @@ class Engine:
     """How the clients of each sub-model are computed.
 
     Attributes:
-        stacks: `Stack` of each sub-model of the mix.
+        stacks: `ClientBlock` of each sub-model of the mix.
         compiled: Whether XLA compiles the local training.
         reasons: One sentence for each sub-model that could have been stacked and is not.
         replicas: Who computes them, and how many stacks each has in flight at once.
     """
 
-    stacks: tuple[Stack, ...]
+    stacks: tuple[ClientBlock, ...]
     compiled: bool
     reasons: tuple[str, ...]
     replicas: Replicas
@@ -108,13 +108,13 @@ def product_cost(family: ModelFamily, level: str, label_axis: int, example: tupl
     return batch * cost.multiply_adds / max(cost.products, 1)
 
 
-def _stack(family: ModelFamily, level: str, clients: int, label_axis: int) -> tuple[Stack, str | None]:
+def _stack(family: ModelFamily, level: str, clients: int, label_axis: int) -> tuple[ClientBlock, str | None]:
     """The stack of a level's clients; of one client where more cannot be stacked, and then the reason."""
-    alone = build_stack(family, level, 1, label_axis)
+    alone = build_client_block(family, level, 1, label_axis)
     if clients == 1:
         return alone, None
     try:
-        stack = build_stack(family, level, clients, label_axis)
+        stack = build_client_block(family, level, clients, label_axis)
         check_stack(stack, alone)
     # A layer that was never meant for several clients may fail in any way; its model still runs one client at a time.
     except Exception as problem:

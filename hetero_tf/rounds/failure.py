@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hetero_tf.base.errors import NotFinite, Refusal
+from hetero_tf.base.errors import NotFinite, UserError
 
 # Key of the metrics of a failed round; such rows are not written.
 FAILURE = "failure"
@@ -19,7 +19,7 @@ class RoundFailure:
     """
 
     reason: str
-    error: type[Refusal]
+    error: type[UserError]
     remedy: str | None = None
 
 

@@ -68,7 +68,7 @@ def take_value(value: tf.Tensor, axes: tuple[Axis | None, ...], where: dict[Axis
     if not any(axes):
         return value
     # Prefixes are sliced in one operation, all other axes gathered one by one.
-    sizes = [where[axis].shape[0] if axis and is_prefix(where[axis]) else -1 for axis in axes]
+    sizes = [where[axis].shape[0] if axis and is_leading_slice(where[axis]) else -1 for axis in axes]
     value = tf.slice(value, [0] * len(sizes), sizes)
     for dimension, axis in enumerate(axes):
         if axis is not None and sizes[dimension] == -1:
@@ -76,7 +76,7 @@ def take_value(value: tf.Tensor, axes: tuple[Axis | None, ...], where: dict[Axis
     return value
 
 
-def is_prefix(index: tf.Tensor) -> bool:
+def is_leading_slice(index: tf.Tensor) -> bool:
     """Whether coordinates are known, while tracing, to be 0, 1, 2...: a slice is then enough."""
     static = tf.get_static_value(index)
     return static is not None and all(static == range(len(static)))
@@ -104,7 +104,7 @@ def put(cut: Cut, submodel: int, values: list[tf.Tensor], where: dict[Axis, tf.T
 
     Rows at -1 are dropped. Args as for `take`, with `merged_coordinates` where only what is merged is wanted.
     """
-    positions, remaining = inverses(where), iter(values)
+    positions, remaining = cached_positions(where), iter(values)
     return [
         put_value(next(remaining), shape, axes, where, positions) if contained[submodel] else None
         for shape, axes, contained in zip(cut.shapes, cut.axes, cut.contained)
@@ -125,10 +125,10 @@ def put_value(
         shape: The global one.
         axes: The `Axis` of each dimension, or None where nothing is cut.
         where: As for `put`.
-        positions: The `inverses` of it.
+        positions: The `cached_positions` of it.
     """
     for dimension, axis in enumerate(axes):
-        if axis is not None and not is_prefix(where[axis]):
+        if axis is not None and not is_leading_slice(where[axis]):
             # Gathering by the inverse index is several times faster than scattering, on any axis. Coordinates that
             # the sub-model lacks read the zeros of one more row.
             one_more = [[0, int(other == dimension)] for other in range(len(axes))]
@@ -138,7 +138,7 @@ def put_value(
     return tf.pad(value, [[0, full - size] for full, size in zip(shape, value.shape)])
 
 
-def inverses(where: dict[Axis, tf.Tensor]) -> Callable[[Axis], tf.Tensor]:
+def cached_positions(where: dict[Axis, tf.Tensor]) -> Callable[[Axis], tf.Tensor]:
     """Returns a function that gives the `inverse` of an axis, made once for all values and only where one asks."""
     return functools.cache(lambda axis: inverse(where[axis], axis.size + axis.extra))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from hetero_tf.models.cut import Axis, Cut
-from hetero_tf.rounds.gather import inverses, is_prefix, put_value, take_value
+from hetero_tf.rounds.gather import cached_positions, is_leading_slice, put_value, take_value
 
 
 def joined(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -23,7 +23,7 @@ def joined(values: Sequence[tf.Tensor]) -> tf.Tensor:
     return _concatenated([tf.reshape(value, flat) for value in values], 0)
 
 
-def parted(row: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
+def split_values(row: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
     """Returns the tensors that `joined` has joined, of the given shapes."""
     return [tf.reshape(part, shape) for part, shape in zip(_split(row, list(map(math.prod, shapes))), shapes)]
 
@@ -33,10 +33,10 @@ def in_rows(state: dict) -> dict:
     return {"weights": joined(state["weights"]), "slots": list(map(joined, state["slots"])), "tables": state["tables"]}
 
 
-def in_variables(state: dict, shapes: Sequence[tuple[int, ...]]) -> dict:
+def unpack_state(state: dict, shapes: Sequence[tuple[int, ...]]) -> dict:
     """Returns the state that `in_rows` has turned into rows; `shapes`: those of the global values."""
-    slots = [parted(slot, shapes) for slot in state["slots"]]
-    return {"weights": parted(state["weights"], shapes), "slots": slots, "tables": state["tables"]}
+    slots = [split_values(slot, shapes) for slot in state["slots"]]
+    return {"weights": split_values(state["weights"], shapes), "slots": slots, "tables": state["tables"]}
 
 
 def coverage_row(coverage: Sequence[tf.Tensor], shapes: Sequence[tuple[int, ...]]) -> tf.Tensor:
@@ -174,7 +174,7 @@ def put_rows(
     # What lies at one place for all clients is summed up before it is put there.
     together = iter(_split(_chained(of_clients), sizes))
     alone = [iter(_split(row, sizes)) for row in of_clients]
-    positions, flat, pieces = list(map(inverses, where)), tf.constant([-1]), []
+    positions, flat, pieces = list(map(cached_positions, where)), tf.constant([-1]), []
     for run in found:
         if not run.contained:
             pieces.append(tf.zeros([run.size], rows.dtype))
@@ -206,7 +206,7 @@ def same_for_all(axes: tuple[Axis | None, ...] | None, where: Sequence[dict[Axis
     """Whether clients have the same coordinates of a value, as far as it is known while tracing; one client always."""
     if axes is None or len(where) == 1:
         return True
-    return all(is_prefix(place[axis]) for place in where for axis in axes if axis is not None)
+    return all(is_leading_slice(place[axis]) for place in where for axis in axes if axis is not None)
 
 
 def _chained(values):
@@ -232,7 +232,7 @@ def narrowed(part: tf.Tensor, wide: tuple[int, ...], narrow: tuple[int, ...]) ->
     return tf.reshape(tf.slice(whole, [0] * whole.shape.rank, [-1, *narrow]), [part.shape[0], math.prod(narrow)])
 
 
-def widened(part: tf.Tensor, narrow: tuple[int, ...], wide: tuple[int, ...]) -> tf.Tensor:
+def pad_to(part: tf.Tensor, narrow: tuple[int, ...], wide: tuple[int, ...]) -> tf.Tensor:
     """Returns what `narrowed` gives, [K, values] of shape `narrow`, with zeros at all other coordinates of `wide`."""
     if math.prod(wide) == math.prod(narrow):
         return part

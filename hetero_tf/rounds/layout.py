@@ -4,23 +4,23 @@ import dataclasses
 
 import keras
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import Route, Stage
 from hetero_tf.models.entry_masks import EntryMask, build_entry_mask
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.global_layout import _shapes, _variables_in_order
 from hetero_tf.models.variables import values
-from hetero_tf.rounds.client_block import Stack, StageModels
-from hetero_tf.rounds.row_model import RoutedModel
-from hetero_tf.rounds.width_step import SharedStep, StepOnPart
+from hetero_tf.rounds.client_block import ClientBlock, StageStep
+from hetero_tf.rounds.row_model import RowModel
+from hetero_tf.rounds.width_step import WidthStep, WidthStepOnRow
 
 
-def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> Stack:
+def build_client_block(family: ModelFamily, level: str, clients: int, classes: int) -> ClientBlock:
     """Builds the stack of `clients` clients of a level, with a routed model for each route of its stages."""
     rows = _RowLayout.of(family, level, classes)
 
     def stage_models(stage):
-        return StageModels(
+        return StageStep(
             tuple(rows.routed_model(family, route, clients) for route in stage.routes),
             rows.trained_variables(family, stage),
             None if stage.before is None else rows.routed_model(family, stage.before, clients),
@@ -30,7 +30,7 @@ def build_stack(family: ModelFamily, level: str, clients: int, classes: int) -> 
     stages, one = family.stages[level], list(_shapes(family, rows.variables).values())
     trainable, networks = rows.trainable, rows.networks
     row_shapes = (*one[:trainable] * networks, *one[trainable:] * networks)
-    return Stack(clients, row_shapes, trainable * networks, networks, tuple(map(stage_models, stages)))
+    return ClientBlock(clients, row_shapes, trainable * networks, networks, tuple(map(stage_models, stages)))
 
 
 def entry_masks(family: ModelFamily, label_axis: int) -> tuple[EntryMask | None, ...] | None:
@@ -68,7 +68,7 @@ class _RowLayout:
         networks = max(len(stage.trained_by_network) for stage in family.stages[level])
         return cls(level, classes, _variables_in_order(family, level, classes), trainable, networks)
 
-    def routed_model(self, family: ModelFamily, route: Route, clients: int) -> RoutedModel:
+    def routed_model(self, family: ModelFamily, route: Route, clients: int) -> RowModel:
         """The model of a route; its values lie where their paths have their positions in the row."""
         alone = family.alone(route, self.classes)
         model = alone if clients == 1 else family.together(route, self.classes, clients)
@@ -76,14 +76,14 @@ class _RowLayout:
         paths = [variable.path for variable in values(model)]
         position_of = {variable.path: position for position, variable in enumerate(self.variables)}
         if not position_of.keys() >= set(paths):
-            raise BadInput(
+            raise InputError(
                 f"level {self.level}: the units that it leaves out change the shape of what they hand on, so those "
                 "behind them do not fit; raise its budget"
             )
         positions = tuple(self._in_row(position_of[path], route.network) for path in paths)
-        return RoutedModel(model, clients, tuple(shape_of[path] for path in paths), positions)
+        return RowModel(model, clients, tuple(shape_of[path] for path in paths), positions)
 
-    def shared_steps(self, family: ModelFamily, stage: Stage, clients: int) -> tuple[StepOnPart, ...]:
+    def shared_steps(self, family: ModelFamily, stage: Stage, clients: int) -> tuple[WidthStepOnRow, ...]:
         """The steps of a stage's routes, where other levels take some of them too; else empty."""
         if family.recipe.engine != "auto" or self.networks > 1 or not _steps_apart(family, stage):
             return ()
@@ -103,13 +103,13 @@ class _RowLayout:
             ("step", route, self.classes, clients), lambda: self._shared(family, route, clients, variables)
         )
         positions = tuple(order[variable.path] for variable in variables)
-        return StepOnPart(shared, positions, tuple(tuple(each.shape) for each in self.variables), self.trainable)
+        return WidthStepOnRow(shared, positions, tuple(tuple(each.shape) for each in self.variables), self.trainable)
 
     def _shared(self, family, route, clients, variables):
         """The step of a route on a row of the values of its own model."""
         own = dataclasses.replace(self, variables=variables)
         model = own.routed_model(family, route, clients)
-        return SharedStep(
+        return WidthStep(
             model, tuple(tuple(variable.shape) for variable in variables), len(model.model.trainable_variables)
         )
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hetero_tf.models.entry_masks import spread
 from hetero_tf.rounds.batches import Batches
-from hetero_tf.rounds.client_block import Stack
+from hetero_tf.rounds.client_block import ClientBlock
 from hetero_tf.rounds.objective import Objective
 from hetero_tf.rounds.round_setup import LocalOptimizer
 from hetero_tf.rounds.width_step import summed
@@ -34,7 +34,7 @@ class LocalResult:
 
 
 def train_locally(
-    stack: Stack,
+    stack: ClientBlock,
     objective: Objective,
     correct: Callable | None,
     optimizer: LocalOptimizer,
@@ -48,7 +48,7 @@ def train_locally(
     """Runs the steps of a stack's clients in a loop of the graph.
 
     Args:
-        stack: `stack.Stack` of K clients.
+        stack: `stack.ClientBlock` of K clients.
         objective: What the steps make smaller.
         correct: `weights [K, parameters] -> [K, parameters]`, added to the gradients; None: nothing is.
         optimizer: `LocalOptimizer`.
@@ -58,7 +58,7 @@ def train_locally(
         key: int32 [K, 3] (seed, round, client) for dropout and masks; each client's own step is added to it.
         mask: `weights [K, parameters] -> [K, parameters]`, what they are multiplied by in the forward pass; entries at
             0 stand still. None: all move.
-        note: `tick -> 0`, called after each tick, see `watch.build_note`; None: nothing is.
+        note: `tick -> 0`, called after each tick, see `watch.build_progress`; None: nothing is.
 
     Returns:
         `LocalResult`.

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from hetero_tf.models.cut import Axis, Cut
 from hetero_tf.rounds.gather import inverse
-from hetero_tf.rounds.global_row import coverage_row, in_rows, in_variables, joined
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.global_row import coverage_row, in_rows, joined, unpack_state
+from hetero_tf.rounds.round_setup import RoundSetup
 
 
 def axis_masks(cut: Cut, where: dict[Axis, tf.Tensor], dtype: tf.DType) -> dict[Axis, tf.Tensor]:
@@ -58,7 +58,7 @@ def coverage(
 
 
 def merge_updates(
-    parts: RoundParts, state: dict, total: tf.Tensor, coverage: tf.Tensor, memory_change: tf.Tensor | None = None
+    parts: RoundSetup, state: dict, total: tf.Tensor, coverage: tf.Tensor, memory_change: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Makes the new global values of the sums over a cohort; every tensor is a global row [values].
 
@@ -81,7 +81,7 @@ def merge_updates(
     return tf.concat([weights, new[learned:]], 0), kept
 
 
-def merge_variables(parts: RoundParts, state: dict, total: Sequence[tf.Tensor], coverage: Sequence[tf.Tensor]) -> dict:
+def merge_variables(parts: RoundSetup, state: dict, total: Sequence[tf.Tensor], coverage: Sequence[tf.Tensor]) -> dict:
     """`merge_updates` of values in their global shapes.
 
     Args:
@@ -94,7 +94,7 @@ def merge_variables(parts: RoundParts, state: dict, total: Sequence[tf.Tensor], 
     """
     shapes, rows = parts.placement.cut.shapes, in_rows(state)
     weights, slots = merge_updates(parts, rows, joined(total), coverage_row(coverage, shapes))
-    return in_variables({**rows, "weights": weights, "slots": slots}, shapes)
+    return unpack_state({**rows, "weights": weights, "slots": slots}, shapes)
 
 
 def all_finite(values: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.variables import all_layers, values
-from hetero_tf.rounds.client_block import Stack
-from hetero_tf.rounds.row_model import RoutedModel
+from hetero_tf.rounds.client_block import ClientBlock
+from hetero_tf.rounds.row_model import RowModel
 
 
 def first_line(problem: Exception) -> str:
@@ -15,7 +15,7 @@ def first_line(problem: Exception) -> str:
     return (str(problem).strip() or repr(problem)).splitlines()[0]
 
 
-def check_stack(stack: Stack, alone: Stack) -> None:
+def check_stack(stack: ClientBlock, alone: ClientBlock) -> None:
     """Refuses a stack that does not compute for each client what the client's own model computes.
 
     Args:
@@ -33,7 +33,7 @@ def check_stack(stack: Stack, alone: Stack) -> None:
         raise ValueError("several clients at once give other numbers than one by one")
 
 
-def check_twin(twin: RoutedModel, alone: RoutedModel) -> None:
+def check_twin(twin: RowModel, alone: RowModel) -> None:
     """Refuses a twin whose variables do not hold the values of its K clients in one of the two known ways.
 
     Args:
@@ -56,7 +56,7 @@ def check_twin(twin: RoutedModel, alone: RoutedModel) -> None:
             )
 
 
-def computes_alike(stack: Stack, alone: Stack, stage: int) -> bool:
+def computes_alike(stack: ClientBlock, alone: ClientBlock, stage: int) -> bool:
     """Whether a stack gives each client the logits and gradients of its own model, on two random examples."""
     rng, model = np.random.default_rng(0), alone.stages[stage].models[0].model
     # Each result of a bfloat16 product is off by up to 0.4 %, and sums in another order round to the next one.

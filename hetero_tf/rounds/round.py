@@ -7,14 +7,14 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from hetero_tf.rounds.client_tables import update_tables
-from hetero_tf.rounds.cohort import record_types, train_together
-from hetero_tf.rounds.disk_rows import given_specs, is_given
-from hetero_tf.rounds.global_row import in_rows, in_variables
+from hetero_tf.rounds.cohort import record_types, train_cohort_on_replicas
+from hetero_tf.rounds.disk_rows import given_specs, reads_from_disk
+from hetero_tf.rounds.global_row import in_rows, unpack_state
 from hetero_tf.rounds.merge import all_finite, merge_updates
-from hetero_tf.rounds.round_setup import RoundParts
+from hetero_tf.rounds.round_setup import RoundSetup
 
 
-def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
+def build_round(parts: RoundSetup, slots: int, registered: int) -> Callable:
     """Builds the compiled round.
 
     Args:
@@ -22,8 +22,8 @@ def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
         registered: Number of registered clients.
 
     Returns:
-        A tf.function `(state, packed, learning_rates, first_round, seed) -> (state, metrics)`, with `read_given` behind
-        them where examples stay on disk. state: `new_state`;
+        A tf.function `(state, packed, learning_rates, first_round, seed) -> (state, metrics)`, and then
+        `read_training_rows` where examples stay on disk. state: `new_state`;
         packed: the arrays of a `packing.PackedRounds`; learning_rates: [rounds]; first_round, seed: scalar int32.
         Where replicas share the work, `packed` ends with the replica of each stack, and a call plays one round.
         metrics: "loss", "gradient_norm" (means over the steps of each client) and "finite", each [rounds, stacks * K].
@@ -39,12 +39,12 @@ def build_round(parts: RoundParts, slots: int, registered: int) -> Callable:
         tf.TensorSpec([None], dtype),
         scalar,
         scalar,
-        *([given_specs(parts.examples)] if is_given(parts.examples) else []),
+        *([given_specs(parts.examples)] if reads_from_disk(parts.examples) else []),
     ]
     return parts.engine.replicas.compiled(functools.partial(play, parts), input_signature=signature)
 
 
-def new_state(parts: RoundParts, weights: list, slots: int, registered: int, make: Callable) -> dict:
+def new_state(parts: RoundSetup, weights: list, slots: int, registered: int, make: Callable) -> dict:
     """What a round takes and gives.
 
     Args:
@@ -77,7 +77,7 @@ def new_state(parts: RoundParts, weights: list, slots: int, registered: int, mak
 
 
 def play(
-    parts: RoundParts,
+    parts: RoundSetup,
     state: dict,
     packed: list[tf.Tensor],
     learning_rates: tf.Tensor,
@@ -96,7 +96,7 @@ def play(
         # Replicas wait for each other, which they must not do inside of a loop of the graph.
         arrays = [array[0] for array in packed]
         state, records = play_one(parts, state, arrays, learning_rates[0], first_round, seed)
-        return in_variables(state, shapes), {name: records[name][None] for name in _metric_types(parts)}
+        return unpack_state(state, shapes), {name: records[name][None] for name in _metric_types(parts)}
     rounds = tf.shape(learning_rates)[0]
     metrics = {name: tf.TensorArray(kind, size=rounds) for name, kind in _metric_types(parts).items()}
 
@@ -108,7 +108,7 @@ def play(
     _, state, metrics = tf.while_loop(
         lambda index, *_: index < rounds, body, (0, state, metrics), parallel_iterations=1
     )
-    return in_variables(state, shapes), {name: values.stack() for name, values in metrics.items()}
+    return unpack_state(state, shapes), {name: values.stack() for name, values in metrics.items()}
 
 
 def _metric_types(parts):
@@ -117,10 +117,10 @@ def _metric_types(parts):
 
 
 def play_one(
-    parts: RoundParts, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
+    parts: RoundSetup, state: dict, packed: list[tf.Tensor], learning_rate: tf.Tensor, round: tf.Tensor, seed: tf.Tensor
 ) -> tuple[dict, dict]:
     """Plays one round of a state in rows; `packed`: the arrays of one round of a `packing.PackedRounds`."""
-    total, coverage, memory_change, records = train_together(parts, state, packed, learning_rate, round, seed)
+    total, coverage, memory_change, records = train_cohort_on_replicas(parts, state, packed, learning_rate, round, seed)
     merged = merge_updates(parts, state, total, coverage, memory_change)
     finite = all_finite(tf.nest.flatten(merged))
     weights, slots = tf.cond(finite, lambda: merged, lambda: (state["weights"], state["slots"]))

@@ -79,12 +79,12 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class RoundParts:
+class RoundSetup:
     """Everything that a round reads besides its state and its plan.
 
     Attributes:
         examples, algorithm, placement, engine: See there.
-        watch: What hears of the clients' steps while a round runs, see `watch.build_note`; None: nobody does.
+        watch: What hears of the clients' steps while a round runs, see `watch.build_progress`; None: nobody does.
     """
 
     examples: Examples

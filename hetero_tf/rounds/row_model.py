@@ -14,7 +14,7 @@ from hetero_tf.rounds.global_row import narrowed
 
 
 @dataclass(frozen=True)
-class RoutedModel:
+class RowModel:
     """A model on one route, and where its values lie in the rows of its clients.
 
     Attributes:

@@ -12,13 +12,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from hetero_tf.rounds.global_row import narrowed, widened
+from hetero_tf.rounds.global_row import narrowed, pad_to
 from hetero_tf.rounds.objective import Objective
-from hetero_tf.rounds.row_model import RoutedModel
+from hetero_tf.rounds.row_model import RowModel
 
 
 @dataclass(frozen=True, eq=False)
-class SharedStep:
+class WidthStep:
     """One step of a model, on its own values and no others.
 
     Attributes:
@@ -27,7 +27,7 @@ class SharedStep:
         learned: How many of them are trainable.
     """
 
-    model: RoutedModel
+    model: RowModel
     shapes: tuple[tuple[int, ...], ...]
     learned: int
     _functions: dict[Any, Callable] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class SharedStep:
 
 
 @dataclass(frozen=True, eq=False)
-class StepOnPart:
-    """A `SharedStep` on some of the values of a level.
+class WidthStepOnRow:
+    """A `WidthStep` on some of the values of a level.
 
     Attributes:
         shared: The step.
@@ -77,7 +77,7 @@ class StepOnPart:
         learned: How many of them are trainable.
     """
 
-    shared: SharedStep
+    shared: WidthStep
     positions: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     learned: int
@@ -88,14 +88,14 @@ class StepOnPart:
         """Returns losses [K], gradients by the position of what they belong to, and the level's carried values.
 
         Args:
-            objective, key, inputs, targets: As in `SharedStep`.
+            objective, key, inputs, targets: As in `WidthStep`.
             parts: The level's values, each [K, values], like what is returned.
         """
         held = list(zip(self.positions, self.shared.shapes))
         cut = [narrowed(parts[position], self.shapes[position], shape) for position, shape in held]
         loss, gradients, carried = self.shared(objective, cut, key, inputs, targets)
         placed = {
-            position: widened(gradient, shape, self.shapes[position])
+            position: pad_to(gradient, shape, self.shapes[position])
             for (position, shape), gradient in zip(held, gradients)
         }
         after = list(parts)
@@ -107,7 +107,7 @@ class StepOnPart:
 
 
 def summed(
-    steps: tuple[StepOnPart, ...],
+    steps: tuple[WidthStepOnRow, ...],
     objective: Objective,
     rows: tf.Tensor,
     key: tf.Tensor,
@@ -118,7 +118,7 @@ def summed(
 
     Args:
         steps: On values of the same level.
-        objective, key, inputs, targets: As in `SharedStep`.
+        objective, key, inputs, targets: As in `WidthStep`.
         rows: [K, values], the level's values.
 
     Returns:

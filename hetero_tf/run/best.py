@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import changed_keys
 from hetero_tf.run.resume import read_rows
 from hetero_tf.runs import facts
@@ -19,13 +19,13 @@ def require(run: RunFolder, found: dict, newest: dict | None) -> None:
         newest: Those of the newest checkpoint; None before the first one.
 
     Raises:
-        BadInput: The sentence says why it does not belong to the run.
+        InputError: The sentence says why it does not belong to the run.
     """
     reason = newest and _difference(found, newest)
     if not reason and (newest is None or found["round"] > newest["round"]):
         reason = _untold(run, found, newest)
     if reason:
-        raise BadInput(
+        raise InputError(
             f"{run.best}: does not belong to this run: {reason}; put back the one that the run sealed, "
             "or choose --state last"
         )
@@ -48,7 +48,7 @@ def so_far(run: RunFolder, newest: dict, conditions: dict, say: Callable[[str], 
     try:
         found = facts.best(run)
         reason = "it is gone" if found is None else _difference(found, newest)
-    except BadInput as damage:
+    except InputError as damage:
         found, reason = None, str(damage)
     if found is not None and reason is None:
         if found["round"] == known["round"]:

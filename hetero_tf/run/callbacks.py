@@ -14,7 +14,7 @@ from typing import Protocol
 import keras
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.metrics import METRICS, find
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured
@@ -71,7 +71,7 @@ def train(
 
     Raises:
         NotFinite: Too many clients of a round diverged, or its merge overflowed, also with a second cohort.
-        BadInput: A callback is not a function of one `RoundEnd`, or returns something else than True, False or None.
+        InputError: A callback is not a function of one `RoundEnd`, or returns something else than True, False or None.
     """
     callbacks = _checked(callbacks)
     rounds = process.recipe.rounds if rounds is None else rounds
@@ -93,12 +93,12 @@ def train(
 def _checked(callbacks):
     """Refuses, before the first round, callbacks that could not be called after it."""
     if isinstance(callbacks, str | Mapping) or not isinstance(callbacks, Iterable):
-        raise BadInput(f"`callbacks` must be a list of functions. Received: {type(callbacks).__name__}")
+        raise InputError(f"`callbacks` must be a list of functions. Received: {type(callbacks).__name__}")
     callbacks = tuple(callbacks)
     for index, callback in enumerate(callbacks):
         advice = _advice(callback)
         if advice:
-            raise BadInput(
+            raise InputError(
                 f"callbacks[{index}] must be a function of one RoundEnd, which has process, state and metrics: {advice}"
             )
     return callbacks
@@ -130,7 +130,7 @@ def _stops(index, value):
     """Whether the returned value of a callback ends the training."""
     if value is None or isinstance(value, bool | np.bool_):
         return bool(value)
-    raise BadInput(
+    raise InputError(
         f"callbacks[{index}] must return True to end the training, and False or None otherwise. "
         f"Received: {type(value).__name__}"
     )
@@ -151,16 +151,16 @@ class EarlyStopping:
 
     def __init__(self, metric: str | None = None, patience: int = 3, least: float = 0.0):
         if metric is not None and find(metric) is None:
-            raise BadInput(f"`metric` must be one of {', '.join(METRICS)}. Received: metric={metric!r}")
+            raise InputError(f"`metric` must be one of {', '.join(METRICS)}. Received: metric={metric!r}")
         if patience < 1 or least < 0:
-            raise BadInput(f"`patience` must be at least 1 and `least` at least 0. Received: {patience=}, {least=}")
+            raise InputError(f"`patience` must be at least 1 and `least` at least 0. Received: {patience=}, {least=}")
         self.metric, self.patience, self.least = metric, patience, least
         self.best: float | None = None
         # The first evaluation has no earlier one to improve on.
         self._waited = -1
 
     def __call__(self, end: RoundEnd) -> bool:
-        metric = self.metric or end.process.chosen_by
+        metric = self.metric or end.process.selection_metric
         if metric not in end.metrics:
             return False
         known, value = find(metric), end.metrics[metric]
@@ -183,7 +183,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path | str, every: int = 1, keep: int = 2):
         if every < 1 or keep < 1:
-            raise BadInput(f"`every` and `keep` must be at least 1. Received: {every=}, {keep=}")
+            raise InputError(f"`every` and `keep` must be at least 1. Received: {every=}, {keep=}")
         self.folder, self.every, self.keep = Path(folder), every, keep
 
     def __call__(self, end: RoundEnd) -> None:
@@ -195,7 +195,7 @@ class Checkpoint:
         """Returns the newest state in the folder, None if there is none yet.
 
         Raises:
-            BadInput: It is of another recipe or model, or damaged.
+            InputError: It is of another recipe or model, or damaged.
         """
         found = open_newest(self.folder, process)
         return None if found is None else found.state
@@ -205,7 +205,7 @@ def log(say: Callable[[str], object] = print) -> Callback:
     """Returns a callback that says the number, the loss and the chosen metric of each measured round, a line each."""
 
     def called(end):
-        chosen = end.process.chosen_by
+        chosen = end.process.selection_metric
         if chosen in end.metrics:
             say(f"round {end.state.round}: {chosen} {end.metrics[chosen]:.4g}, loss {end.metrics['loss']:.4g}")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput, NotFinite
+from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.models.state import from_named, named
 from hetero_tf.models.variables import queried
 from hetero_tf.process.learning_process import LearningProcess, State
@@ -79,7 +79,7 @@ def open_newest(folder: Path, process: LearningProcess) -> Opened | None:
     """Opens the newest whole sealed state; None if there is none.
 
     Raises:
-        BadInput: It is of another recipe, or holds NaN or infinite weights.
+        InputError: It is of another recipe, or holds NaN or infinite weights.
     """
     blank, levels = process.blank(), process.recipe.levels
     specs = {name: _spec(value) for name, value in named(blank).items()}
@@ -108,7 +108,7 @@ def _check_finite(folder, found):
     """Refuses what no run goes on from; statistics may be infinite, as they are measured and not trained on."""
     for name, value in found.arrays.items():
         if not name.startswith((STATISTICS, LEVEL_STATISTICS)) and not np.isfinite(value).all():
-            raise BadInput(
+            raise InputError(
                 f"{folder}: round {found.round} holds NaN or infinite values in {name!r}; restore the folder from a "
                 "copy, or train again in another folder"
             )

@@ -17,7 +17,7 @@ def save(path: Path, dataset: Dataset) -> None:
     """Writes the description of a data set as one JSON file, in one step.
 
     Raises:
-        BadInput: The description is larger than `plain_json.LIMIT`, or a name is not valid Unicode.
+        InputError: The description is larger than `plain_json.LIMIT`, or a name is not valid Unicode.
         DiskProblem: The system refused.
     """
     value = describe(dataset)
@@ -28,7 +28,7 @@ def load(path: Path) -> DescribedDataset:
     """Reads what `save` wrote.
 
     Raises:
-        BadInput: The file is missing, damaged or changed.
+        InputError: The file is missing, damaged or changed.
     """
     value: Any = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
     if not isinstance(value, dict) or value.get("sha256") != _digest(value):

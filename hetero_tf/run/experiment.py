@@ -8,14 +8,14 @@ from pathlib import Path
 
 from hetero_tf.base import files, metrics, registry
 from hetero_tf.base.console import Console, Live, figures
-from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.describe import mix_costs
 from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.costs.memory import exceeded, told
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.process.data import load_data, split
 from hetero_tf.process.learning_process import LearningProcess, described_process, learning_process
 from hetero_tf.recipe.schema import Recipe
@@ -75,7 +75,7 @@ def train(
         The summary, ready for JSON.
 
     Raises:
-        BadInput: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
+        InputError: The folder holds a run of another recipe, data set or machine, or a file of it was changed.
         Locked, DiskProblem, NotFinite: See `errors`.
     """
     console.lap("start")
@@ -98,9 +98,9 @@ def train(
                 process.partition.save(run.partition)
             if not run.data.exists():
                 # Data with too many words or columns to describe are needed by `predict` and `export` too.
-                with contextlib.suppress(BadInput):
+                with contextlib.suppress(InputError):
                     data_description.save(run.data, process.dataset)
-            readme.write(run, recipe, settings.command, process.chosen_by)
+            readme.write(run, recipe, settings.command, process.selection_metric)
             if not run.costs.exists():
                 # Nothing reads it here: it is for tables and figures, which need no TensorFlow then.
                 files.write_atomic(run.costs, plain_json.dump(mix_costs(process), "the costs"))
@@ -114,8 +114,8 @@ def follow(recipe: Recipe, settings: Settings, console: Console) -> None:
     """Does what the leading process of a cluster does, without a run folder.
 
     Raises:
-        BadInput: It was given another recipe, data set or number of threads.
-        Refusal: That process ended with a problem.
+        InputError: It was given another recipe, data set or number of threads.
+        UserError: That process ended with a problem.
         WorkerLost: It is gone, or another worker.
     """
     assert settings.cluster is not None
@@ -150,7 +150,7 @@ def _leading(process, settings):
     leading = lead.lead(process, settings.cluster)
     try:
         yield leading
-    except Refusal as refusal:
+    except UserError as refusal:
         leading.end(refusal)
         raise
     leading.end()
@@ -160,7 +160,7 @@ def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = No
     """Builds the learning process of a recipe, with the data and the partition of `run` where that has begun.
 
     Raises:
-        BadInput: The data are not those of the run.
+        InputError: The data are not those of the run.
     """
     loaded = _load(recipe, settings, run, None if run is None else facts.newest(run) or facts.best(run))
     return learning_process(recipe, *loaded, parallel=settings.threads)
@@ -170,7 +170,7 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     """Builds the learning process of a run without its data: it gives models, but can neither train nor measure.
 
     Raises:
-        BadInput: The run folder has no description of the data, or a file of it is damaged or of another run.
+        InputError: The run folder has no description of the data, or a file of it is damaged or of another run.
     """
     dataset, before = data_description.load(run.data), facts.newest(run) or facts.best(run)
     partition = resume.stored_partition(run, dataset, before, lambda: Partition.load(run.partition))
@@ -178,7 +178,9 @@ def build_described_process(recipe: Recipe, settings: Settings, run: RunFolder) 
     if classes != dataset.classes:
         raise files.Damaged(f"{run.data}: has {dataset.classes} classes, and {run.partition} has {classes}")
     # Nothing can be read of examples that are measured.
-    partition = dataclasses.replace(partition, test=Shares.empty(clients), held_out=Shares.empty(clients))
+    partition = dataclasses.replace(
+        partition, test=ClientExamples.empty(clients), held_out=ClientExamples.empty(clients)
+    )
     return described_process(recipe, dataset, partition, settings.threads)
 
 
@@ -201,7 +203,7 @@ def _announce(process, console):
         unit = "rows of text" if dataset.train.y is None else "examples"
         console.say(
             f"validation: {len(partition.held_out.ids):,} {unit} that nobody trains on are held out; "
-            f"{process.chosen_by} chooses the best round"
+            f"{process.selection_metric} chooses the best round"
         )
     for line in _about_metrics(process):
         console.say(f"metrics: {line}")
@@ -257,14 +259,14 @@ def _restore(run, process, before, conditions, console):
         weights, source = first_weights(process.recipe, process.family)
         if source is not None:
             console.say(f"initial weights: {source}")
-        return Progress(process.begin(weights), {}, {}, None, 0, resume.cut_metrics(run, None, console.say))
+        return Progress(process.begin(weights), {}, {}, None, 0, resume.truncate_metrics(run, None, console.say))
     for sentence in newest.skipped:
         console.say(f"skipped: {sentence}")
     console.say(f"resumed {run.path} after round {newest.state.round}")
     if newest.state.round >= process.recipe.rounds:
         console.say(f"all {process.recipe.rounds} rounds are done; --set rounds=N trains more")
     found, seal = best.so_far(run, before, conditions, console.say)
-    rows = resume.cut_metrics(run, before, console.say)
+    rows = resume.truncate_metrics(run, before, console.say)
     return Progress(newest.state, before["last"], found, seal, before["spent"], rows)
 
 

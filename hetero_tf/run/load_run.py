@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import BadInput, NotBuilt
+from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.recipe import Recipe, loads
 from hetero_tf.run import best, resume
@@ -31,7 +31,7 @@ def open_state(
 
     Raises:
         NotBuilt: The data are missing, or others than the run was trained on.
-        BadInput: Nothing was sealed yet, or the state is damaged or of another run.
+        InputError: Nothing was sealed yet, or the state is damaged or of another run.
     """
     run = RunFolder(settings.run_dir)
     # Read before the state, as a training that goes on seals the best state first.
@@ -39,12 +39,12 @@ def open_state(
     folder = run.best if which == "best" else run.checkpoints
     try:
         process = (build_described_process if described else build_process)(recipe, settings, run)
-    except BadInput as problem:
+    except InputError as problem:
         raise NotBuilt(str(problem)) from problem
     found = open_newest(folder, process)
     if found is None:
         also = " or choose --state last" if which == "best" and run.checkpoints.exists() else ""
-        raise BadInput(f"{folder}: holds no finished round yet; train first{also}")
+        raise InputError(f"{folder}: holds no finished round yet; train first{also}")
     about = facts.of(found.sealed, folder)
     resume.check_stored_recipe(run, newest or about)
     if which == "best":
@@ -61,7 +61,7 @@ def load_run(
 ) -> tuple[LearningProcess, State]:
     """Reads a state of a run folder; see `hetero_tf.load_run`."""
     if state not in STATES:
-        raise BadInput(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
+        raise InputError(f"`state` must be one of {', '.join(STATES)}. Received: state={state!r}")
     run = RunFolder(Path(path))
     recipe = loads(run.read_recipe(), str(run.recipe))
     folder = None if data_dir is None else Path(data_dir)

@@ -14,7 +14,7 @@ from hetero_tf.models.costs.traffic import accumulated
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.run.calls import advance, is_measured, plan_call
 from hetero_tf.run.checkpoint import arrays_of
-from hetero_tf.run.resume import mend_metrics
+from hetero_tf.run.resume import repair_metrics
 from hetero_tf.runs import facts, timings
 from hetero_tf.store import checkpoints, metrics_file, plain_json
 from hetero_tf.store.run_folder import RunFolder
@@ -169,7 +169,7 @@ def _write_and_seal(run, process, progress, state, rows, measured, statistics, c
     rows = [*rows[:-1], rows[-1] | measured]
     # It stands before the first row: rows without it mean that it was lost.
     checkpoints.make(run.checkpoints)
-    mend_metrics(run, progress.rows, say)
+    repair_metrics(run, progress.rows, say)
     written = b"".join([metrics_file.append(run.metrics, row) for row in rows])
     progress = dataclasses.replace(progress, state=state, spent=rows[-1]["bytes"], rows=progress.rows + written)
     return _seal(run, process, progress, statistics, conditions)
@@ -183,7 +183,7 @@ def _is_due(recipe, round):
 def _seal(run, process, progress, statistics, conditions, always=False):
     """Seals the state if that is due, and as the best one if this evaluation is the best so far."""
     state, last = progress.state, progress.last
-    recipe, metric = process.recipe, process.chosen_by
+    recipe, metric = process.recipe, process.selection_metric
     improved = last.get("round") == state.round and improves(metric, last, progress.best)
     due = always or _is_due(recipe, state.round)
     if not (improved or due):
@@ -204,7 +204,7 @@ def _line(process, row, speed, left):
     mix = " ".join(f"{name}{count}" for name, count in row["levels"].items())
     diverged = f"  {row['non_finite']} clients diverged" if row["non_finite"] else ""
     unit = "tokens" if process.dataset.kind == "text" else "examples"
-    chosen = {name: row[name] for name in (process.chosen_by,) if name in row}
+    chosen = {name: row[name] for name in (process.selection_metric,) if name in row}
     others = {name: value for name, value in shown(row).items() if name not in chosen}
     return "  ".join(
         [

@@ -60,7 +60,7 @@ def write(run: RunFolder, recipe: Recipe, command: str, metric: str) -> None:
     """Writes README.txt as it is now; nothing reads it but a person.
 
     Raises:
-        BadInput: Something else than a file has that name.
+        InputError: Something else than a file has that name.
         DiskProblem: The system refused.
     """
     files.write_atomic(run.readme, text(run, recipe, command, metric).encode("utf-8", "backslashreplace"))

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.process.learning_process import LearningProcess
@@ -48,13 +48,13 @@ def check_recipe(run: RunFolder, recipe: Recipe, before: dict | None) -> None:
         before: As `facts.newest` returns it.
 
     Raises:
-        BadInput: It has another one; the sentence lists the keys with both values.
+        InputError: It has another one; the sentence lists the keys with both values.
     """
     if before is None and not run.started:
         return
     changed = changed_keys(run.read_recipe() if before is None else before["recipe"], recipe.source)
     if changed:
-        raise BadInput(
+        raise InputError(
             f"{run.path}: holds a run of another recipe ({'; '.join(changed)}); choose another folder by "
             "--run_dir, or give the recipe that the run began with"
         )
@@ -70,11 +70,11 @@ def check_best(run: RunFolder, process: LearningProcess, before: dict | None) ->
     """
     if before is None:
         return
-    chosen_by = loads(before["recipe"]).evaluate.best or process.chosen_by_default
-    if chosen_by != process.chosen_by:
-        raise BadInput(
-            f"{run.path}: holds a run whose best round is chosen by {chosen_by}; set evaluate.best to it, or choose "
-            f"another folder by --run_dir. Received: {process.chosen_by}"
+    selection_metric = loads(before["recipe"]).evaluate.best or process.default_selection_metric
+    if selection_metric != process.selection_metric:
+        raise InputError(
+            f"{run.path}: its best round is chosen by {selection_metric}; set evaluate.best to it, or choose "
+            f"another folder by --run_dir. Received: {process.selection_metric}"
         )
 
 
@@ -82,7 +82,7 @@ def check_stored_recipe(run: RunFolder, before: dict) -> None:
     """Refuses a `recipe.yaml` that is no longer the recipe of the sealed states, for commands that read it."""
     changed = changed_keys(before["recipe"], run.read_recipe())
     if changed:
-        raise BadInput(
+        raise InputError(
             f"{run.recipe}: was changed after the training ({'; '.join(changed)}); put it back, or run "
             "the training command again, which writes it anew"
         )
@@ -100,19 +100,19 @@ def stored_partition(
         split: Splits the data as the recipe says.
 
     Raises:
-        BadInput: The data or the partition are not those of the run, or the file is damaged.
+        InputError: The data or the partition are not those of the run, or the file is damaged.
     """
     if before is None:
         return split()
     settings = before["environment"]["settings"]
     if settings.get("data") != dataset.sha256:
-        raise BadInput(
+        raise InputError(
             f"{run.path}: was trained on other data than these ({dataset.source}); give the same data, "
             "for example by --data_dir, or choose another folder by --run_dir"
         )
     partition = Partition.load(run.partition) if os.path.lexists(run.partition) else split()
     if settings.get("partition") != partition.sha256:
-        raise BadInput(
+        raise InputError(
             f"{run.partition}: is not the partition that the run began with; put it back, or delete it if "
             "the recipe alone determines it"
         )
@@ -131,7 +131,7 @@ def check_environment(
             "an uninterrupted run up to the order of summation, not bit by bit"
         )
     if changed and not allow:
-        raise BadInput(
+        raise InputError(
             f"{run.path}: was begun under other conditions ({'; '.join(changed)}), so its numbers would "
             "not be those of an uninterrupted run; continue all the same with --allow_other_machine"
         )
@@ -161,14 +161,14 @@ def check_checkpoints(run: RunFolder, recipe: Recipe, before: dict | None, say: 
         say: Gets a note if the run begins again.
 
     Raises:
-        BadInput: Metrics or a best state are there, but no checkpoint of their rounds.
+        InputError: Metrics or a best state are there, but no checkpoint of their rounds.
     """
     done = 0 if before is not None else _last_round(run)
     if not done:
         return
     # The folder is made before the first row of metrics is written, and a round is sealed before the next one begins.
     if not run.checkpoints.exists() or done > recipe.checkpoint.every:
-        raise BadInput(
+        raise InputError(
             f"{run.checkpoints}: holds no checkpoint, but {done} rounds of this run were done; put the folder back, or "
             "begin again: in another folder by --run_dir, or here after removing this one"
         )
@@ -186,11 +186,11 @@ def read_rows(run: RunFolder) -> bytes:
     return files.read_bytes(run.metrics, metrics_file.LIMIT) if os.path.lexists(run.metrics) else b""
 
 
-def cut_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> bytes:
+def truncate_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None]) -> bytes:
     """Cuts the metrics back to the rows that the sealed state knows, and returns these.
 
     Raises:
-        BadInput: A row up to that state is not what it was.
+        InputError: A row up to that state is not what it was.
     """
     if before is None:
         # What was measured after the last checkpoint did not happen, and here there is none.
@@ -213,11 +213,11 @@ def cut_metrics(run: RunFolder, before: dict | None, say: Callable[[str], None])
     return known
 
 
-def mend_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> None:
+def repair_metrics(run: RunFolder, rows: bytes, say: Callable[[str], None]) -> None:
     """Writes the metrics again if they were removed or changed since this program wrote their last row.
 
     Raises:
-        BadInput: A link, pipe, device or folder stands in their place.
+        InputError: A link, pipe, device or folder stands in their place.
     """
     if read_rows(run) != rows:
         files.write_atomic(run.metrics, rows)
@@ -230,7 +230,7 @@ def write_copies(run: RunFolder, recipe: Recipe, conditions: dict, say: Callable
     try:
         stored = run.read_recipe() if run.started else None
         edited = stored is not None and bool(changed_keys(stored, recipe.source))
-    except BadInput:
+    except InputError:
         stored, edited = None, True
     if edited:
         say(f"note: {run.recipe} was changed or damaged; it is written again")

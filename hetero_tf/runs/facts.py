@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.errors import InputError, short
 from hetero_tf.recipe import Recipe
 from hetero_tf.store import checkpoints, environment
 from hetero_tf.store.run_folder import RunFolder
@@ -36,7 +36,7 @@ def newest(run: RunFolder) -> dict | None:
     """Returns the facts of the newest checkpoint with its "round" and "seal"; None if there is none.
 
     Raises:
-        BadInput: The checkpoints are damaged, or what they say cannot have been sealed by this program.
+        InputError: The checkpoints are damaged, or what they say cannot have been sealed by this program.
     """
     found = checkpoints.load_newest(run.checkpoints)
     return None if found is None else of(found, run.checkpoints)
@@ -56,17 +56,17 @@ def of(found: checkpoints.Sealed, folder: object) -> dict:
         folder: Where it lies, for the sentence.
 
     Raises:
-        BadInput: One is missing or has another type.
+        InputError: One is missing or has another type.
     """
     missing = [name for name in RULES if name not in found.info and name not in LATER]
     if missing:
-        raise BadInput(
+        raise InputError(
             f"{folder}: round {found.round} was sealed without {', '.join(missing)}, so by another "
             "version of hetero_tf; continue with that version, or choose another folder by --run_dir"
         )
     for name, (holds, wanted) in RULES.items():
         if name in found.info and not holds(found.info[name]):
-            raise BadInput(
+            raise InputError(
                 f"{folder}: round {found.round} was not sealed by hetero_tf: its `{name}` must be {wanted}; restore "
                 f"the folder from a copy. Received: {name}={short(found.info[name], 60)}"
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.errors import InputError, short
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.metrics import renamed
 from hetero_tf.recipe import keys_of, loads
@@ -133,7 +133,7 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
         The runs that have finished a round, and a sentence for each that is left out or not finished.
 
     Raises:
-        BadInput: A folder holds no run, a file of one is damaged, or no run has finished a round.
+        InputError: A folder holds no run, a file of one is damaged, or no run has finished a round.
     """
     found, sentences = [], []
     for folder in dict.fromkeys(place for given in folders for place in _within(Path(given))):
@@ -145,7 +145,7 @@ def gather(folders: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
         if run.done < run.rounds:
             sentences.append(f"not finished: {folder}, {run.done} of {run.rounds} rounds")
     if not found:
-        raise BadInput(f"no run has finished a round yet. Received: {'; '.join(sentences)}")
+        raise InputError(f"no run has finished a round yet. Received: {'; '.join(sentences)}")
     return found, sentences
 
 
@@ -164,13 +164,13 @@ def read(folder: str | Path) -> Run | None:
     A recipe that names modules of a person's own is read as the run wrote it, without importing any of them.
 
     Raises:
-        BadInput: The folder holds no run, or a file of it is damaged.
+        InputError: The folder holds no run, or a file of it is damaged.
     """
     place = RunFolder(Path(folder))
     text = place.read_recipe()
     try:
         text = loads(text, str(place.recipe)).source
-    except BadInput:
+    except InputError:
         if not environment.plugins(place.environment):
             raise
     rows = [renamed(row) for row in _rows(place.metrics)]
@@ -190,7 +190,7 @@ def _rows(path):
     rows = metrics_file.rows(path)
     wrong = next((row["round"] for row in rows if not 0 < row["round"] < LAST_ROUND), None)
     if wrong is not None:
-        raise BadInput(f"{path}: a round must be from 1 to {LAST_ROUND - 1}. Received: round={short(wrong, 30)}")
+        raise InputError(f"{path}: a round must be from 1 to {LAST_ROUND - 1}. Received: round={short(wrong, 30)}")
     return rows
 
 
@@ -198,12 +198,12 @@ def _check(path, keys, mix):
     """Refuses what no recipe has: one with modules of a person's own was not checked when it was read."""
     for name, kind in (("name", str), ("seed", int), ("rounds", int)):
         if type(keys.get(name)) is not kind:
-            raise BadInput(
+            raise InputError(
                 f"{path}: {name} must be {'text' if kind is str else 'a whole number'}. "
                 f"Received: {name}={short(keys.get(name), 60)}"
             )
     if not mix or not all(is_number(share) and share > 0 for share in mix.values()):
-        raise BadInput(f"{path}: {MIX} must give each level a positive share. Received: {short(mix, 60)}")
+        raise InputError(f"{path}: {MIX} must give each level a positive share. Received: {short(mix, 60)}")
 
 
 def mix_text(mix: dict[str, float]) -> str:
@@ -216,14 +216,14 @@ def grouped(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs that differ in their seed only, as `{name: [Run]}` in the order given.
 
     Raises:
-        BadInput: Two of them have one seed, so that they are one run twice.
+        InputError: Two of them have one seed, so that they are one run twice.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         same = groups.setdefault(repr(sorted((key, value) for key, value in run.keys.items() if key != "seed")), [])
         for other in same:
             if other.seed == run.seed:
-                raise BadInput(
+                raise InputError(
                     f"{run.folder} and {other.folder} are the same recipe with the same seed, so their "
                     f"spread would say nothing; name one of them. Received: seed={run.seed}"
                 )

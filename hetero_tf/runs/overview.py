@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetero_tf import recipe
 from hetero_tf.base import metrics, registry
-from hetero_tf.base.errors import BadInput, Refusal
+from hetero_tf.base.errors import InputError, UserError
 from hetero_tf.recipe.recipe_files import shipped
 from hetero_tf.runs import facts
 from hetero_tf.store import checkpoints, environment
@@ -49,7 +49,7 @@ def overview(path: Path | str) -> Overview:
     run = RunFolder(Path(path))
     try:
         return _of(run)
-    except Refusal as refusal:
+    except UserError as refusal:
         missing = [name for name in environment.plugins(run.environment) if name not in registry.plugged()]
         if missing:
             needs = " ".join(f"--plugin {name}" for name in missing)
@@ -61,12 +61,12 @@ def run_folders(places: Iterable[Path | str]) -> list[Path]:
     """Lists the run folders among some folders, right below them and in sweeps there, each once, by name.
 
     Raises:
-        BadInput: One of them is no folder.
+        InputError: One of them is no folder.
     """
     found: list[Path] = []
     for place in map(Path, places):
         if not place.is_dir():
-            raise BadInput(f"{place}: is no folder; name run folders, or a folder of runs such as runs")
+            raise InputError(f"{place}: is no folder; name run folders, or a folder of runs such as runs")
         found += [place] if is_run(place) else _below(place)
     return list(dict.fromkeys(found))
 
@@ -85,7 +85,7 @@ def is_run(path: Path) -> bool:
 
 
 def _of(run):
-    found = checkpoints.told_by_newest(run.checkpoints)
+    found = checkpoints.newest_without_arrays(run.checkpoints)
     about = {} if found is None else facts.of(found, run.checkpoints)
     text = about["recipe"] if about else run.read_recipe()
     resolved = recipe.loads(text, str(run.recipe))
@@ -112,7 +112,7 @@ def _rounds(run, resolved):
     """The rounds that the run was last told to train: the copy of the recipe says so before a round is sealed."""
     try:
         return recipe.loads(run.read_recipe(), str(run.recipe)).rounds
-    except BadInput:
+    except InputError:
         return resolved.rounds
 
 
@@ -121,7 +121,7 @@ def _default_metric(row):
     if not row:
         return ""
     kind = "text" if "global_perplexity" in row else "images"
-    return metrics.chooses(kind, any(name.startswith("validation_") for name in row))
+    return metrics.default_metric(kind, any(name.startswith("validation_") for name in row))
 
 
 def _changes(resolved):

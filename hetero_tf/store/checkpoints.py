@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hetero_tf.base import files, folders
-from hetero_tf.base.errors import BadInput, DiskProblem, MemoryProblem
+from hetero_tf.base.errors import DiskProblem, InputError, MemoryProblem
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import manifest, plain_json
 from hetero_tf.store.npz_bytes import decode, encode, no_other, require
@@ -61,12 +61,12 @@ def save(folder: Path | str, round_number: int, arrays: dict[str, np.ndarray], i
         Path of the sealed folder.
 
     Raises:
-        BadInput: An argument cannot be stored.
+        InputError: An argument cannot be stored.
         DiskProblem: The system refused. The rounds before are untouched and no temporary folder is left.
     """
     folder = Path(folder)
     if keep < 1 or not 0 <= round_number < 10**12:
-        raise BadInput(
+        raise InputError(
             f"`keep` must be at least 1 and `round_number` at least 0. "
             f"Received: keep={keep}, round_number={round_number}"
         )
@@ -102,7 +102,7 @@ def load_newest(
         `Sealed`, or None when there is no round at all.
 
     Raises:
-        BadInput: Rounds are there but none is whole, or the arrays are not the expected ones.
+        InputError: Rounds are there but none is whole, or the arrays are not the expected ones.
         DiskProblem, MemoryProblem: The system refused; no older round is taken instead.
     """
     for _ in range(LISTINGS):
@@ -119,7 +119,7 @@ def load_newest(
     if not paths:
         return None
     # To start again in silence would overwrite what a person may still be able to rescue.
-    raise BadInput(
+    raise InputError(
         f"{folder}: none of its {len(paths)} rounds is whole ({'; '.join(skipped)}); "
         "restore one from a copy, or delete the folder to start again"
     )
@@ -130,7 +130,7 @@ def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Cal
 
     Raises:
         Damaged: It is not whole.
-        BadInput: The arrays are not the expected ones.
+        InputError: The arrays are not the expected ones.
         MemoryProblem: The arrays do not fit.
     """
     path = Path(path)
@@ -153,11 +153,11 @@ def read(path: Path | str, expect: dict[str, tuple] | None = None, optional: Cal
         os.close(folder)
 
 
-def told_by_newest(folder: Path | str) -> Sealed | None:
+def newest_without_arrays(folder: Path | str) -> Sealed | None:
     """Returns the newest round whose manifest and info are whole, without its arrays, which are not read.
 
     Raises:
-        BadInput: Rounds are there, but none is so.
+        InputError: Rounds are there, but none is so.
     """
     skipped: list[str] = []
     for path in rounds(folder):
@@ -174,7 +174,7 @@ def told_by_newest(folder: Path | str) -> Sealed | None:
         else:
             return Sealed(listed.round, {}, info, listed.seal, tuple(skipped))
     if skipped:
-        raise BadInput(f"{folder}: none of its {len(skipped)} rounds is whole ({'; '.join(skipped)})")
+        raise InputError(f"{folder}: none of its {len(skipped)} rounds is whole ({'; '.join(skipped)})")
     return None
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import Refusal, short
+from hetero_tf.base.errors import UserError, short
 from hetero_tf.store import plain_json
 
 PACKAGES = {
@@ -86,7 +86,7 @@ def plugins(path: Path) -> tuple[str, ...]:
     """
     try:
         facts = plain_json.parse(files.read_bytes(path, plain_json.LIMIT), path)
-    except Refusal:
+    except UserError:
         return ()
     named = facts.get("plugins") if isinstance(facts, dict) else None
     return tuple(name for name in named or () if isinstance(name, str) and MODULE.fullmatch(name))

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import plain_json
 
@@ -19,11 +19,11 @@ def append(path: Path, row: dict) -> bytes:
         row: Dict with an integer "round"; NumPy numbers are fine, NaN and infinity are written as null.
 
     Raises:
-        BadInput: No "round", or a value that JSON cannot hold, or something else than a file has that name.
+        InputError: No "round", or a value that JSON cannot hold, or something else than a file has that name.
         DiskProblem: The system refused; the file is as it was.
     """
     if not _has_round(row):
-        raise BadInput(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
+        raise InputError(f"a row of metrics needs an integer 'round'. Received: row={row!r}")
     line = plain_json.dump(plain_json.finite(row), "a row of metrics") + b"\n"
     path = Path(path)
     descriptor = files.open_in_place(path, os.O_WRONLY | os.O_APPEND, "append to")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 
 DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16")
@@ -44,15 +44,15 @@ def encode(arrays: dict[str, np.ndarray]) -> tuple[memoryview, tuple[Spec, ...]]
         (bytes-like npz, tuple of `Spec` in the order of the file).
 
     Raises:
-        BadInput: A name is not text, or a dtype is not stored (objects, strings, records, big-endian).
+        InputError: A name is not text, or a dtype is not stored (objects, strings, records, big-endian).
     """
     values = [np.asarray(value, order="C") for value in arrays.values()]
     specs = tuple(Spec(name, value.shape, value.dtype.str) for name, value in zip(arrays, values))
     for spec in specs:
         if not isinstance(spec.name, str):
-            raise BadInput(f"array names must be text. Received: name={spec.name!r}")
+            raise InputError(f"array names must be text. Received: name={spec.name!r}")
         if spec.dtype not in DTYPES:
-            raise BadInput(f"array {spec.name!r} must hold numbers or bools. Received: dtype={spec.dtype}")
+            raise InputError(f"array {spec.name!r} must hold numbers or bools. Received: dtype={spec.dtype}")
     file = io.BytesIO()
     np.savez(file, *values)
     return file.getbuffer(), specs
@@ -124,9 +124,9 @@ def mismatch(specs: Sequence[Spec], expect: dict[str, tuple], optional: Callable
 
 
 def require(specs: Sequence[Spec], expect: dict[str, tuple], where: Path, optional: Callable = no_other) -> None:
-    """Raises BadInput with the first `mismatch`; `where` is the folder the arrays come from."""
+    """Raises InputError with the first `mismatch`; `where` is the folder the arrays come from."""
     difference = mismatch(specs, expect, optional)
     if difference:
-        raise BadInput(
+        raise InputError(
             f"{where}: {difference}; it was saved by another recipe: continue with that one, or choose a new run folder"
         )

@@ -5,7 +5,7 @@ import math
 import re
 from typing import Any
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 
 LIMIT = 4 * 2**20
@@ -18,14 +18,16 @@ def dump(value: object, what: str) -> bytes:
     """Returns canonical JSON: sorted keys, no spaces, UTF-8. What `parse` would refuse is not written.
 
     Raises:
-        BadInput: A value is not plain JSON, too large or not finite; `what` names it in the sentence.
+        InputError: A value is not plain JSON, too large or not finite; `what` names it in the sentence.
     """
     try:
         _text_keys(value)
         data = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
         parse(data, what)
     except (TypeError, ValueError, RecursionError, Damaged) as error:
-        raise BadInput(f"{what} must hold finite numbers, strings, lists and dicts only. Received: {error}") from error
+        raise InputError(
+            f"{what} must hold finite numbers, strings, lists and dicts only. Received: {error}"
+        ) from error
     return data
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base import files, folders
-from hetero_tf.base.errors import BadInput, Locked
+from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.store import checkpoints as sealed
 
 LOCK = "run.lock"
@@ -64,15 +64,15 @@ class RunFolder:
         """Returns the recipe's text; the run may be finished or running.
 
         Raises:
-            BadInput: The folder holds no run, or the file is damaged.
+            InputError: The folder holds no run, or the file is damaged.
         """
         self.check_started()
         return files.decode(files.read_bytes(self.recipe, RECIPE_LIMIT), self.recipe)
 
     def check_started(self) -> None:
-        """Raises `BadInput` if the folder holds no run."""
+        """Raises `InputError` if the folder holds no run."""
         if not self.started:
-            raise BadInput(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
+            raise InputError(f"{self.path}: is not a run folder, it has no {RECIPE}; name one that `train` wrote")
 
     def check_places(self) -> None:
         """Refuses links, pipes, devices and the like where the run writes its files and folders.
@@ -80,7 +80,7 @@ class RunFolder:
         The run folder itself may be a link: a person made it, and all that is written lies in the folder behind it.
 
         Raises:
-            BadInput: The sentence names the first one.
+            InputError: The sentence names the first one.
         """
         written = (
             self.recipe,
@@ -115,8 +115,8 @@ class RunFolder:
         """Makes the folder if needed and locks it for this process; the system frees it however the process ends.
 
         Raises:
-            BadInput: The path is a file, or a folder with other things in it, or something else stands in the place of
-                a file of the run. Nothing was written.
+            InputError: The path is a file or a folder with other contents, or a file of the run has another type.
+                Nothing was written.
             DiskProblem: The folder cannot be made or written. Nothing was written.
             Locked: Another process holds it; the sentence names its process id.
         """
@@ -140,9 +140,9 @@ class RunFolder:
             names = os.listdir(self.path) if folder else []
             if there and not folder:
                 what = "a file" if self.path.exists() else "a link that leads nowhere"
-                raise BadInput(f"{self.path}: is {what}, not a folder; choose another run folder")
+                raise InputError(f"{self.path}: is {what}, not a folder; choose another run folder")
         if names and LOCK not in names and not {RECIPE, "checkpoints"} <= set(names):
-            raise BadInput(
+            raise InputError(
                 f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no run; "
                 "choose an empty or new run folder"
             )

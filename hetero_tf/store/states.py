@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
 
@@ -25,7 +25,7 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
         `{variable path: array}`, and the state that they are of, such as "runs/digits/best, round 12".
 
     Raises:
-        BadInput: The folder is not a run's, no state was sealed yet, or none of the sealed ones is whole.
+        InputError: The folder is not a run's, no state was sealed yet, or none of the sealed ones is whole.
         DiskProblem, MemoryProblem: See `sealed.load_newest`.
     """
     run.check_started()
@@ -33,7 +33,7 @@ def global_weights(run: RunFolder) -> tuple[dict[str, np.ndarray], str]:
         found = checkpoints.load_newest(folder)
         if found is not None:
             return _global(found.arrays), f"{folder}, round {found.round}"
-    raise BadInput(f"{run.path}: holds no finished round yet; train that run first")
+    raise InputError(f"{run.path}: holds no finished round yet; train that run first")
 
 
 def _global(arrays):

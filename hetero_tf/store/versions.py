@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hetero_tf.base import exits, files, folders
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 
 # The file of an export that is written last.
 EXPORTED = "export.json"
@@ -29,24 +29,24 @@ def check_place(folder: Path, version: int | None) -> None:
         version: Its number; None: the next one.
 
     Raises:
-        BadInput: The path is too long, something that is no folder stands in the way, or the version is there already.
+        InputError: The path is too long, a parent is not a folder, or the version exists.
         DiskProblem: The system refused to look.
     """
     folders.check_name(folder)
     if os.path.lexists(folder.parent / EXPORTED):
-        raise BadInput(
+        raise InputError(
             f"{folder.parent}: holds an export of hetero_tf 0.1, which has one level and no versions; move it away, or "
             "choose another folder"
         )
     for path in (folder.parent, folder):
         if os.path.lexists(path) and not path.is_dir():
-            raise BadInput(f"{path}: stands in the way and is not a folder; choose another folder")
+            raise InputError(f"{path}: stands in the way and is not a folder; choose another folder")
     if version is not None and os.path.lexists(folder / str(version)):
         raise _taken(folder / str(version))
 
 
 def _taken(path):
-    return BadInput(
+    return InputError(
         f"{path}: is there already, and versions never change; "
         "choose another --export_version, or leave it out for the next one"
     )
@@ -107,7 +107,7 @@ def publish(draft: Path, version: int | None) -> Path:
         Path of the version.
 
     Raises:
-        BadInput: The version is there by now.
+        InputError: The version is there by now.
         DiskProblem: The system refused.
     """
     while True:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base.console import Console, Live, duration
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.exits import temporary_folder
 from hetero_tf.recipe import Recipe, load
 from hetero_tf.store import metrics_file
@@ -51,7 +51,7 @@ def estimate(runs: Sequence[Run], program: Program, jobs: int, console: Console)
         ready for JSON.
 
     Raises:
-        BadInput: A short run failed; the sentence is its own.
+        InputError: A short run failed; the sentence is its own.
     """
     shares = {run.name: _probes(run) for run in runs}
     probes = {probe.key: probe for parts in shares.values() for probe, _ in parts}
@@ -105,7 +105,7 @@ def _probes(run: Run) -> list[tuple[Probe, float]]:
     shares = run.recipe.levels.divided(1.0)
     try:
         return [(_probe(run, (f"levels.mix={level}",)), share) for level, share in shares.items()]
-    except BadInput:
+    except InputError:
         # Budgets, depths or members may belong to the whole mix.
         return [(_probe(run, ()), 1.0)]
 
@@ -126,9 +126,9 @@ def _measure(probe, program):
         words = [*program.words, *words_of(probe.run, place), f"--threads={program.threads}"]
         code, problem, seconds = start(words, lambda round, rounds: None)
         if code:
-            raise BadInput(f"{probe.run.name}: {problem}")
+            raise InputError(f"{probe.run.name}: {problem}")
         rows = metrics_file.rows(place / "timings.jsonl")
         if not rows:
-            raise BadInput(f"{probe.run.name}: left no timings.jsonl, so nothing was measured")
+            raise InputError(f"{probe.run.name}: left no timings.jsonl, so nothing was measured")
         spent = sum(row["seconds"] + row["measuring_seconds"] for row in rows)
         return Measured(seconds - spent, rows[-1]["round_seconds"], rows[-1]["measuring_seconds"])

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput, did_you_mean
+from hetero_tf.base.errors import InputError, did_you_mean
 from hetero_tf.base.files import decode, read_bytes
 from hetero_tf.recipe.changes import steps_of
 from hetero_tf.recipe.nodes import Node, Position, plain, refusal, show
@@ -54,14 +54,14 @@ def read(path: str | Path) -> tuple[Part, ...]:
     """Reads a sweep that a person names: a file, or one that comes with the program, such as `heterofl_table7`.
 
     Raises:
-        BadInput: Names file, line and key, what is wrong and what is allowed.
+        InputError: Names file, line and key, what is wrong and what is allowed.
     """
     known, file = sweeps(), Path(path)
     name = str(path).removeprefix("recipes/").removeprefix("sweeps/").removesuffix(".yaml")
     if not file.is_file() and name in known:
         file = known[name]
     if not file.exists():
-        raise BadInput(f"{path}: no such sweep{did_you_mean(name, known)}")
+        raise InputError(f"{path}: no such sweep{did_you_mean(name, known)}")
     return reads(decode(read_bytes(file, LARGEST_FILE, follow=True), file), str(path))
 
 
@@ -92,7 +92,7 @@ def from_flags(recipe: str, overrides: Iterable[str], varied: Iterable[str], see
         path, equals, values = text.partition("=")
         label = f"--sweep {text[:80]}"
         if not equals or not steps_of(path.strip()) or not _VALUE.findall(values):
-            raise BadInput(f"{label}: must be path=value,value,..., such as --sweep levels.mix=a,a-e")
+            raise InputError(f"{label}: must be path=value,value,..., such as --sweep levels.mix=a,a-e")
         grid[path.strip()] = tuple(parse(value.strip(), label, is_file=False) for value in _VALUE.findall(values))
     typed = Position("--recipe")
     numbers = () if seeds is None else _seeds(Node(seeds, Position(f"--seeds {seeds}")))
@@ -106,7 +106,7 @@ def with_overrides(parts: tuple[Part, ...], overrides: Iterable[str]) -> tuple[P
     for override in overrides:
         path, equals, value = override.partition("=")
         if not equals or not steps_of(path.strip()) or not value.strip():
-            raise BadInput(f"--set {override[:80]}: must be path=value, such as --set client.epochs=1")
+            raise InputError(f"--set {override[:80]}: must be path=value, such as --set client.epochs=1")
         more[path.strip()] = parse(value, f"--set {override[:80]}", is_file=False)
     return tuple(dataclasses.replace(part, set={**part.set, **more}) for part in parts)
 

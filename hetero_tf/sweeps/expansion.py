@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import Recipe, load
 from hetero_tf.recipe.naming import short_name
 from hetero_tf.recipe.nodes import Node, Position, plain, refusal, show
@@ -40,18 +40,18 @@ def expand(parts: Iterable[Part], label: str) -> tuple[Run, ...]:
         label: What stands for it in refusals.
 
     Raises:
-        BadInput: Names the place of the value with which a recipe is refused; or two runs have one name.
+        InputError: Names the place of the value with which a recipe is refused; or two runs have one name.
     """
     parts = tuple(parts)
     asked = sum(map(_size, parts))
     if asked > MOST_RUNS:
-        raise BadInput(f"{label}: asks for {asked:,} runs, at most {MOST_RUNS:,} are allowed; split it")
+        raise InputError(f"{label}: asks for {asked:,} runs, at most {MOST_RUNS:,} are allowed; split it")
     runs: dict[str, Run] = {}
     for given, told in itertools.chain.from_iterable(map(_choices, parts)):
         run = _run(given, told, label)
         same = runs.setdefault(run.name, run)
         if same.recipe.source != run.recipe.source:
-            raise BadInput(
+            raise InputError(
                 f"{label}: two different runs are called {run.name}; give one of them another name in the list"
             )
     return tuple(runs.values())
@@ -94,7 +94,7 @@ def _run(given, told, label):
     overrides = {path: f"{path}={flow(plain(node))}" for path, node in values.items()}
     try:
         loaded = load(recipe.value, overrides.values())
-    except BadInput as problem:
+    except InputError as problem:
         raise _refused(problem, values, overrides, recipe) from None
     texts = {path: _shown(values[path]) for path in told if path in values and path != "name"}
     content = [overrides[path] for path in sorted(texts)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hetero_tf.base import children, exits, files
 from hetero_tf.base.console import Console, Live
-from hetero_tf.base.errors import Locked, Refusal
+from hetero_tf.base.errors import Locked, UserError
 from hetero_tf.recipe import changed_keys
 from hetero_tf.runs import overview
 from hetero_tf.store import plain_json
@@ -108,7 +108,7 @@ def _one(run, folder, program, progress, show, console):
         done, threads = _standing(run, folder, program.threads)
     except Locked as locked:
         return Outcome(run, folder, ELSEWHERE, problem=str(locked))
-    except Refusal as refusal:
+    except UserError as refusal:
         return Outcome(run, folder, FAILED, problem=str(refusal))
     if done >= run.recipe.rounds:
         return Outcome(run, folder, SKIPPED, done)
@@ -142,7 +142,7 @@ def _standing(run, folder, threads):
 
     Raises:
         Locked: Another process trains it.
-        BadInput: The folder is damaged, or holds a run of another recipe.
+        InputError: The folder is damaged, or holds a run of another recipe.
     """
     place, patience = RunFolder(folder), time.monotonic() + PATIENCE
     while place.holder is not None:
@@ -155,7 +155,7 @@ def _standing(run, folder, threads):
     if found.state == overview.FINISHED and found.round >= run.recipe.rounds:
         changed = changed_keys(place.read_recipe(), run.recipe.source)
         if changed:
-            raise Refusal(f"{folder}: holds a run of another recipe ({'; '.join(changed)})")
+            raise UserError(f"{folder}: holds a run of another recipe ({'; '.join(changed)})")
     # Of a damaged one the program itself says what is wrong.
     return found.round, _threads(place, threads)
 
@@ -165,7 +165,7 @@ def _threads(place, otherwise):
     try:
         facts = plain_json.parse(files.read_bytes(place.environment, plain_json.LIMIT), place.environment)
         threads = facts["threads"]["inter_op"]
-    except (Refusal, KeyError, TypeError):
+    except (UserError, KeyError, TypeError):
         return otherwise
     return threads if type(threads) is int and threads > 0 else otherwise
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, Locked
+from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.recipe import changed_keys
 from hetero_tf.recipe.recipe_files import LARGEST_FILE
 from hetero_tf.store.run_folder import SWEEP
@@ -44,16 +44,16 @@ class SweepFolder:
         """Makes the folder if needed and locks it for this process, however that ends.
 
         Raises:
-            BadInput: It holds other things and no sweep.
+            InputError: It holds other things and no sweep.
             Locked: Another sweep works in it.
             DiskProblem: The system refused.
         """
         with files.disk(self.path, "look at"):
             names = os.listdir(self.path) if self.path.is_dir() else []
         if not self.path.is_dir() and os.path.lexists(self.path):
-            raise BadInput(f"{self.path}: is not a folder; choose another one by --run_dir")
+            raise InputError(f"{self.path}: is not a folder; choose another one by --run_dir")
         if names and self.kept.name not in names and "sweep.lock" not in names:
-            raise BadInput(
+            raise InputError(
                 f"{self.path}: holds other things ({', '.join(sorted(names)[:3])}) and no sweep; choose an empty or "
                 "new folder by --run_dir"
             )
@@ -74,7 +74,7 @@ class SweepFolder:
         """Refuses a sweep that is not the folder's own, nor that with more in it.
 
         Raises:
-            BadInput: The sentence names the first run that differs.
+            InputError: The sentence names the first run that differs.
         """
         if not os.path.lexists(self.kept):
             return
@@ -89,7 +89,7 @@ class SweepFolder:
                 reason = f"its run {run.name} has another recipe: {'; '.join(changed)}"
             else:
                 continue
-            raise BadInput(
+            raise InputError(
                 f"{self.path}: holds another sweep ({reason}); a sweep may grow by runs, seeds and rounds, else choose "
                 "another folder by --run_dir"
             )

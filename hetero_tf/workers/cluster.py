@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import BadInput, WorkerLost, short
+from hetero_tf.base.errors import InputError, WorkerLost, short
 
 # Names of containers have underscores.
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|\w([\w.-]*\w)?):(\d{1,5})", re.ASCII)
@@ -47,14 +47,14 @@ def read_cluster(workers: Sequence[str], worker: int | None, environment: Mappin
         environment: The variables of the process.
 
     Raises:
-        BadInput: An address is none, or this process is not among them.
+        InputError: An address is none, or this process is not among them.
     """
     if workers:
         if worker is None:
-            raise BadInput(f"--workers needs --worker, which of them this process is: 0 to {len(workers) - 1}")
+            raise InputError(f"--workers needs --worker, which of them this process is: 0 to {len(workers) - 1}")
         return _checked("--workers", tuple(workers), worker)
     if worker is not None:
-        raise BadInput("--worker needs --workers, the host:port of each, separated by commas")
+        raise InputError("--worker needs --workers, the host:port of each, separated by commas")
     text = environment.get("TF_CONFIG")
     return None if not text else _of_config(text)
 
@@ -70,25 +70,25 @@ def _of_config(text):
         if not all(isinstance(addresses, list) for addresses in jobs.values()) or str(index) != str(task["index"]):
             raise ValueError("the addresses of a job are a list, and an index is a whole number")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadInput(
+        raise InputError(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
             f'"index": 0}}}}. Received: {short(text)}'
         ) from error
     addresses = {name: tuple(of_job) for name, of_job in jobs.items() if of_job}
     if others := addresses.keys() - set(JOBS):
-        raise BadInput(f"TF_CONFIG may have the jobs chief and worker. Received: {', '.join(sorted(others))}")
+        raise InputError(f"TF_CONFIG may have the jobs chief and worker. Received: {', '.join(sorted(others))}")
     if job not in JOBS or addresses and job not in addresses:
         allowed = [name for name in JOBS if name in addresses or not addresses]
-        raise BadInput(
+        raise InputError(
             f"TF_CONFIG: the task type must be {' or '.join(allowed)}, a job of the cluster. "
             f"Received: type={short(job)}"
         )
     if len(addresses.get("chief", ())) > 1:
-        raise BadInput(f"TF_CONFIG: a cluster has one chief at most. Received: {len(addresses['chief'])} addresses")
+        raise InputError(f"TF_CONFIG: a cluster has one chief at most. Received: {len(addresses['chief'])} addresses")
     if not addresses:
         return None
     if not 0 <= index < len(addresses[job]):
-        raise BadInput(f"TF_CONFIG: {job} must be 0 to {len(addresses[job]) - 1}. Received: index={index}")
+        raise InputError(f"TF_CONFIG: {job} must be 0 to {len(addresses[job]) - 1}. Received: index={index}")
     chiefs, workers = (addresses.get(name, ()) for name in JOBS)
     return _checked("TF_CONFIG", (*chiefs, *workers), index + (len(chiefs) if job == "worker" else 0))
 
@@ -97,9 +97,9 @@ def _checked(source, addresses, index):
     # Host names are equal in either case.
     known = {(host.lower(), port) for host, port in (address_of(source, address) for address in addresses)}
     if len(known) != len(addresses) or len(addresses) > MOST:
-        raise BadInput(f"{source}: there may be {MOST} different addresses. Received: {len(addresses)}, or one twice")
+        raise InputError(f"{source}: there may be {MOST} different addresses. Received: {len(addresses)}, or one twice")
     if not 0 <= index < len(addresses):
-        raise BadInput(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
+        raise InputError(f"{source}: worker must be 0 to {len(addresses) - 1}. Received: {index}")
     return Cluster(addresses, index) if len(addresses) > 1 else None
 
 
@@ -111,11 +111,11 @@ def address_of(source: str, address: str) -> tuple[str, int]:
         address: What was given.
 
     Raises:
-        BadInput: It is no address.
+        InputError: It is no address.
     """
     match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or not 0 < int(match[3]) < 2**16:
-        raise BadInput(f"{source}: an address must be host:port. Received: {short(address)}")
+        raise InputError(f"{source}: an address must be host:port. Received: {short(address)}")
     return address.rpartition(":")[0].strip("[]"), int(match[3])
 
 
@@ -136,7 +136,7 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
         patience: Seconds to wait; the first worker, which TensorFlow lets wait for an hour, ends with code 1 then.
 
     Raises:
-        BadInput: The port is taken.
+        InputError: The port is taken.
         WorkerLost: Not all of them came in time.
     """
     import tensorflow as tf
@@ -159,7 +159,7 @@ def connect(cluster: Cluster, patience: float = PATIENCE):
                 resolver, communication_options=experimental.CommunicationOptions(implementation=way)
             )
         except tf.errors.UnknownError as error:
-            raise BadInput(
+            raise InputError(
                 f"worker {cluster.index} cannot listen at {cluster.addresses[cluster.index]}; is the port taken? "
                 f"({short(error)})"
             ) from error
@@ -191,13 +191,13 @@ def mirrored(devices: int):
     """Returns the strategy of several devices of this process: GPUs where there are any, else parts of the processor.
 
     Raises:
-        BadInput: There are fewer GPUs.
+        InputError: There are fewer GPUs.
     """
     import tensorflow as tf
 
     gpus = tf.config.list_logical_devices("GPU") if hardware.devices() == "gpu" else []
     if gpus and len(gpus) < devices:
-        raise BadInput(
+        raise InputError(
             f"at most {len(gpus)} devices can share a round, since this machine has {len(gpus)} GPUs; "
             f"CUDA_VISIBLE_DEVICES=-1 divides the processor instead. Received: {devices}"
         )

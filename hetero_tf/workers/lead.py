@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput, Refusal, WorkerLost, told_in_graph
+from hetero_tf.base.errors import InputError, UserError, WorkerLost, error_from_graph
 from hetero_tf.evaluation.fairness import ClientResults
 from hetero_tf.models.state import State, from_named, named
 from hetero_tf.planning.plan import ARRAYS, Plan
@@ -39,7 +39,7 @@ def noticing() -> Iterator[None]:
     try:
         yield
     except GONE as error:
-        if (refusal := told_in_graph(error)) is not None:
+        if (refusal := error_from_graph(error)) is not None:
             raise refusal from error
         raise WorkerLost(
             "another worker of this run stopped, hangs or cannot be reached; start the same command again on all "
@@ -89,7 +89,7 @@ class LeadProcess(LearningProcess):
         with self._together("client_results", state, level=level):
             return super().client_results(state, level)
 
-    def end(self, problem: Refusal | None = None) -> None:
+    def end(self, problem: UserError | None = None) -> None:
         """Lets the other processes end, with the same sentence and exit code where there is a problem."""
         if not isinstance(problem, WorkerLost):
             words = {"call": "end", "problem": problem and str(problem), "code": problem.code if problem else 0}
@@ -112,7 +112,7 @@ def lead(process: LearningProcess, cluster: Cluster) -> LeadProcess:
     """Returns the same process, which the others of the cluster follow from now on.
 
     Raises:
-        BadInput: One of them was given something else.
+        InputError: One of them was given something else.
         WorkerLost: One of them is gone.
     """
     fields = {name: getattr(process, name) for name in process.__dataclass_fields__}
@@ -123,8 +123,8 @@ def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None
     """Does what the leading process does, until that ends.
 
     Raises:
-        BadInput: The leading process was given something else.
-        Refusal: It ended with a problem.
+        InputError: The leading process was given something else.
+        UserError: It ended with a problem.
         WorkerLost: It is gone, or another worker.
     """
     channel, state = _agreed(process, cluster), process.blank()
@@ -136,7 +136,7 @@ def follow(process: LearningProcess, cluster: Cluster, say: Callable[[str], None
                 break
             state = _do(process, message, _state_of(message, state))
     if message.words["problem"]:
-        raise Refusal(f"worker 0 ended: {message.words['problem']}", message.words["code"])
+        raise UserError(f"worker 0 ended: {message.words['problem']}", message.words["code"])
 
 
 def _state_of(message, held):
@@ -148,7 +148,7 @@ def _do(process: LearningProcess, message: Message, state: State) -> State:
     """Makes one call, and returns the state after it."""
     words, arrays = message.words, message.arrays
     # What is refused is refused everywhere, and the leading process says so.
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(UserError):
         if words["call"] == "compile":
             process.compile()
         elif words["call"] == "run":
@@ -180,7 +180,7 @@ def _agreed(process, cluster):
     for worker, differs in enumerate((digests != digests[0]).any(axis=2)):
         if differs.any():
             other = [name for name, differ in zip(facts, differs) if differ]
-            raise BadInput(
+            raise InputError(
                 f"all workers must be given the same; worker {worker} has another {' and another '.join(other)} than "
                 "worker 0"
             )

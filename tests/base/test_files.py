@@ -12,7 +12,7 @@ from refusals import refusal
 
 from hetero_tf import recipe
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.base.npz_reader import read_arrays
 from hetero_tf.data.words import read_words
 from hetero_tf.store import plain_json
@@ -191,7 +191,7 @@ def test_json_depth_limit_is_exact():
     "value", [{"a": {1, 2}}, {"a": math.inf}, {"a": "\ud800"}, {1: 2}, [{"a": {None: 1}}], {"a": nested(40)}]
 )
 def test_json_that_could_not_be_read_back_is_not_written(value):
-    with pytest.raises(BadInput, match="^`v` must hold finite numbers, strings, lists and dicts only. Received: "):
+    with pytest.raises(InputError, match="^`v` must hold finite numbers, strings, lists and dicts only. Received: "):
         plain_json.dump(value, "`v`")
 
 

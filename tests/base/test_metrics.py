@@ -52,9 +52,11 @@ def test_rows_of_earlier_versions_have_the_present_names():
 
 
 def test_held_out_examples_choose_the_best_round_where_there_are_any():
-    assert metrics.chooses("images", True) == "validation_accuracy"
-    assert metrics.chooses("text", False) == "global_perplexity"
-    assert all(metrics.chooses(kind, there) in metrics.selecting() for kind in ("images", "text") for there in (0, 1))
+    assert metrics.default_metric("images", True) == "validation_accuracy"
+    assert metrics.default_metric("text", False) == "global_perplexity"
+    assert all(
+        metrics.default_metric(kind, there) in metrics.selecting() for kind in ("images", "text") for there in (0, 1)
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.base.hardware import check_memory
 from hetero_tf.base.npz_reader import array_names, read_arrays
 
@@ -39,7 +39,7 @@ def test_names_are_listed_without_reading_the_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", **{"b/kernel": np.ones(2), "a": np.zeros(1, object)})
     assert array_names(tmp_path / "a.npz") == ["a", "b/kernel"]
     (tmp_path / "b.npz").write_bytes(b"no archive")
-    with pytest.raises(BadInput, match="b.npz: cannot be read as an .npz file, it is damaged or something else"):
+    with pytest.raises(InputError, match="b.npz: cannot be read as an .npz file, it is damaged or something else"):
         array_names(tmp_path / "b.npz")
 
 
@@ -49,7 +49,7 @@ def test_names_are_listed_without_reading_the_arrays(tmp_path):
 def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
     path = zipped(tmp_path / "a.npz", header(shape) + b"12")
     with pytest.raises(
-        BadInput,
+        InputError,
         match=rf"array 'x.npy' must have the size that its header claims, {claim} bytes for "
         rf"uint8 .*\. Received: 2 bytes",
     ):
@@ -58,7 +58,7 @@ def test_headers_that_claim_another_size_are_refused(tmp_path, shape, claim):
 
 def test_objects_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.array([{}, 1], object))
-    with pytest.raises(BadInput, match="array 'x.npy' holds Python objects, which could run code when read"):
+    with pytest.raises(InputError, match="array 'x.npy' holds Python objects, which could run code when read"):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
@@ -70,25 +70,25 @@ def test_what_does_not_fit_into_memory_is_refused(tmp_path):
 
 def test_a_missing_array_is_named_with_those_there(tmp_path):
     np.savez(tmp_path / "a.npz", b=np.ones(1), a=np.ones(1))
-    with pytest.raises(BadInput, match=r"a.npz: expected an array 'x'. Received: a, b$"):
+    with pytest.raises(InputError, match=r"a.npz: expected an array 'x'. Received: a, b$"):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="none: could not read: No such file"):
+    with pytest.raises(InputError, match="none: could not read: No such file"):
         read_arrays(tmp_path / "none", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"hello", b"\x93NUMPY\x01\x00"])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(BadInput, match="a.npz: cannot be read as an .npz file"):
+    with pytest.raises(InputError, match="a.npz: cannot be read as an .npz file"):
         read_arrays(tmp_path / "a.npz", ["x"])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", header((2,))[:20], header((2,), "|zz") + b"12"])
 def test_damaged_members_are_refused(tmp_path, content):
-    with pytest.raises(BadInput, match="a.npz: cannot be read as an .npz file"):
+    with pytest.raises(InputError, match="a.npz: cannot be read as an .npz file"):
         read_arrays(zipped(tmp_path / "a.npz", content), ["x"])
 
 
@@ -99,7 +99,7 @@ def test_no_flip_or_cut_is_silent(tmp_path):
         (tmp_path / "b.npz").write_bytes(broken)
         try:
             found = read_arrays(tmp_path / "b.npz", ["x"])["x"]
-        except BadInput as error:
+        except InputError as error:
             assert "b.npz: " in str(error)
             assert "\n" not in str(error)
         else:

@@ -10,7 +10,7 @@ from refusals import refusal
 from hetero_tf import recipe
 from hetero_tf.base import registry
 from hetero_tf.base.constraints import Constraint
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.recipe.model import Classes, LayerSpec, Model, Width
 
@@ -64,9 +64,9 @@ def test_names_are_modules_that_define_the_function_of_their_kind():
 
 def test_find_imports_the_module():
     assert callable(registry.find("schedules", "steps").multiplier)
-    with pytest.raises(BadInput, match=r"^no 'step' in schedules; did you mean 'steps'\?$"):
+    with pytest.raises(InputError, match=r"^no 'step' in schedules; did you mean 'steps'\?$"):
         registry.find("schedules", "step")
-    with pytest.raises(BadInput, match=r"^no 'os.path' in submodels; known: prefix, random, rolling$"):
+    with pytest.raises(InputError, match=r"^no 'os.path' in submodels; known: prefix, random, rolling$"):
         registry.find("submodels", "os.path")
 
 
@@ -90,7 +90,7 @@ def test_layer_gives_classes_of_keras_and_refuses_others():
     assert layer_class("Dense") is keras.layers.Dense
     assert layer_class("Scaler").__module__ == "hetero_tf.layers.scaler"
     for name in ("Lambda", "TFSMLayer", "os.system", "keras.layers.Dense"):
-        with pytest.raises(BadInput, match=f"^no layer '{name}'"):
+        with pytest.raises(InputError, match=f"^no layer '{name}'"):
             layer_class(name)
 
 
@@ -250,5 +250,5 @@ def test_a_type_or_default_that_cannot_be_read_is_a_sentence(plugged, annotation
     registry.register_plugin(
         plugged("typed", f"{imports}def multiplier(round, *, rate: {annotation}):\n    return 1\n")
     )
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         registry.options("schedules", "typed")

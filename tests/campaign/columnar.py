@@ -13,7 +13,7 @@ from campaign.data_files import flipped
 from campaign.inputs import SECONDS, sentence
 from campaign.world import Failed
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.data import parquet
 
 ROWS = 40
@@ -122,7 +122,7 @@ def loaded(path, rng, seconds, memory):
         dataset = parquet.load(path.parent, **options)
         if dataset.kind == "table" and not np.isfinite(dataset.train.x).all():
             raise Failed(f"{options}: loaded NaN or infinity")
-    except Refusal as problem:
+    except UserError as problem:
         sentence(problem)
         outcome = "refused"
     took, grown = time.process_time() - began, peak() - before

@@ -11,7 +11,7 @@ import numpy as np
 
 from campaign.inputs import SECONDS, change, sentence
 from campaign.world import Failed
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.data import csv, femnist, npy, npz, parquet, text, tfds, tiny_imagenet
 from hetero_tf.data import folder as own_folder
 
@@ -49,7 +49,7 @@ def outcome(loader, data_dir, options):
     began, found = time.process_time(), "loaded"
     try:
         loader.load(data_dir, **options)
-    except Refusal as problem:
+    except UserError as problem:
         sentence(problem)
         found = "refused"
     if time.process_time() - began > SECONDS:

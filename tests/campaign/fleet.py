@@ -17,7 +17,7 @@ from campaign.inputs import SECONDS, sentence
 from campaign.world import Failed
 from hetero_tf import recipe
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.devices.deployed import deployed
 from hetero_tf.devices.messages import Message, Refused, packed
 from hetero_tf.run import experiment
@@ -232,7 +232,7 @@ def train(world, folder, settings, rounds, hostile, rng):
     began = time.process_time()
     try:
         experiment.train(resolved, experiment.Settings(folder, None, 2, False, "train"), console, deploy)
-    except Refusal as problem:
+    except UserError as problem:
         sentence(problem)
         return str(problem)
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from campaign.inputs import change, sentence
 from campaign.world import Failed
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 from hetero_tf.workers.cluster import read_cluster
 
 HOSTS = ("a:1", "b:2222", "c_d:3", "[::1]:4", "10.0.0.1:5", "x-y.example.org:65535", "A:9", "localhost:80")
@@ -68,7 +68,7 @@ def cluster_is_read(world, rng):
     for task in tasks:
         try:
             cluster = read_cluster((), None, {"TF_CONFIG": json.dumps({**config, "task": task})})
-        except Refusal as problem:
+        except UserError as problem:
             sentence(problem)
             continue
         if cluster is None:

@@ -11,7 +11,7 @@ from campaign.cases import CASES, IMAGES
 from campaign.world import Failed, is_sentence
 from hetero_tf import recipe
 from hetero_tf.base.console import printable
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 
 NASTY = (
     None, True, -1, 0, 1, 2, 1e308, -1e308, 1e-308, 10**30, -(10**30), float("nan"), float("inf"), 0.5, "", "x", "none",
@@ -85,7 +85,7 @@ def recipe_is_read(world, rng):
             if rng.random() < 0.3
             else [],
         )
-    except Refusal as problem:
+    except UserError as problem:
         sentence(problem)
         found = "refused"
     if time.process_time() - began > SECONDS:
@@ -100,7 +100,7 @@ def recipe_is_described(world, rng):
         given = mutated(text_, rng)
         try:
             recipe.loads(given, "fuzz.yaml", overrides)
-        except Refusal:
+        except UserError:
             continue
         break
     path = world.folder / "fuzz.yaml"

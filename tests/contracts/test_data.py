@@ -8,7 +8,7 @@ import pytest
 
 from hetero_tf import data
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
 from hetero_tf.recipe.schema import Plugin
 
@@ -68,7 +68,7 @@ def test_a_missing_folder_is_a_sentence_or_not_needed(name):
     plugin = Plugin(name, GIVEN.get(name, {}))
     try:
         found = data.load(plugin, None, Path("/nowhere/at/all"))
-    except BadInput as error:
+    except InputError as error:
         assert "/nowhere/at/all" in str(error)
         assert "\n" not in str(error)
     else:

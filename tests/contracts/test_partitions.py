@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import iid
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 CLIENTS, CLASSES = 20, 10
 TRAIN = np.random.default_rng(0).integers(0, CLASSES, 1000).astype(np.int32)
@@ -47,7 +47,7 @@ def test_every_client_gets_examples_of_its_labels(way):
     assert isinstance(found, Partition)
     assert found.label_mask.shape == (CLIENTS, CLASSES)
     for ids, labels in ((found.train, TRAIN), (found.test, TEST)):
-        assert isinstance(ids, Shares)
+        assert isinstance(ids, ClientExamples)
         everything = ids.ids
         assert everything.max() < len(labels)
         assert len(np.unique(everything)) == len(everything)
@@ -103,7 +103,7 @@ def test_every_way_that_draws_can_hold_examples_out(way):
 
 
 def test_more_clients_than_examples_are_refused(way):
-    with pytest.raises(BadInput, match="`clients` must .* Received: clients=1001"):
+    with pytest.raises(InputError, match="`clients` must .* Received: clients=1001"):
         way(np.random.default_rng(0), clients=1001)
 
 
@@ -111,7 +111,7 @@ def test_text_is_split_or_refused_in_a_sentence(way):
     rows = np.random.default_rng(4).integers(0, CLASSES, (60, 7)).astype(np.int32)
     try:
         found = way(np.random.default_rng(5), train=rows, tests=rows)
-    except BadInput as error:
+    except InputError as error:
         assert "\n" not in str(error)
         assert len(str(error)) > 30
     else:

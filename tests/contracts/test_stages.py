@@ -3,7 +3,7 @@
 import pytest
 
 from hetero_tf.base import registry
-from hetero_tf.methods.stages import Level, Outline, whole
+from hetero_tf.methods.stages import Level, ModelOutline, whole
 
 # The options that are tried besides the defaults; a new module is tried with those.
 OPTIONS = {
@@ -25,7 +25,7 @@ def case(request):
 
 
 def outline(exits=EXITS):
-    return Outline(TRUNK, exits, (1.0, 0.5, 0.25))
+    return ModelOutline(TRUNK, exits, (1.0, 0.5, 0.25))
 
 
 def level(width, depth, budget=None):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import csv
 from hetero_tf.data.columns import Column, encode_row
 from hetero_tf.data.dataset import NotAvailable
@@ -94,7 +94,7 @@ def test_a_line_that_does_not_fit_is_named(tmp_path, line, told):
     if told is None:
         assert len(load(tmp_path).train.x) == 16
         return
-    with pytest.raises(BadInput, match=told) as refusal:
+    with pytest.raises(InputError, match=told) as refusal:
         load(tmp_path)
     assert "\n" not in str(refusal.value)
 
@@ -113,7 +113,7 @@ def test_a_line_that_does_not_fit_is_named(tmp_path, line, told):
 )
 def test_test_rows_must_be_like_the_training_rows(tmp_path, line, told):
     write(tmp_path, [LINES[0], line], "test.csv")
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         load(write(tmp_path), test="test.csv")
 
 
@@ -136,7 +136,7 @@ def test_test_rows_must_be_like_the_training_rows(tmp_path, line, told):
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, options, told):
     write(tmp_path, ["height,b,kind", "1,2,ox"], "other.csv")
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         load(write(tmp_path), **options)
 
 
@@ -157,18 +157,18 @@ def test_options_that_do_not_fit_are_refused(tmp_path, options, told):
 )
 def test_what_is_no_table_is_refused(tmp_path, content, told):
     (tmp_path / "own.csv").write_bytes(content)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         load(tmp_path)
 
 
 def test_a_column_of_all_different_texts_is_no_category(tmp_path):
     write(tmp_path, ["name,kind", *(f"n{place},{place % 2}" for place in range(1001))])
-    with pytest.raises(BadInput, match="column 'name' must have at most 1000 categories; leave it out by `ignore`"):
+    with pytest.raises(InputError, match="column 'name' must have at most 1000 categories; leave it out by `ignore`"):
         load(tmp_path)
 
 
 def test_a_folder_or_nothing_instead_of_a_file(tmp_path):
-    with pytest.raises(BadInput, match="expected a file. Received: a folder; .*data: folder a folder of pictures"):
+    with pytest.raises(InputError, match="expected a file. Received: a folder; .*data: folder a folder of pictures"):
         load(tmp_path, path=".")
     with pytest.raises(NotAvailable, match="`path` must name an existing file"):
         load(tmp_path, path="nothing.csv")
@@ -179,7 +179,9 @@ def test_a_row_is_written_in_order_or_by_name():
     assert encode_row("2.5, red, y", columns) == encode_row("k=y,size (cm) = 2.5,c=red", columns) == [2.5, 0, 1, 1]
     assert encode_row("2.5,a=b,x", columns) == [2.5, 1, 0, 0]
     for row in ("", "1,red", "1,red,x,x", "k=x,k=y,c=red", "k=x,2.5,red", "c=red,k=x,sice=2"):
-        with pytest.raises(BadInput, match=r"a value for each column, size \(cm\), c, k, with commas between") as told:
+        with pytest.raises(
+            InputError, match=r"a value for each column, size \(cm\), c, k, with commas between"
+        ) as told:
             encode_row(row, columns)
         assert repr(row) in str(told.value)
 
@@ -188,10 +190,10 @@ def test_columns_encode_what_a_person_writes():
     one_hot, number = Column("c", ("blue", "red")), Column("c", ("blue", "red"), one_hot=False)
     assert (one_hot.features, one_hot.encode("red")) == (("c=blue", "c=red"), [0.0, 1.0])
     assert (number.features, number.encode("red"), Column("n").encode("-1e3")) == (("c",), [1.0], [-1000.0])
-    with pytest.raises(BadInput, match="column 'c' must hold one of blue, red. Received: 'rad'; did you mean 'red'?"):
+    with pytest.raises(InputError, match="column 'c' must hold one of blue, red. Received: 'rad'; did you mean 'red'?"):
         one_hot.encode("rad")
     for value in ("x", "nan", "inf", "1e39", ""):
-        with pytest.raises(BadInput, match=f"column 'n' must hold finite numbers. Received: '{value}'"):
+        with pytest.raises(InputError, match=f"column 'n' must hold finite numbers. Received: '{value}'"):
             Column("n").encode(value)
 
 
@@ -224,7 +226,7 @@ def test_numbers_in_another_notation_are_no_categories(tmp_path, value):
     told = (
         rf"own.csv:3: column 'a' holds '{re.escape(value)}', which is no plain number such as -1234.5; set `numbers: "
     )
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         column(tmp_path, values)
     assert set(values) <= set(column(tmp_path, values, categorical=("a",)))
 
@@ -242,18 +244,18 @@ def test_numbers_in_another_notation_are_read_by_an_option(tmp_path, notation, v
 
 def test_ids_are_no_numbers(tmp_path):
     assert column(tmp_path, ["1_3", "2_3"]) == ("1_3", "2_3")
-    with pytest.raises(BadInput, match=r"own.csv:3: column 'a' holds '007', whose leading zero a number would lose"):
+    with pytest.raises(InputError, match=r"own.csv:3: column 'a' holds '007', whose leading zero a number would lose"):
         column(tmp_path, ["007", "12"])
     with pytest.raises(
-        BadInput, match=r"own.csv:1: the first line sep=; names another delimiter; set `delimiter: semi"
+        InputError, match=r"own.csv:1: the first line sep=; names another delimiter; set `delimiter: semi"
     ):
         load(tmp_path)
 
 
 def test_lines_and_columns_have_limits(tmp_path, monkeypatch):
     monkeypatch.setattr(csv, "LONGEST_LINE", 100)
-    with pytest.raises(BadInput, match="own.csv:2: a line may have up to 100 characters"):
+    with pytest.raises(InputError, match="own.csv:2: a line may have up to 100 characters"):
         load(write(tmp_path, ["a,kind", "1" * 200 + ",x"]))
     monkeypatch.setattr(csv, "MOST_COLUMNS", 4)
-    with pytest.raises(BadInput, match="own.csv:1: a table may have up to 4 columns. Received: 5"):
+    with pytest.raises(InputError, match="own.csv:1: a table may have up to 4 columns. Received: 5"):
         load(write(tmp_path))

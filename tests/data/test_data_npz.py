@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import npz
 from hetero_tf.data.dataset import NotAvailable
 
@@ -73,7 +73,7 @@ def with_pixel(value):
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, changed, told):
-    with pytest.raises(BadInput, match=told) as refusal:
+    with pytest.raises(InputError, match=told) as refusal:
         load(tmp_path, **changed)
     assert str(tmp_path / "own.npz") in str(refusal.value)
 

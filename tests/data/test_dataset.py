@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf import data
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, NotAvailable, Split
 from hetero_tf.recipe.schema import Plugin
@@ -50,7 +50,7 @@ def test_kind_follows_the_labels():
     ],
 )
 def test_what_does_not_fit_is_refused(train, test, classes, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         Dataset(train, test, classes, "s")
 
 
@@ -63,9 +63,9 @@ def test_what_does_not_fit_is_refused(train, test, classes, told):
     ],
 )
 def test_owners_that_do_not_fit_are_refused(owners, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         Dataset(Split(images().x, images().y, owners), images(2), 2, "s")
-    with pytest.raises(BadInput, match=told.replace("train", "test")):
+    with pytest.raises(InputError, match=told.replace("train", "test")):
         Dataset(images(), Split(images().x, images().y, owners), 2, "s")
 
 
@@ -88,7 +88,7 @@ def test_labels_are_what_is_predicted():
 
 @pytest.mark.parametrize("name", ["vocabulary", "class_names"])
 def test_names_must_be_as_many_as_the_classes(name):
-    with pytest.raises(BadInput, match=f"`{name}` must have one entry per class. Received: 2 entries, classes=5"):
+    with pytest.raises(InputError, match=f"`{name}` must have one entry per class. Received: 2 entries, classes=5"):
         Dataset(text(), text(), 5, "s", **{name: ("a", "b")})
 
 
@@ -109,10 +109,10 @@ def test_the_digest_is_of_the_content_only():
 
 
 def test_unknown_loaders_and_fallbacks_are_named():
-    with pytest.raises(BadInput, match="no 'digitz' in data; did you mean 'digits'?"):
+    with pytest.raises(InputError, match="no 'digitz' in data; did you mean 'digits'?"):
         data.load(Plugin("digitz"))
     with pytest.raises(
-        BadInput, match="`fallback` must be an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"
+        InputError, match="`fallback` must be an embedded data set. Received: fallback='pydocs'; did you mean 'pydoc'?"
     ):
         data.load(Plugin("digits"), "pydocs")
 
@@ -156,7 +156,7 @@ def test_pydoc_stands_in_with_the_rows_of_the_recipe(tmp_path):
 def test_damaged_data_are_never_replaced(tmp_path):
     (tmp_path / "wikitext-2").mkdir()
     (tmp_path / "wikitext-2" / "train.txt").write_text("another text\n")
-    with pytest.raises(BadInput, match="not the published text"):
+    with pytest.raises(InputError, match="not the published text"):
         data.load(Plugin("wikitext2"), "pydoc", tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_images_with_the_channels_first_are_rejected():
     labels = np.zeros(2, np.int32)
     for shape in ((2, 3, 16, 16), (2, 1, 16, 16), (2, 12, 64, 64)):
         split = Split(np.zeros(shape, np.uint8), labels)
-        with pytest.raises(BadInput, match=r"the channels seem to be the second axis; convert them with np.moveaxis"):
+        with pytest.raises(InputError, match=r"the channels seem to be the second axis; convert them with np.moveaxis"):
             Dataset(split, split, 1, "s")
     for shape in ((2, 16, 16, 3), (2, 3, 16, 3), (2, 7, 7, 512)):
         split = Split(np.zeros(shape, np.uint8), labels)
@@ -180,5 +180,5 @@ def test_names_that_are_not_unicode_are_rejected():
     """JSON, and arrays of NumPy, may hold half of a surrogate pair, which no file can be written with."""
     split = Split(np.zeros((2, 1), np.float32), np.array([0, 1], np.int32))
     for names, columns in ((("a", "\ud800"), (Column("c"),)), (None, (Column("\ud800"),))):
-        with pytest.raises(BadInput, match=r"must be valid Unicode text. Received: '\\ud800'"):
+        with pytest.raises(InputError, match=r"must be valid Unicode text. Received: '\\ud800'"):
             Dataset(split, split, 2, "s", class_names=names, columns=columns)

@@ -11,7 +11,7 @@ import numpy as np
 import programs
 import pytest
 
-from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.data import decoded, decoded_to_disk, folder
 from hetero_tf.data.disk_array import DiskArray
 
@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_before_and_while_it_is_written(root, monkeypatch):
 def test_a_damaged_picture_and_no_home_are_told(root, monkeypatch):
     (root / "dog" / "9.jpg").write_bytes(b"x")
     with pytest.raises(
-        BadInput, match=r"dog/9.jpg: is not a picture: it begins with b'x'; convert it to PNG, JPEG, BMP, GIF or WebP"
+        InputError, match=r"dog/9.jpg: is not a picture: it begins with b'x'; convert it to PNG, JPEG, BMP, GIF or WebP"
     ):
         load(root)
     assert kept() == []

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf import learning_process
-from hetero_tf.base.errors import BadInput, told_in_graph
+from hetero_tf.base.errors import InputError, error_from_graph
 from hetero_tf.base.files import Damaged
 from hetero_tf.base.replicas import Replicas
 from hetero_tf.data.dataset import Dataset, Split
@@ -20,7 +20,7 @@ from hetero_tf.data.disk_array import DiskArray
 from hetero_tf.models.state import named
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_stacks
-from hetero_tf.rounds.disk_rows import read_given
+from hetero_tf.rounds.disk_rows import read_training_rows
 from hetero_tf.workers import lead
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_file_is_refused(tmp_path, spoil, told):
     stored(tmp_path, np.zeros((20, 3), np.uint8))
     path = tmp_path / "x.npy"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(BadInput, match=told) as refusal:
+    with pytest.raises(InputError, match=told) as refusal:
         DiskArray.open(path)
     assert "\n" not in str(refusal.value)
 
@@ -80,7 +80,7 @@ def test_an_open_file_stays_what_it_was_and_a_cut_one_is_told(tmp_path):
     np.testing.assert_array_equal(kept[:], array)
     with open(tmp_path / "old.npy", "r+b") as file:
         file.truncate(140)
-    with pytest.raises(BadInput, match=r"x.npy: became shorter since it was opened; restore it and start again"):
+    with pytest.raises(InputError, match=r"x.npy: became shorter since it was opened; restore it and start again"):
         kept[:]
 
 
@@ -90,7 +90,7 @@ def test_a_data_set_has_the_same_digest_on_disk(tmp_path):
     assert kept.sha256 == dataset.sha256 and kept.kind == "images"
     chosen = np.array([4, 0, 9])
     np.testing.assert_array_equal(kept.train.of(chosen).x[:], dataset.train.of(chosen).x)
-    with pytest.raises(BadInput, match=r"noise, train split: only images uint8 may stay on disk; .* Received: int32"):
+    with pytest.raises(InputError, match=r"noise, train split: only images uint8 may stay on disk; .* Received: int32"):
         Dataset(Split(stored(tmp_path, np.zeros((5, 3), np.int32))), Split(np.zeros((5, 3), np.int32)), 3, "noise")
 
 
@@ -138,7 +138,7 @@ def test_a_worker_reads_its_own_clients_only(tmp_path):
     shared = share_stacks(packed, kept.work(plan), 2)
     of_workers = []
     for worker in range(2):
-        given_rounds, given = read_given(kept.parts.examples, shared, range(worker, worker + 1))
+        given_rounds, given = read_training_rows(kept.parts.examples, shared, range(worker, worker + 1))
         mine = shared.replicas == worker
         rows, positions = shared.rows[mine], given_rounds.rows[mine]
         np.testing.assert_array_equal(rows < 0, positions < 0)
@@ -156,7 +156,7 @@ def test_xla_is_given_equally_many_rows_each_time(tmp_path):
     sizes = [stack.clients for stack in kept.parts.engine.stacks]
     for cohort in ((0, 1, 2), (1, 3), (3,)):
         packed = pack_rounds([kept.plan(0, cohort)], sizes, kept.family.submodel_of)
-        _, given = read_given(kept.parts.examples, packed, range(1))
+        _, given = read_training_rows(kept.parts.examples, packed, range(1))
         # The largest clients have 9, 7 and 5 examples; a cohort has three.
         assert kept.recipe.round.clients == 3 and len(given["x"]) == len(given["y"]) == 21
 
@@ -178,11 +178,11 @@ def test_a_file_that_is_cut_off_while_it_is_measured_is_one_sentence(tmp_path):
         file.truncate(200)
     with pytest.raises(tf.errors.UnknownError) as met:
         kept.evaluate(state)
-    refusal = told_in_graph(met.value)
+    refusal = error_from_graph(met.value)
     assert isinstance(refusal, Damaged) and refusal.code == 2
     assert str(refusal) == f"{tmp_path / 'test.npy'}: became shorter since it was opened; restore it and start again"
-    assert told_in_graph(tf.errors.UnknownError(None, None, "nothing of ours")) is None
-    assert told_in_graph(ValueError("BadInput: x")) is None
+    assert error_from_graph(tf.errors.UnknownError(None, None, "nothing of ours")) is None
+    assert error_from_graph(ValueError("InputError: x")) is None
     with pytest.raises(Damaged, match="became shorter"), lead.noticing():
         kept.evaluate(state)
 

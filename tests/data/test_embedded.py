@@ -6,7 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import digits, pydoc, synthetic
 
 
@@ -51,7 +51,7 @@ def test_digits_grow_by_repeated_pixels_on_black():
     ],
 )
 def test_impossible_digits_are_refused(options, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         digits.load(None, **options)
 
 
@@ -103,5 +103,5 @@ def test_synthetic_text_can_be_learnt_from_the_word_before():
 
 @pytest.mark.parametrize("name", ["classes", "owners"])
 def test_more_classes_or_owners_than_examples_are_refused(name):
-    with pytest.raises(BadInput, match=f"`{name}` must be in 1..200. Received: {name}=201"):
+    with pytest.raises(InputError, match=f"`{name}` must be in 1..200. Received: {name}=201"):
         synthetic.load(None, **{name: 201})

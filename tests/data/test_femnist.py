@@ -6,7 +6,7 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import decoded, femnist
 from hetero_tf.data.dataset import NotAvailable
 
@@ -76,7 +76,7 @@ def test_a_writer_of_the_test_split_alone_is_refused(folder):
 
     changed(folder, rename, "test")
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"every writer of test/ must be one of train/, so let LEAF cut by sample "
         r"\(-t sample\). Received: 'stranger' in test/ alone",
     ):
@@ -109,7 +109,7 @@ def test_a_writer_of_the_test_split_alone_is_refused(folder):
 )
 def test_what_is_not_leafs_is_refused(folder, change, told):
     file = changed(folder, change)
-    with pytest.raises(BadInput, match=told) as refusal:
+    with pytest.raises(InputError, match=told) as refusal:
         femnist.load(folder)
     assert str(refusal.value).startswith(str(file)) and "\n" not in str(refusal.value)
 
@@ -119,18 +119,18 @@ def test_damaged_and_doubled_files_are_refused(folder):
     whole = first.read_text()
     for broken in (whole[:1000], "", "\ud800".encode("utf-8", "surrogatepass")):
         first.write_bytes(broken if isinstance(broken, bytes) else broken.encode())
-        with pytest.raises(BadInput, match="cannot be read as JSON, it is damaged or something else: "):
+        with pytest.raises(InputError, match="cannot be read as JSON, it is damaged or something else: "):
             femnist.load(folder)
     first.write_text(whole)
     second.write_text(whole)
-    with pytest.raises(BadInput, match=f"{second}: the writer 'f0000_00' stands in an earlier file too"):
+    with pytest.raises(InputError, match=f"{second}: the writer 'f0000_00' stands in an earlier file too"):
         femnist.load(folder)
 
 
 def test_an_empty_folder_and_a_missing_one_say_what_belongs_there(folder, tmp_path):
     for file in (folder / "femnist" / "test").iterdir():
         file.unlink()
-    with pytest.raises(BadInput, match="femnist/test: expected LEAF's .json files. Received: none"):
+    with pytest.raises(InputError, match="femnist/test: expected LEAF's .json files. Received: none"):
         femnist.load(folder)
     with pytest.raises(
         NotAvailable,

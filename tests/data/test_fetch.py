@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hetero_tf import data
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import fetch, wikitext2
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.fetch import Published, Unreachable
@@ -118,7 +118,7 @@ def test_what_cannot_be_had_says_why_and_leaves_no_file(server, tmp_path, name, 
 
 def test_nothing_is_written_through_a_link(server, tmp_path):
     (tmp_path / "own.zip.part").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="expected a file or nothing. Received: a symbolic link; move it away"):
+    with pytest.raises(InputError, match="expected a file or nothing. Received: a symbolic link; move it away"):
         fetch.fetch(published(f"{server.address}/file"), tmp_path)
     assert not (tmp_path / "elsewhere").exists()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.picture_decoding import decode
 from hetero_tf.data import decoded, folder
 from hetero_tf.data.dataset import NotAvailable
@@ -71,7 +71,7 @@ def test_train_and_test_folders_are_the_splits(tmp_path, tests):
     assert found.test.y.tolist() == [2, 2]
     check(found.test)
     (tmp_path / "own" / tests / "eel").mkdir()
-    with pytest.raises(BadInput, match="eel: is no class of the training pictures: bat, cat, dog"):
+    with pytest.raises(InputError, match="eel: is no class of the training pictures: bat, cat, dog"):
         load(tmp_path / "own")
 
 
@@ -102,10 +102,10 @@ def test_equal_shares_are_drawn_each_time_and_no_label_is_lost():
     assert (one == held_out(labels, 0.6, "s")).all()
     assert [int(one[labels == label].sum()) for label in range(3)] == [6, 1, 0]
     for share in (0.0, 1.0):
-        with pytest.raises(BadInput, match=f"`test_share` must be above 0 and below 1. Received: test_share={share}"):
+        with pytest.raises(InputError, match=f"`test_share` must be above 0 and below 1. Received: test_share={share}"):
             held_out(labels, share, "s")
     with pytest.raises(
-        BadInput, match="s: `test_share` leaves no test example; use a larger share .* test_share=0.01 of 13 examples"
+        InputError, match="s: `test_share` leaves no test example; use a larger share .* test_share=0.01 of 13 examples"
     ):
         held_out(labels, 0.01, "s")
 
@@ -135,7 +135,7 @@ def test_what_is_no_picture_is_named(root):
     ):
         path = root / "bat" / name
         path.write_bytes(content)
-        with pytest.raises(BadInput, match=told) as refusal:
+        with pytest.raises(InputError, match=told) as refusal:
             load(root)
         assert "\n" not in str(refusal.value)
         path.unlink()
@@ -158,32 +158,34 @@ def test_names_that_are_not_utf8_are_rejected(root, name):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(png(9))
-    with pytest.raises(BadInput, match=r"udce\d.*': has a name that is not UTF-8; rename it"):
+    with pytest.raises(InputError, match=r"udce\d.*': has a name that is not UTF-8; rename it"):
         load(root)
 
 
 def test_what_is_no_folder_of_classes_is_refused(root, tmp_path):
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='elsewhere'"):
         load(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a"):
+    with pytest.raises(
+        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a"
+    ):
         load(root / "notes.txt")
     (tmp_path / "one" / "bat").mkdir(parents=True)
-    with pytest.raises(BadInput, match=r"each of at least two classes, such as .*/one/cat/1.png. Received: bat"):
+    with pytest.raises(InputError, match=r"each of at least two classes, such as .*/one/cat/1.png. Received: bat"):
         load(tmp_path / "one")
     (root / "eel").mkdir()
     with pytest.raises(
-        BadInput, match=r"eel: expected pictures that end in .png, .jpg, .jpeg, .bmp, .gif, .webp. Received: none"
+        InputError, match=r"eel: expected pictures that end in .png, .jpg, .jpeg, .bmp, .gif, .webp. Received: none"
     ):
         load(root)
     (root / "train").mkdir()
     (root / "train" / "a").mkdir()
     (root / "train" / "b").mkdir()
-    with pytest.raises(BadInput, match=r"train/a: expected pictures"):
+    with pytest.raises(InputError, match=r"train/a: expected pictures"):
         load(root)
 
 
 def test_an_empty_test_folder_is_refused(tmp_path):
     write(tmp_path / "own" / "train", 2)
     (tmp_path / "own" / "test").mkdir()
-    with pytest.raises(BadInput, match=r"test: expected a folder of pictures for each class. Received: no folder"):
+    with pytest.raises(InputError, match=r"test: expected a folder of pictures for each class. Received: no folder"):
         load(tmp_path / "own")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import from_arrays, from_tf_data, npz
 from hetero_tf.data.columns import Column
 
@@ -40,7 +40,7 @@ def test_images_and_rows_become_data_sets():
 )
 def test_what_does_not_fit_is_refused(changed, told):
     given = {"x_train": ROWS, "y_train": LABELS, "x_test": ROWS[:2], "y_test": LABELS[:2], "source": "mine"}
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         from_arrays(**{**given, **changed})
 
 
@@ -73,7 +73,7 @@ def test_tf_data_gives_what_its_arrays_give():
     ],
 )
 def test_odd_tf_data_are_refused(train, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         from_tf_data(train(), pairs(IMAGES, LABELS))
 
 
@@ -84,12 +84,12 @@ def test_names_stand_in_the_file(tmp_path):
     assert (found.classes, found.class_names, found.source) == (4, tuple("abcd"), f"table ({tmp_path}/own.npz)")
     assert found.columns == (Column("x"), Column("y"))
     np.savez(tmp_path / "own.npz", **given, class_names=[1, 2, 3])
-    with pytest.raises(BadInput, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
+    with pytest.raises(InputError, match=r"class_names must be texts of shape \[n\]. Received: int64 \(3,\)"):
         npz.load(tmp_path, path="own.npz")
     (tmp_path / "own.npz").write_text("a,b\n1,2\n")
     with pytest.raises(
-        BadInput, match="cannot be read as an .npz file, it is damaged or something else; data: npz reads"
+        InputError, match="cannot be read as an .npz file, it is damaged or something else; data: npz reads"
     ):
         npz.load(tmp_path, path="own.npz")
-    with pytest.raises(BadInput, match="expected a file. Received: a folder; data: npz reads .npz files"):
+    with pytest.raises(InputError, match="expected a file. Received: a folder; data: npz reads .npz files"):
         npz.load(tmp_path, path=".")

@@ -6,7 +6,7 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput, MemoryProblem, Refusal
+from hetero_tf.base.errors import InputError, MemoryProblem, UserError
 from hetero_tf.data import npy, npz
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.disk_array import DiskArray
@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_refused(tmp_path, changed, told):
     if changed.get("y_train", GOOD["y_train"]).dtype == object:
         (tmp_path / "own").mkdir()
         np.save(tmp_path / "own" / "y_train.npy", changed["y_train"], allow_pickle=True)
-    with pytest.raises(BadInput, match=told) as refusal:
+    with pytest.raises(InputError, match=told) as refusal:
         load(tmp_path, **changed)
     assert str(tmp_path / "own") in str(refusal.value)
 
@@ -74,12 +74,14 @@ def test_a_truncated_and_a_missing_file_are_named(tmp_path):
     load(tmp_path)
     path = tmp_path / "own" / "x_train.npy"
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(BadInput, match=r"own/x_train.npy: must have the size that its header .* Received: 113 bytes"):
+    with pytest.raises(InputError, match=r"own/x_train.npy: must have the size that its header .* Received: 113 bytes"):
         npy.load(tmp_path, path="own")
     path.unlink()
-    with pytest.raises(BadInput, match=r"own: expected the files x_train.npy, y_train.npy, .* Missing: x_train"):
+    with pytest.raises(InputError, match=r"own: expected the files x_train.npy, y_train.npy, .* Missing: x_train"):
         npy.load(tmp_path, path="own")
-    with pytest.raises(BadInput, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a"):
+    with pytest.raises(
+        InputError, match=r"expected a folder. Received: a file; data: npz reads .npz files, data: npy a"
+    ):
         npy.load(tmp_path, path="own/y_train.npy")
     with pytest.raises(NotAvailable, match="`path` must name an existing file. Received: path='no'"):
         npy.load(tmp_path, path="no")
@@ -92,5 +94,5 @@ def test_every_flip_and_cut_is_refused_or_gives_a_data_set(tmp_path, name):
     whole = path.read_bytes()
     for broken in folders.damaged(whole[:128], 120, seed=len(name), cuts=9):
         path.write_bytes(broken + whole[len(broken) :])
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(UserError):
             assert isinstance(npy.load(tmp_path, path="own").sha256, str)

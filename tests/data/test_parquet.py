@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import parquet
 from hetero_tf.data.columns import Column
 
@@ -112,18 +112,18 @@ def test_a_column_of_pictures_becomes_images(tmp_path, hugging_face):
     assert found.train.x.shape == (6, 6, 6, 1) and found.source == f"pictures ({tmp_path}/own.parquet)"
     for split in (found.train, found.test):
         assert (split.x[:, 0, 0, 0] == np.array([10, 200])[split.y]).all() and set(split.owners.tolist()) <= {0, 1}
-    with pytest.raises(BadInput, match=r"column 'image' must hold numbers or texts; .* or name it as `image`"):
+    with pytest.raises(InputError, match=r"column 'image' must hold numbers or texts; .* or name it as `image`"):
         load(tmp_path)
     if hugging_face:
         paths = table.set_column(0, "image", [[{"bytes": None, "path": f"{place}.png"} for place in range(12)]])
         pq.write_table(paths, tmp_path / "own.parquet")
         with pytest.raises(
-            BadInput, match=r"row 0: column 'image' has no picture here \(its path alone is none\); save"
+            InputError, match=r"row 0: column 'image' has no picture here \(its path alone is none\); save"
         ):
             load(tmp_path, image="image", size=6)
     table = table.set_column(0, "image", [[b"GIF89a"] * 12])
     pq.write_table(table, tmp_path / "own.parquet")
-    with pytest.raises(BadInput, match=r"own.parquet, row 0: is cut off within its header; copy it again"):
+    with pytest.raises(InputError, match=r"own.parquet, row 0: is cut off within its header; copy it again"):
         load(tmp_path, image="image", size=6)
 
 
@@ -139,7 +139,7 @@ def test_a_column_of_pictures_becomes_images(tmp_path, hugging_face):
 )
 def test_a_value_that_does_not_fit_is_named(tmp_path, column, told):
     pq.write_table(rows(4).append_column("odd", [column]), tmp_path / "own.parquet")
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         load(tmp_path, test_share=0.5)
     assert len(load(tmp_path, test_share=0.5, ignore=("odd",)).train.x) == 2
 
@@ -155,7 +155,7 @@ def test_labels_that_are_numbers_have_few_texts_and_the_first_wrong_row_is_named
             assert [found.class_names[y] for y in split.y] == [names[values[row] > 0.5] for row in rows_drawn]
     for row, values in ((1, [0.5, float("nan"), float("nan"), 0.0]), (2, ["x", "y", " ", " "])):
         pq.write_table(rows(4).set_column(5, "label", [values]), tmp_path / "own.parquet")
-        with pytest.raises(BadInput, match=f"row {row}: column 'label' has no value here"):
+        with pytest.raises(InputError, match=f"row {row}: column 'label' has no value here"):
             load(tmp_path, test_share=0.5)
 
 
@@ -165,47 +165,47 @@ def test_files_that_are_damaged_or_do_not_belong_together(tmp_path):
     for content in (b"", b"PAR1", whole[:-9], whole[:100] + whole[120:], b"x" * 400):
         (tmp_path / "own.parquet").write_bytes(content)
         with pytest.raises(
-            BadInput, match="own.parquet: cannot be read as a Parquet or Arrow file, it is damaged"
+            InputError, match="own.parquet: cannot be read as a Parquet or Arrow file, it is damaged"
         ) as refusal:
             load(tmp_path)
         assert "\n" not in str(refusal.value)
     (tmp_path / "own.arrow").write_bytes(b"x" * 40)
-    with pytest.raises(BadInput, match="own.arrow: cannot be read as a Parquet or Arrow file"):
+    with pytest.raises(InputError, match="own.arrow: cannot be read as a Parquet or Arrow file"):
         load(tmp_path, path="own.arrow")
     with pa.OSFile(str(tmp_path / "own.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows().schema) as writer:
         writer.write_table(rows())
     assert len(load(tmp_path, path="own.arrow").train.x) == 16
     content = (tmp_path / "own.arrow").read_bytes()
     (tmp_path / "own.arrow").write_bytes(content.replace(b"cowoxcow", b"cow\xff\xffcow"))
-    with pytest.raises(BadInput, match="own.arrow: cannot be read as .* Invalid UTF8"):
+    with pytest.raises(InputError, match="own.arrow: cannot be read as .* Invalid UTF8"):
         load(tmp_path, path="own.arrow")
     pq.write_table(rows().append_column("label", [["a"] * 20]), tmp_path / "own.parquet")
     with pytest.raises(
-        BadInput, match="own.parquet: every column must have a name of its own. Received: 'label' again"
+        InputError, match="own.parquet: every column must have a name of its own. Received: 'label' again"
     ):
         load(tmp_path)
     (tmp_path / "two").mkdir()
     pq.write_table(rows(), tmp_path / "two" / "a.parquet")
     pq.write_table(rows(kinds=False), tmp_path / "two" / "b.parquet")
-    with pytest.raises(BadInput, match=r"b.parquet: must have the columns of .*a.parquet, with the same types"):
+    with pytest.raises(InputError, match=r"b.parquet: must have the columns of .*a.parquet, with the same types"):
         load(tmp_path, path="two")
     (tmp_path / "none").mkdir()
     with pytest.raises(
-        BadInput, match=r"none: expected files that end in .parquet or .arrow. Received: none; data: npz"
+        InputError, match=r"none: expected files that end in .parquet or .arrow. Received: none; data: npz"
     ):
         load(tmp_path, path="none")
 
 
 def test_saved_sets_in_another_order_or_with_odd_labels_are_refused(tmp_path):
     write_arrow(tmp_path / "mixed", rows(), _indices_data_files=[{"filename": "indices.arrow"}])
-    with pytest.raises(BadInput, match=r"flatten_indices\(\) and save_to_disk\(\) again"):
+    with pytest.raises(InputError, match=r"flatten_indices\(\) and save_to_disk\(\) again"):
         load(tmp_path, path="mixed")
     write_arrow(tmp_path / "odd", rows(kinds=False).set_column(5, "label", [[0, 1] * 9 + [2, 1]]))
-    with pytest.raises(BadInput, match=r"of-00002.arrow, row 8: column 'label' must be in 0..1, .* Received: 2"):
+    with pytest.raises(InputError, match=r"of-00002.arrow, row 8: column 'label' must be in 0..1, .* Received: 2"):
         load(tmp_path, path="odd")
     for text in ("{", "[" * 100_000):
         (tmp_path / "odd" / "dataset_info.json").write_text(text)
-        with pytest.raises(BadInput, match="dataset_info.json: is damaged"):
+        with pytest.raises(InputError, match="dataset_info.json: is damaged"):
             load(tmp_path, path="odd")
 
 
@@ -230,8 +230,8 @@ def test_options_that_do_not_fit_are_refused(tmp_path, monkeypatch):
         ({"ignore": ("hight",)}, "ignore must name columns. Received: 'hight'; did you mean 'height'?"),
         ({"label": "lable"}, "`label` must name a column. Received: label='lable'; did you mean 'label'?"),
     ):
-        with pytest.raises(BadInput, match=told):
+        with pytest.raises(InputError, match=told):
             load(tmp_path, **options)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"data: parquet needs pyarrow, .*; pip install 'hetero_tf\[parquet\]'"):
+    with pytest.raises(InputError, match=r"data: parquet needs pyarrow, .*; pip install 'hetero_tf\[parquet\]'"):
         load(tmp_path)

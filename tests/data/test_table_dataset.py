@@ -12,7 +12,7 @@ from refusals import refusal
 
 import hetero_tf
 from hetero_tf import export, recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.devices.on_device import Client
@@ -185,9 +185,9 @@ def test_a_row_is_answered_by_its_columns(exported):
     chances = tf.nn.softmax(model((np.array([[10000, 0, 0, 1, 1]]) - mean) / std))[0].numpy()
     assert [name for name, _ in found["answers"]] == [tables.NAMES[label] for label in np.argsort(-chances)]
     np.testing.assert_allclose([percent for _, percent in found["answers"]], 100 * np.sort(chances)[::-1], rtol=1e-3)
-    with pytest.raises(BadInput, match="column 'colour' must hold one of blue, red. Received: 'green'"):
+    with pytest.raises(InputError, match="column 'colour' must hold one of blue, red. Received: 'green'"):
         predict(process, model, ["1,1,green,yes"])
-    with pytest.raises(BadInput, match="a row must have a value for each column, size .cm., weight, colour, coat"):
+    with pytest.raises(InputError, match="a row must have a value for each column, size .cm., weight, colour, coat"):
         predict(process, model, ["1,1"])
 
 

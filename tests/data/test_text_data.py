@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data import text, wikitext2, words
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.data.words import LONGEST_LINE, encode, in_rows, read_words, vocabulary_of
@@ -41,7 +41,7 @@ def test_line_ends_marks_and_packing_do_not_matter(tmp_path, content):
     ],
 )
 def test_bad_texts_are_one_sentence(tmp_path, content, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         read_words(written(tmp_path / "a.txt", content))
 
 
@@ -49,15 +49,15 @@ def test_damaged_gzip_is_found_at_every_cut(tmp_path):
     packed = gzip.compress(b"".join(b"line %d of the text\n" % number for number in range(300)))
     rng = np.random.default_rng(0)
     for cut in (1, 5, *rng.integers(10, len(packed), 20)):
-        with pytest.raises(BadInput, match="a.txt.gz: damaged gzip file after line"):
+        with pytest.raises(InputError, match="a.txt.gz: damaged gzip file after line"):
             read_words(written(tmp_path / "a.txt.gz", packed[:cut]))
-    with pytest.raises(BadInput, match="damaged gzip file after line 0: Not a gzipped file"):
+    with pytest.raises(InputError, match="damaged gzip file after line 0: Not a gzipped file"):
         read_words(written(tmp_path / "a.txt.gz", b"plain text\n"))
 
 
 def test_a_gzip_bomb_stops_at_the_first_long_line(tmp_path):
     path = written(tmp_path / "a.txt.gz", gzip.compress(b"x" * 50_000_000))
-    with pytest.raises(BadInput, match="a.txt.gz:1: a line may have up to"):
+    with pytest.raises(InputError, match="a.txt.gz:1: a line may have up to"):
         read_words(path)
 
 
@@ -102,15 +102,15 @@ def test_a_small_vocabulary_keeps_the_frequent_words():
     assert vocabulary_of(words, 5) == ("<ukn>", "<eos>", "b", "a", "c")
     assert vocabulary_of(words, 4) == ("<ukn>", "<eos>", "b", "c")
     assert vocabulary_of(words, 99) == vocabulary_of(words)
-    with pytest.raises(BadInput, match="`vocabulary` must be at least 3. Received: vocabulary=2"):
+    with pytest.raises(InputError, match="`vocabulary` must be at least 3. Received: vocabulary=2"):
         vocabulary_of(words, 2)
 
 
 def test_rows_are_contiguous_and_the_rest_is_cut():
     np.testing.assert_array_equal(in_rows(np.arange(11), 3, "rows"), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
-    with pytest.raises(BadInput, match="`rows` must not exceed the 11 words of the text. Received: rows=12"):
+    with pytest.raises(InputError, match="`rows` must not exceed the 11 words of the text. Received: rows=12"):
         in_rows(np.arange(11), 12, "rows")
-    with pytest.raises(BadInput, match="`test_rows` must be at least 1. Received: test_rows=0"):
+    with pytest.raises(InputError, match="`test_rows` must be at least 1. Received: test_rows=0"):
         in_rows(np.arange(11), 0, "test_rows")
 
 
@@ -130,7 +130,7 @@ def test_without_a_test_text_the_end_is_held_out(tmp_path, monkeypatch):
     found = text.load(None, train="a.txt", rows=1, test_rows=1, test_share=0.3)
     assert found.train.x.tolist() == [[2, 3, 4, 5, 1, 6, 7]]
     assert found.test.x.tolist() == [[0, 0, 1]]
-    with pytest.raises(BadInput, match="`test_share` must be above 0 and below 1. Received: test_share=1.0"):
+    with pytest.raises(InputError, match="`test_share` must be above 0 and below 1. Received: test_share=1.0"):
         text.load(None, train="a.txt", rows=1, test_rows=1, test_share=1.0)
 
 
@@ -153,7 +153,7 @@ def test_wikitext2_files_are_found_under_their_usual_names(tmp_path, names):
     assert found.vocabulary == ("<ukn>", "<eos>", "a", "<unk>", "b")
     assert found.test.x.tolist() == [[4, 0, 1]]
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"not the published text: expected 2088628 words with sha256 44cf9c78d1150937"
         r"... Received: 5 words with sha256 [0-9a-f]{16}...; fetch",
     ):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data import decoded
 from hetero_tf.data import tfds as loader
 from hetero_tf.data.dataset import NotAvailable
@@ -59,7 +59,7 @@ def test_a_kept_set_is_the_same_and_a_damaged_file_is_still_found(copied, tmp_pa
     # Other options are other arrays.
     assert loader.load(folder, dataset="tiny", train="test", test="train").test.x.shape[0] == TRAIN
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(BadInput, match="split train cannot be read"):
+    with pytest.raises(InputError, match="split train cannot be read"):
         loader.load(folder, dataset="tiny")
 
 
@@ -68,7 +68,7 @@ SPLITS = "`train` and `test` must be splits of tiny/1.0.0: test, train"
 
 
 def test_images_of_different_sizes_need_a_size(prepared):
-    with pytest.raises(BadInput, match="ragged/1.0.0 has images of different sizes; give `size` .*: size=None"):
+    with pytest.raises(InputError, match="ragged/1.0.0 has images of different sizes; give `size` .*: size=None"):
         loader.load(prepared, dataset="ragged")
     found = loader.load(prepared, dataset="ragged", size=5)
     assert found.train.x.shape == (TRAIN, 5, 5, 3)
@@ -99,7 +99,7 @@ def test_images_that_lie_on_their_side_are_turned(prepared):
     ],
 )
 def test_wrong_names_list_the_right_ones(prepared, options, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         loader.load(prepared, dataset="tiny", **options)
 
 
@@ -111,7 +111,7 @@ def test_a_file_cut_between_two_records_is_counted(copied):
     for content, count in ((whole[:first], 1), (b"", 0), (whole + whole[:first], TRAIN + 1)):
         file.write_bytes(content)
         with pytest.raises(
-            BadInput,
+            InputError,
             match=f"tiny/1.0.0: split train must have {TRAIN} examples. Received: {count}; "
             "the files were cut off or exchanged",
         ):
@@ -122,7 +122,9 @@ def test_flips_and_cuts_inside_a_record_are_found(copied):
     folder, file = copied
     for broken in folders.damaged(file.read_bytes(), 12):
         file.write_bytes(broken)
-        with pytest.raises(BadInput, match="split train (cannot be read: .*; delete the folder|must have 30 examples)"):
+        with pytest.raises(
+            InputError, match="split train (cannot be read: .*; delete the folder|must have 30 examples)"
+        ):
             loader.load(folder, dataset="tiny")
 
 
@@ -131,7 +133,7 @@ def test_a_description_without_examples_is_one_sentence(copied):
     about = file.with_name("dataset_info.json")
     about.write_text(re.sub(r'"shardLengths": \[[^]]*\]', '"shardLengths": ["0"]', about.read_text()))
     with pytest.raises(
-        BadInput, match="split t[a-z]+ cannot be read: .*; delete the folder and prepare the set again$"
+        InputError, match="split t[a-z]+ cannot be read: .*; delete the folder and prepare the set again$"
     ):
         loader.load(folder, dataset="tiny")
 
@@ -139,11 +141,11 @@ def test_a_description_without_examples_is_one_sentence(copied):
 def test_missing_and_damaged_descriptions_are_one_sentence(copied):
     folder, file = copied
     file.unlink()
-    with pytest.raises(BadInput, match="tiny/1.0.0: split train cannot be read: ") as refusal:
+    with pytest.raises(InputError, match="tiny/1.0.0: split train cannot be read: ") as refusal:
         loader.load(folder, dataset="tiny")
     assert "\n" not in str(refusal.value)
     (file.parent / "features.json").write_text("{")
-    with pytest.raises(BadInput, match="tiny cannot be opened in .*/tfds: ") as refusal:
+    with pytest.raises(InputError, match="tiny cannot be opened in .*/tfds: ") as refusal:
         loader.load(folder, dataset="tiny")
     assert "\n" not in str(refusal.value)
 
@@ -203,12 +205,12 @@ def test_a_pipe_in_a_prepared_set_is_refused(copied):
 
 def test_unknown_sets_and_configurations_are_refused(tmp_path):
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"`dataset` must name a set that TensorFlow Datasets [\d.]+ has or that is "
         f"prepared in {tmp_path}/tfds. Received: dataset='mnistt'",
     ):
         loader.load(tmp_path, dataset="mnistt")
-    with pytest.raises(BadInput, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
+    with pytest.raises(InputError, match="emnist/none cannot be opened in .*: BuilderConfig none not found"):
         loader.load(tmp_path, dataset="emnist/none")
 
 

@@ -7,7 +7,7 @@ import folders
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data import decoded, tiny_imagenet
 from hetero_tf.data.dataset import NotAvailable
 
@@ -74,7 +74,7 @@ def test_a_damaged_image_is_named(copied):
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"
     for content in (file.read_bytes()[:200], b"", b"text"):
         file.write_bytes(content)
-        with pytest.raises(BadInput, match=f"{file}: is no whole JPEG image; it is "):
+        with pytest.raises(InputError, match=f"{file}: is no whole JPEG image; it is "):
             load(root)
 
 
@@ -85,7 +85,7 @@ def test_an_image_that_claims_to_be_huge_is_not_decoded(copied):
     # The header of the frame: marker, its length, 8 bits, height, width.
     frame = content.index(b"\xff\xc0") + 5
     file.write_bytes(content[:frame] + b"\xff\xdc\x40\x00" + content[frame + 4 :])
-    with pytest.raises(BadInput, match=f"{file}: must have at most 16,777,216 pixels. Received: 16384 x 65500"):
+    with pytest.raises(InputError, match=f"{file}: must have at most 16,777,216 pixels. Received: 16384 x 65500"):
         load(root)
 
 
@@ -94,7 +94,7 @@ def test_a_pipe_in_the_place_of_an_image_is_refused(copied):
     file = root / "train" / "n02" / "images" / "n02_1.JPEG"
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(BadInput, match=f"{file}: expected a file. Received: a pipe, device or socket"):
+    with pytest.raises(InputError, match=f"{file}: expected a file. Received: a pipe, device or socket"):
         load(root)
 
 
@@ -116,7 +116,7 @@ LISTED = "is listed there, but not in images/"
 def test_lists_that_do_not_fit_are_refused(copied, text, told):
     root, annotations = copied
     annotations.write_text(text)
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         load(root)
 
 
@@ -125,17 +125,17 @@ def test_what_is_missing_is_named(copied, tmp_path):
     with pytest.raises(NotAvailable, match="there is no .*/absent; unpack http://cs231n.stanford.edu/tiny-"):
         load(root, path="absent")
     annotations.write_bytes(b"\xff")
-    with pytest.raises(BadInput, match="val_annotations.txt: is not UTF-8 text .byte 0.; save it as UTF-8"):
+    with pytest.raises(InputError, match="val_annotations.txt: is not UTF-8 text .byte 0.; save it as UTF-8"):
         load(root)
     annotations.unlink()
-    with pytest.raises(BadInput, match="val_annotations.txt: could not read: No such file"):
+    with pytest.raises(InputError, match="val_annotations.txt: could not read: No such file"):
         load(root)
     shutil.rmtree(root / "train" / "n02" / "images")
-    with pytest.raises(BadInput, match="train/n02/images: expected .JPEG images. Received: none"):
+    with pytest.raises(InputError, match="train/n02/images: expected .JPEG images. Received: none"):
         load(root)
     for name in ("n02", "n10"):
         shutil.rmtree(root / "train" / name)
-    with pytest.raises(BadInput, match="train: expected a folder for each class, train/WNID/images. Received: n01"):
+    with pytest.raises(InputError, match="train: expected a folder for each class, train/WNID/images. Received: n01"):
         load(root)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data import arrow_files, csv, npz, parquet, unpacked
 from hetero_tf.data.parquet_pages import read_pages
 
@@ -50,7 +50,9 @@ def categories():
 def test_pages_of_parquet_that_become_large_are_rejected(tmp_path, monkeypatch, table, options):
     pq.write_table(table(), tmp_path / "small.parquet", **options)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
-    with pytest.raises(BadInput, match=r"small.parquet: needs \d+ MiB unpacked, but may need at most \d+ \(200 times"):
+    with pytest.raises(
+        InputError, match=r"small.parquet: needs \d+ MiB unpacked, but may need at most \d+ \(200 times"
+    ):
         parquet.load(tmp_path, path="small.parquet")
 
 
@@ -75,7 +77,7 @@ def test_values_that_repeat_are_counted_while_they_are_read(tmp_path, options, i
         # The text is in memory once, so it is no more than it seems.
         assert parquet.load(tmp_path, path="small.parquet").columns[0].categories == ("a" * 40_000,)
         return
-    with pytest.raises(BadInput, match=r"small.parquet: needs \d+ MiB unpacked"):
+    with pytest.raises(InputError, match=r"small.parquet: needs \d+ MiB unpacked"):
         parquet.load(tmp_path, path="small.parquet", **({} if image is None else {"image": image, "size": 4}))
 
 
@@ -84,7 +86,7 @@ def test_values_that_repeat_are_counted_while_they_are_read(tmp_path, options, i
 def test_buffers_of_arrow_that_become_large_are_rejected(tmp_path, monkeypatch, compression, stream):
     ipc(tmp_path / "small.arrow", numbers(), compression, stream)
     monkeypatch.setattr(arrow_files, "_joined", None)
-    with pytest.raises(BadInput, match=r"small.arrow: needs \d+ MiB unpacked"):
+    with pytest.raises(InputError, match=r"small.arrow: needs \d+ MiB unpacked"):
         parquet.load(tmp_path, path="small.arrow")
 
 
@@ -99,7 +101,7 @@ def test_columns_that_are_not_read_are_not_unpacked(tmp_path):
     nested = pa.table({"x": np.arange(20.0), "deep": [[0] * 20_000] * 20, "label": np.arange(20) % 2})
     pq.write_table(nested, tmp_path / "small.parquet")
     assert parquet.load(tmp_path, path="small.parquet", ignore=("deep",)).train.x.shape == (16, 1)
-    with pytest.raises(BadInput, match="column 'deep' must hold numbers or texts; leave it out by `ignore`"):
+    with pytest.raises(InputError, match="column 'deep' must hold numbers or texts; leave it out by `ignore`"):
         parquet.load(tmp_path, path="small.parquet")
 
 
@@ -107,7 +109,7 @@ def test_categories_that_become_large_are_rejected(tmp_path):
     rows = "".join(f"v{row % 700},{row % 2}\n" for row in range(3000))
     (tmp_path / "small.csv").write_text("kind,label\n" + rows)
     told = r"small.csv: needs 8 MiB unpacked, but may need .* set `categories: numbers`, or leave columns of many"
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         csv.load(tmp_path, path="small.csv", label="label")
     assert csv.load(tmp_path, path="small.csv", label="label", categories="numbers").train.x.shape == (2400, 1)
 
@@ -115,7 +117,7 @@ def test_categories_that_become_large_are_rejected(tmp_path):
 def test_arrays_that_become_large_are_rejected(tmp_path):
     x, y = np.zeros((60, 200, 200), np.uint8), np.arange(60) % 2
     np.savez_compressed(tmp_path / "small.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    with pytest.raises(BadInput, match=r"small.npz: needs 5 MiB unpacked, but may need at most \d"):
+    with pytest.raises(InputError, match=r"small.npz: needs 5 MiB unpacked, but may need at most \d"):
         npz.load(tmp_path, path="small.npz")
 
 

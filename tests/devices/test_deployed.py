@@ -29,7 +29,7 @@ from hetero_tf.devices.messages import (
 from hetero_tf.devices.tensorflow_client import TensorFlowClient
 from hetero_tf.planning.split import deal
 from hetero_tf.recipe import load
-from hetero_tf.rounds.block_training import train_stack
+from hetero_tf.rounds.block_training import train_block
 
 OVERRIDES = (
     "levels.assignment=fixed",
@@ -88,7 +88,7 @@ def test_a_device_traces_its_steps_once(monkeypatch):
     _, real = fleet_of("tiny/digits")
     traced = []
     monkeypatch.setattr(
-        tensorflow_client, "train_stack", lambda *given, train=train_stack: traced.append(1) or train(*given)
+        tensorflow_client, "train_block", lambda *given, train=train_block: traced.append(1) or train(*given)
     )
     state = real.initialize()
     for _ in range(2):

@@ -10,7 +10,7 @@ import sys
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import Refusal, WorkerLost
+from hetero_tf.base.errors import UserError, WorkerLost
 from hetero_tf.cli.commands import flower
 from hetero_tf.cli.flags import parse
 from hetero_tf.devices import certificates, job, processes
@@ -132,7 +132,7 @@ def test_a_run_that_was_refused_is_refused_here_with_its_code(tmp_path):
     told.console.write_text("one\ntwo\nhal")
     told.outcome.write_text('{"refusal": "no such data", "code": 2}')
     said = []
-    with pytest.raises(Refusal, match="no such data") as problem:
+    with pytest.raises(UserError, match="no such data") as problem:
         processes._follow(told, {}, said.append)
     assert problem.value.code == 2 and said == ["one\ntwo"]
     told.outcome.write_text('{"summary": {"rounds": 3}}')
@@ -193,7 +193,7 @@ def test_a_killed_process_of_a_device_is_replaced(tmp_path, killed, monkeypatch)
 
 def test_a_run_that_flower_does_not_start_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_flwr", lambda program, words, environment: ([{"success": False}], "no such app"))
-    with pytest.raises(Refusal) as problem:
+    with pytest.raises(UserError) as problem:
         processes._start_run(tmp_path / "app", {}, tmp_path / "log")
     told = f"Flower's server did not start the run; see {tmp_path / 'log'}: no such app"
     assert str(problem.value) == told

@@ -10,7 +10,7 @@ from simulated import Simulated, round_by_devices
 
 import hetero_tf
 from hetero_tf import export
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.devices import on_device
 from hetero_tf.evaluation.predictor import statistics_rng
 from hetero_tf.export import compare_training
@@ -273,7 +273,7 @@ def test_a_file_that_trains_otherwise_is_removed(cnn, tmp_path, monkeypatch):
     ((model, inputs, _),) = compared
     assert compare(model, inputs, versions["c"] / litert_train.FILE) == gaps
     monkeypatch.setattr(compare_training, "MOST", 0.01)
-    with pytest.raises(BadInput, match="must be at most 0.01 of the largest value. Received: 0.05"):
+    with pytest.raises(InputError, match="must be at most 0.01 of the largest value. Received: 0.05"):
         compare(model, inputs, versions["c"] / litert_train.FILE)
 
 

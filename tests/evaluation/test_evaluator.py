@@ -16,7 +16,7 @@ from hetero_tf.evaluation.fairness import accuracies, client_tests
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
 from hetero_tf.models.variables import all_layers
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 SIZES = (7, 5, 9, 4)
 
@@ -157,7 +157,7 @@ def test_evaluating_every_round_traces_once():
 
 def test_without_test_examples_of_clients_there_are_no_local_metrics():
     dataset, partition = tiny.images()
-    untested = dataclasses.replace(partition, test=Shares.empty(4))
+    untested = dataclasses.replace(partition, test=ClientExamples.empty(4))
     process = tiny.process(tiny.DENSE, data=(dataset, untested))
     metrics, _ = process.evaluate(process.initialize())
     assert set(metrics) == {"global_loss", "global_accuracy"}
@@ -172,7 +172,7 @@ def test_local_metrics_of_an_unmasked_loss_see_all_logits():
     assert metrics["local_accuracy"] == pytest.approx(metrics["global_accuracy"])
 
 
-class Whole(Shares):
+class Whole(ClientExamples):
     """Shares that cannot be visited one by one: a loop over a million clients takes seconds."""
 
     def __getitem__(self, client):
@@ -187,7 +187,7 @@ def test_every_client_is_tested_on_its_own_examples_under_its_own_labels_without
     test = Whole.from_sizes(np.asarray([5, 6, 7], np.int32), [1, 0, 2])
     with pytest.raises(AssertionError, match="client 0 was visited alone"):
         list(test)
-    found = client_tests(Partition(Shares.empty(3), test, mask))
+    found = client_tests(Partition(ClientExamples.empty(3), test, mask))
     assert found.examples.tolist() == [5, 6, 7]
     assert found.present.tolist() == [[True, True], [True, False], [True, False]]
 

@@ -8,14 +8,16 @@ import tensorflow as tf
 
 from hetero_tf.evaluation.fairness import accuracies, client_tests, fairness
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 
 def shared_out(sizes, levels=None, names=()):
     """The `ClientTests` of clients with so many test examples, of two classes."""
     sizes = np.asarray(sizes)
-    test = Shares.from_sizes(np.arange(sizes.sum(), dtype=np.int32), sizes)
-    return client_tests(Partition(Shares.empty(len(sizes)), test, np.ones((len(sizes), 2), bool)), levels, names)
+    test = ClientExamples.from_sizes(np.arange(sizes.sum(), dtype=np.int32), sizes)
+    return client_tests(
+        Partition(ClientExamples.empty(len(sizes)), test, np.ones((len(sizes), 2), bool)), levels, names
+    )
 
 
 def measured(shares, sizes, levels=None, names=(), dtype=np.float64):

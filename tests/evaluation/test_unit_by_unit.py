@@ -6,7 +6,7 @@ import pytest
 import tiny
 from descriptions import describe_recipe
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.describe import to_json
 from hetero_tf.evaluation.unit_by_unit import predict_unit_by_unit
 from hetero_tf.recipe import loads
@@ -63,7 +63,7 @@ def test_prediction_unit_by_unit_has_the_same_bits(name):
 
 def test_the_mean_of_exits_is_refused():
     process = tiny.process(methods.DEEP, *methods.DEPTHS, "evaluate.exits=mean")
-    with pytest.raises(BadInput, match="takes the last exit of a model. Received: evaluate.exits='mean'"):
+    with pytest.raises(InputError, match="takes the last exit of a model. Received: evaluate.exits='mean'"):
         predict_unit_by_unit(process.family, "a", {}, np.zeros((1, *process.example_shape), "float32"))
 
 

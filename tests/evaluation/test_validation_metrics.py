@@ -79,7 +79,7 @@ def test_held_out_rows_of_text_have_a_perplexity():
     )
     expected, _ = plain.evaluate(plain.initialize())
     assert metrics["validation_perplexity"] == expected["global_perplexity"] != metrics["global_perplexity"]
-    assert found.chosen_by == found.chosen_by_default == "validation_perplexity"
+    assert found.selection_metric == found.default_selection_metric == "validation_perplexity"
 
 
 def test_the_best_round_is_chosen_on_them_where_the_recipe_names_no_metric(train, tmp_path):
@@ -103,7 +103,7 @@ def test_a_run_goes_on_only_by_the_metric_that_it_began_with(train, tmp_path):
     )
     train(tmp_path / "open", programs.RECIPE, *HELD, "rounds=1")
     assert refusal(train, tmp_path / "open", programs.RECIPE, *HELD, "rounds=2", "evaluate.best=global_accuracy") == (
-        f"{tmp_path / 'open'}: holds a run whose best round is chosen by validation_accuracy; set evaluate.best to it, "
+        f"{tmp_path / 'open'}: its best round is chosen by validation_accuracy; set evaluate.best to it, "
         "or choose another folder by --run_dir. Received: global_accuracy"
     )
 
@@ -164,4 +164,6 @@ def test_a_share_that_holds_nothing_out_is_refused():
 def test_the_default_is_the_perplexity_for_text():
     assert recipe.loads(tiny.TEXT.replace("best: global_perplexity, ", ""), "tiny").evaluate.best is None
     text = tiny.process(tiny.TEXT.replace("best: global_perplexity, ", ""))
-    assert text.chosen_by == "global_perplexity" and tiny.shared(tiny.DENSE).chosen_by == "global_accuracy"
+    assert (
+        text.selection_metric == "global_perplexity" and tiny.shared(tiny.DENSE).selection_metric == "global_accuracy"
+    )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers.norm import Norm
 from hetero_tf.models import global_layout
 
@@ -55,7 +55,7 @@ def test_a_step_moves_the_averages_of_its_width_alone_and_every_level_predicts_b
 
 def test_widths_that_the_first_level_never_runs_at_are_refused():
     with pytest.raises(
-        BadInput,
+        InputError,
         match="level b: 0_2_norm/wbn/moving_mean_4 belongs to its width alone, and level a "
         "never runs at that width; norms of kind wbn need client.stages: nested or slimmable",
     ):

@@ -17,7 +17,7 @@ from refusals import refusal
 import hetero_tf
 from hetero_tf import export
 from hetero_tf.base import picture_decoding
-from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.export import images, saved_model, text
 from hetero_tf.recipe import load
 
@@ -295,7 +295,7 @@ def test_wrong_arguments_are_refused_and_write_nothing(image_process, tmp_path):
     assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
     assert os.listdir(tmp_path) == []
     levels = dataclasses.replace(image_process.recipe.levels, mix=(("b", 1.0),))
-    with pytest.raises(BadInput, match="must not be wider than the global model, level 'b'. Received: level='a'"):
+    with pytest.raises(InputError, match="must not be wider than the global model, level 'b'. Received: level='a'"):
         export.check_level(levels, "a")
 
 
@@ -441,9 +441,11 @@ def test_a_full_disk_while_tensorflow_writes_is_one_sentence(text_process, tmp_p
 
 
 def test_words_that_cannot_be_looked_up_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"must be one word without white space to be looked up. Received: 'a b' at pl"):
+    with pytest.raises(
+        InputError, match=r"must be one word without white space to be looked up. Received: 'a b' at pl"
+    ):
         text.tables(("<ukn>", "a b"), tmp_path)
-    with pytest.raises(BadInput, match="every word of the vocabulary must stand in it once. Received: 'a' twice"):
+    with pytest.raises(InputError, match="every word of the vocabulary must stand in it once. Received: 'a' twice"):
         text.tables(("a", "b", "a"), tmp_path)
 
 

@@ -24,7 +24,7 @@ def content(number, size):
 
 def main():
     sys.path[:0] = sys.argv[1].split(os.pathsep)
-    from hetero_tf.base.errors import Refusal
+    from hetero_tf.base.errors import UserError
     from hetero_tf.store import checkpoints
 
     folder, first, last, size = sys.argv[2], *map(int, sys.argv[3:6])
@@ -33,7 +33,7 @@ def main():
     try:
         for number, arrays, info in rounds:
             checkpoints.save(folder, number, arrays, info, keep=2)
-    except Refusal as refusal:
+    except UserError as refusal:
         os.write(1, f"{refusal}\n".encode())
         os._exit(refusal.code)
     os.write(1, b"end\n")

@@ -8,7 +8,7 @@ import harness
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.store import checkpoints
 
 pytestmark = pytest.mark.long
@@ -59,7 +59,7 @@ def test_mutations_never_load_wrongly(tmp_path):
         good = {7, 8} - bad
         try:
             loaded = checkpoints.load_newest(folder)
-        except BadInput as refusal:
+        except InputError as refusal:
             assert not good and "none of its 2 rounds is whole" in str(refusal), done
             outcomes["refused"] += 1
         else:
@@ -84,7 +84,7 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
-        with pytest.raises(BadInput, match="MANIFEST.json"):
+        with pytest.raises(InputError, match="MANIFEST.json"):
             checkpoints.read(path.parent)
 
 
@@ -102,5 +102,5 @@ def test_whole_folders_swapped_or_copied(tmp_path, names):
         harness.check(loaded, {7})
         assert "its manifest is that of round 8" in loaded.skipped[0]
     else:
-        with pytest.raises(BadInput, match="its manifest is that of round 7.*its manifest is that of round 8"):
+        with pytest.raises(InputError, match="its manifest is that of round 7.*its manifest is that of round 8"):
             checkpoints.load_newest(tmp_path)

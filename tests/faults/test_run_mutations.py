@@ -11,7 +11,7 @@ import runs
 from refusals import refusal
 from test_mutations import KINDS, mutate
 
-from hetero_tf.base.errors import Refusal
+from hetero_tf.base.errors import UserError
 
 pytestmark = pytest.mark.long
 
@@ -56,7 +56,7 @@ def test_mutations_of_a_run_folder(train, folders):
         touched[done.split()[1].split("/")[0]] += 1
         try:
             _, said = train(folder, RECIPE, *MORE)
-        except Refusal as problem:
+        except UserError as problem:
             text = str(problem)
             assert text.startswith(str(folder)) and "\n" not in text and problem.code in (2, 3), (done, text)
             outcomes["refused"] += 1
@@ -80,7 +80,7 @@ def test_a_digit_changed_in_an_earlier_row_is_found(train, folders):
     place = first.index('"loss":') + len('"loss":')
     path.write_text("".join([first[:place] + str(9 - int(first[place])) + first[place + 1 :], *rest]))
     changed = path.read_bytes()
-    assert refusal(train, folders / "stopped", RECIPE, *MORE, kind=Refusal) == (
+    assert refusal(train, folders / "stopped", RECIPE, *MORE, kind=UserError) == (
         f"{path}: a row up to round 2 was changed, is damaged or missing; put the file back "
         "from a copy, or delete it to go on without these rows"
     )
@@ -99,7 +99,7 @@ def test_a_changed_stored_recipe_cannot_become_the_run(train, folders):
     path = folders / "stopped" / "recipe.yaml"
     good = path.read_text()
     path.write_text(good.replace("learning_rate: 0.05", "learning_rate: 0.07"))
-    with pytest.raises(Refusal, match=r"another recipe \(optimizer.learning_rate: 0.05 -> 0.07\); choose another"):
+    with pytest.raises(UserError, match=r"another recipe \(optimizer.learning_rate: 0.05 -> 0.07\); choose another"):
         train(folders / "stopped", path.read_text())
     _, said = train(folders / "stopped", RECIPE, *MORE)
     assert f"note: {path} was changed or damaged; it is written again\n" in said and path.read_text() == good
@@ -119,5 +119,5 @@ def test_a_lost_file_is_written_again(train, folders, name):
 
 def test_without_environment_json_other_conditions_are_still_noticed(train, folders):
     (folders / "stopped" / "environment.json").unlink()
-    with pytest.raises(Refusal, match=r"was begun under other conditions \(threads.inter_op was 2, is 3\)"):
+    with pytest.raises(UserError, match=r"was begun under other conditions \(threads.inter_op was 2, is 3\)"):
         train(folders / "stopped", RECIPE, *MORE, threads=3)

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.base import hardware
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers import padded_conv2d
 from hetero_tf.layers.padded_conv2d import conv2d_by_taps, faster_by_taps
 from hetero_tf.models.costs import counting
@@ -118,7 +118,7 @@ def test_a_run_goes_on_with_the_kernels_that_it_began_with(everywhere, train, tm
     text = programs.RECIPE
     train(tmp_path, text, "rounds=1")
     assert json.loads((tmp_path / "environment.json").read_text())["settings"]["by_taps"] == ["a", "b"]
-    with pytest.raises(BadInput, match=r"other conditions .*settings.by_taps was \['a', 'b'\], is None\)"):
+    with pytest.raises(InputError, match=r"other conditions .*settings.by_taps was \['a', 'b'\], is None\)"):
         train(tmp_path, text, "rounds=2", "engine=sequential")
     _, said = train(tmp_path, text, "rounds=2")
     assert "wide kernels tap by tap at levels a, b; " in said and "note: settings" not in said

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers.attention_gate import AttentionGate, doubling
 from hetero_tf.layers.class_token_readout import ClassTokenReadout
 from hetero_tf.layers.norm import Norm
@@ -174,7 +174,7 @@ def test_patches_are_projected_row_by_row_behind_the_class_token():
 
 @pytest.mark.parametrize("shape", [(None, 6, 7, 3), (None, 4, 6, 3), (None, None, 6, 3)])
 def test_images_that_patches_do_not_fill_are_refused(shape):
-    with pytest.raises(BadInput, match="height and width of the images must be multiples of `patch`. Received: "):
+    with pytest.raises(InputError, match="height and width of the images must be multiples of `patch`. Received: "):
         PatchEmbedding(3, 4).build(shape)
 
 

@@ -205,5 +205,5 @@ def test_no_recipe_can_set_the_number_of_clients():
     for layer in ("Dropout: {rate: 0.1, clients: 2}", "Dense: {units: 4, clients: 2}"):
         text = tiny.DENSE.replace("Scaler, ReLU", f"{layer}, ReLU")
         assert text != tiny.DENSE
-        with pytest.raises(errors.BadInput, match="unknown key 'clients'"):
+        with pytest.raises(errors.InputError, match="unknown key 'clients'"):
             recipe.loads(text)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tiny
 
 from hetero_tf.planning.plan import Plan
-from hetero_tf.rounds.cohort import reached_stages
+from hetero_tf.rounds.cohort import completed_stages
 
 BLOCKS = tiny.IMAGES.replace(
     "    - GlobalAveragePooling2D\n    - Dense: {units: !classes, kernel_init",
@@ -91,7 +91,7 @@ def test_stages_are_reached_by_the_steps_that_are_there():
     rows = np.full((2, 2, 3, 4), -1, np.int32)
     stages = np.asarray([[0, 1, 2], [0, 0, 1]], np.int32)
     rows[0, 0, :, 0] = rows[1, 0, 0, 0] = rows[1, 1, 2, 0] = 5
-    assert reached_stages(tf.constant(rows), tf.constant(stages)).numpy().tolist() == [[3, 0], [1, 2]]
+    assert completed_stages(tf.constant(rows), tf.constant(stages)).numpy().tolist() == [[3, 0], [1, 2]]
 
 
 def test_late_clients_of_blockwise_training_return_whole_stages():

@@ -11,7 +11,7 @@ from hetero_tf import recipe
 from hetero_tf.describe import describe
 from hetero_tf.layers.scaler import Scaler
 from hetero_tf.layers.static_batch_normalization import StaticBatchNormalization
-from hetero_tf.models.custom_model import build_own_model, static_norms
+from hetero_tf.models.custom_model import build_custom_model, static_norms
 from hetero_tf.models.requirements import check_behavior, check_structure
 from hetero_tf.process.learning_process import learning_process
 from hetero_tf.recipe.model import Width
@@ -65,14 +65,14 @@ def test_rounds_equal_those_of_the_same_layers_in_a_recipe():
 
 
 def test_initial_values_depend_on_the_seed_alone_and_are_nested_in_name():
-    one, same = (build_own_model(dense, SHAPE, 1.0, seed=4) for _ in range(2))
-    other = build_own_model(dense, SHAPE, 1.0, seed=5)
-    narrow = build_own_model(dense, SHAPE, 0.25, seed=4)
+    one, same = (build_custom_model(dense, SHAPE, 1.0, seed=4) for _ in range(2))
+    other = build_custom_model(dense, SHAPE, 1.0, seed=5)
+    narrow = build_custom_model(dense, SHAPE, 0.25, seed=4)
     assert [v.path for v in one.weights] == [v.path for v in narrow.weights]
     for first, second, third in zip(one.weights, same.weights, other.weights):
         np.testing.assert_array_equal(first, second)
         assert not np.any(first) or not np.array_equal(first, third)
-    assert build_own_model(dense, SHAPE, 1.0, dtype="mixed_bfloat16").layers[2].compute_dtype == "bfloat16"
+    assert build_custom_model(dense, SHAPE, 1.0, dtype="mixed_bfloat16").layers[2].compute_dtype == "bfloat16"
     assert keras.config.dtype_policy().name == "float32"
 
 
@@ -226,7 +226,7 @@ def adapted():
     ],
 )
 def test_parts_that_a_round_would_ignore_are_refused(make, sentence):
-    said = refusal(build_own_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
+    said = refusal(build_custom_model, lambda width, classes: make(), SHAPE, 1.0, classes=3)
     assert said.startswith(f"`model` must {'have ' if sentence.startswith(('no ', 'fixed')) else ''}{sentence}")
 
 
@@ -301,10 +301,10 @@ def test_norms_that_static_ones_cannot_replace_are_refused():
 
 
 def test_inputs_of_another_shape_and_layers_that_only_recipes_have_are_refused():
-    said = refusal(build_own_model, dense, (6, 6, 2), 1.0)
+    said = refusal(build_custom_model, dense, (6, 6, 2), 1.0)
     assert said == "`model` must take inputs of the shape (6, 6, 2) of the data. Received: (5, 5, 2)"
     with pytest.raises(ValueError, match="one client at a time"):
-        build_own_model(dense, SHAPE, 1.0, clients=2)
+        build_custom_model(dense, SHAPE, 1.0, clients=2)
     said = refusal(built, dense, WITHOUT_MODEL.replace("mix: a1-c1", "mix: a1-c1\n  budgets: {c: 0.5}"))
     assert said.startswith("`model` cannot be divided as the layers of a recipe can; leave levels.fit, levels.budgets")
 

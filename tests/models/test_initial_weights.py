@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models import initial_weights
 from hetero_tf.store import checkpoints
 from hetero_tf.store.run_folder import RunFolder
@@ -110,14 +110,14 @@ def test_fresh_variables_keep_their_own_values_whatever_the_file_holds(read):
     ],
 )
 def test_what_does_not_fit_is_refused(read, changes, told):
-    with pytest.raises(BadInput, match=told) as refusal:
+    with pytest.raises(InputError, match=told) as refusal:
         read(changes)
     assert "weights.npz" in str(refusal.value)
 
 
 def test_a_fresh_name_that_is_no_variable_is_refused(read):
     with pytest.raises(
-        BadInput,
+        InputError,
         match="model.reinitialize: must name variables or layers of the model. Received: '2_0_dens'; did you mean",
     ):
         read(reinitialize=("2_0_dens",))
@@ -155,7 +155,7 @@ def test_units_that_stayed_with_the_clients_of_a_run_count_with_their_mean(run):
     ],
 )
 def test_a_run_that_does_not_fit_is_refused_as_a_file_is(run, changes, told):
-    with pytest.raises(BadInput, match=f"run/best, round 4: .*{told}"):
+    with pytest.raises(InputError, match=f"run/best, round 4: .*{told}"):
         initial_weights.read(str(run(4, changes).path), VARIABLES)
 
 
@@ -167,15 +167,15 @@ def test_what_is_no_whole_run_is_refused(run, tmp_path):
         ),
         (tmp_path, "is not a run folder, it has no recipe.yaml; name one that `train` wrote"),
     ):
-        with pytest.raises(BadInput, match=told):
+        with pytest.raises(InputError, match=told):
             initial_weights.read(str(place), VARIABLES)
     folder = run(2)
-    with pytest.raises(BadInput, match="best: is not a run folder"):
+    with pytest.raises(InputError, match="best: is not a run folder"):
         initial_weights.read(str(folder.best), VARIABLES)
     (arrays,) = folder.best.glob("*/arrays.npz")
     arrays.write_bytes(arrays.read_bytes()[:-1] + b"!")
-    with pytest.raises(BadInput, match="best: none of its 1 rounds is whole .*sha256 differs"):
+    with pytest.raises(InputError, match="best: none of its 1 rounds is whole .*sha256 differs"):
         initial_weights.read(str(folder.path), VARIABLES)
     files.remove(folder.best)
-    with pytest.raises(BadInput, match="run: holds no finished round yet; train that run first"):
+    with pytest.raises(InputError, match="run: holds no finished round yet; train that run first"):
         initial_weights.read(str(folder.path), VARIABLES)

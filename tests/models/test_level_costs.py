@@ -12,7 +12,7 @@ from refusals import refusal
 
 from hetero_tf import describe as accounting
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.describe.loads import level_loads
 from hetero_tf.models.costs import level_costs
 from hetero_tf.models.costs.counting import forward
@@ -205,7 +205,7 @@ def test_units_that_nobody_can_hold_are_refused():
         "levels.budgets: unit 1 is trained by nobody, since no client can hold it; raise a budget or the tolerance, or "
         "use smaller units. Received: budgets={'b': 0.3, 'c': 0.3}"
     )
-    with pytest.raises(BadInput, match=r"^levels\.budgets\.c, in shares of the whole model: no unit is left to t"):
+    with pytest.raises(InputError, match=r"^levels\.budgets\.c, in shares of the whole model: no unit is left to t"):
         costs(*BUDGETS, "levels.budgets={c: 0.01}")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.run.checkpoint import arrays_of, open_newest
 from hetero_tf.store import checkpoints
 
@@ -78,5 +78,5 @@ def test_a_state_of_another_method_is_refused(tmp_path):
     plain = tiny.process(methods.DENSE, "levels.mix=b1")
     state = plain.initialize()
     checkpoints.save(tmp_path / "checkpoints", 0, arrays_of(state, {}, "a"), {}, 1)
-    with pytest.raises(BadInput, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
+    with pytest.raises(InputError, match="array 'server/drift/0_1_dense/kernel' is missing, expected float32"):
         open_newest(tmp_path / "checkpoints", keeping())

@@ -7,7 +7,7 @@ from refusals import refusal
 
 from hetero_tf.layers.norm import Norm
 from hetero_tf.layers.scaler import Scaler
-from hetero_tf.models.custom_model import build_own_model, static_norms
+from hetero_tf.models.custom_model import build_custom_model, static_norms
 from hetero_tf.models.nesting import check_entries, same_models
 from hetero_tf.recipe.model import Width
 
@@ -15,7 +15,7 @@ SHAPE = (4, 4, 3)
 
 
 def of(body):
-    """A function for `build_own_model`; body: `(inputs, size of a width) -> features`."""
+    """A function for `build_custom_model`; body: `(inputs, size of a width) -> features`."""
 
     def function(width, classes):
         inputs = keras.Input(SHAPE)
@@ -105,7 +105,7 @@ LINED_UP = {
 
 def check(body, narrow=0.5):
     models = {
-        level: build_own_model(lambda width, classes: static_norms(of(body)(width, classes)), SHAPE, width, seed=3)
+        level: build_custom_model(lambda width, classes: static_norms(of(body)(width, classes)), SHAPE, width, seed=3)
         for level, width in (("a", 1.0), ("b", narrow))
     }
     check_entries(models, "a", SHAPE)
@@ -130,7 +130,7 @@ def test_the_refusal_names_the_weight_and_the_shapes():
 def test_levels_with_equal_shapes_are_the_same_model():
     widths = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125}
     function = of(lambda value, size: conv(size(2))(value))
-    models = {level: build_own_model(function, SHAPE, width) for level, width in widths.items()}
+    models = {level: build_custom_model(function, SHAPE, width) for level, width in widths.items()}
     assert same_models(models) == [("b", "c"), ("b", "d")]
     models["c"].layers[1].trainable = False
     assert same_models(models) == [("b", "d")]

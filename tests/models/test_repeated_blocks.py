@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers.transformer_block import TransformerBlock
 from hetero_tf.models import repeated_blocks
 from hetero_tf.models.costs.counting import forward, trace
@@ -85,7 +85,7 @@ def test_a_run_remembers_that_its_blocks_are_functions(train, tmp_path):
     train(tmp_path, TEXT, "rounds=1")
     settings = json.loads((tmp_path / "environment.json").read_text())["settings"]
     assert settings["by_function"] == ["a", "c"]
-    with pytest.raises(BadInput, match=r"settings.by_function was \['a', 'c'\], is None"):
+    with pytest.raises(InputError, match=r"settings.by_function was \['a', 'c'\], is None"):
         train(tmp_path, TEXT, "rounds=2", "engine=stacked")
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from refusals import refusal
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import budgets
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import counting
@@ -164,5 +164,5 @@ COUNTS = {
 def test_a_shape_known_only_at_run_time_is_refused(name):
     inputs = keras.Input((4,))
     model = keras.Model(inputs, Unknown(name="guess")(inputs))
-    with pytest.raises(BadInput, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
+    with pytest.raises(InputError, match=r"guess: its cost cannot be counted, because a shape is known only when it"):
         COUNTS[name](model)

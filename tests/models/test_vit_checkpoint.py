@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_tf import learning_process, recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models import vit_checkpoint
 
 NAME, WIDTH, HEADS, HIDDEN, BLOCKS, PATCH, SIDE = "tiny/cifar10_vit_fedepth", 12, 3, 24, 3, 2, 4
@@ -147,10 +147,10 @@ def test_h5_files_hold_the_same_arrays(tmp_path):
     (tmp_path / "raw.bin").write_bytes(bytes(8))
     with h5py.File(tmp_path / "outside.h5", "w") as file:
         file.create_dataset("cls", (2,), "f4", external=[(str(tmp_path / "raw.bin"), 0, 8)])
-    with pytest.raises(BadInput, match="outside.h5: cls must hold numbers in the file itself"):
+    with pytest.raises(InputError, match="outside.h5: cls must hold numbers in the file itself"):
         vit_checkpoint.read_checkpoint(tmp_path / "outside.h5")
     (tmp_path / "text.h5").write_text("no")
-    with pytest.raises(BadInput, match="text.h5: cannot be read as an .h5 file, it is damaged or something else"):
+    with pytest.raises(InputError, match="text.h5: cannot be read as an .h5 file, it is damaged or something else"):
         vit_checkpoint.read_checkpoint(tmp_path / "text.h5")
 
 
@@ -162,14 +162,16 @@ def test_positions_of_another_grid_are_interpolated_between_its_corners():
     np.testing.assert_allclose(found[1:].reshape(5, 5, 2)[1, 3], [0.5, 15])
     np.testing.assert_allclose(vit_checkpoint.interpolated(found, 3), places)
     np.testing.assert_array_equal(vit_checkpoint.interpolated(places, 3), places)
-    with pytest.raises(BadInput, match="class token and a square of patches. Received: 7 positions"):
+    with pytest.raises(InputError, match="class token and a square of patches. Received: 7 positions"):
         vit_checkpoint.interpolated(np.zeros((7, 2)), 3)
 
 
 def test_a_checkpoint_of_other_images_fits_with_side(command, tmp_path):
     arrays = checkpoint(side=6)
     assert command(arrays)[0] == 0
-    with pytest.raises(BadInput, match=r"0_1_patch_embedding/places must have shape \(17, 12\).*Received: \(37, 12\)"):
+    with pytest.raises(
+        InputError, match=r"0_1_patch_embedding/places must have shape \(17, 12\).*Received: \(37, 12\)"
+    ):
         model_of(tmp_path / "vit.npz")
     assert command(arrays, f"--side={SIDE}")[0] == 0
     model, _ = model_of(tmp_path / "vit.npz")

@@ -14,10 +14,10 @@ from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.models.state import in_order
 from hetero_tf.partitions.partition import Partition
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.planning.plan import Plan
 from hetero_tf.process.learning_process import State, learning_process
-from hetero_tf.rounds.block_training import StackPlan, train_stack
+from hetero_tf.rounds.block_training import BlockPlan, train_block
 from hetero_tf.rounds.global_row import joined
 from hetero_tf.rounds.merge import coverage, merge_variables
 
@@ -150,8 +150,8 @@ def build_process(text, dataset, sizes, labels=None, rates=None, tests=None):
     mask = np.ones((len(sizes), dataset.classes), bool)
     for client, own in enumerate(labels or ()):
         mask[client] = np.isin(np.arange(dataset.classes), own)
-    train = Shares.from_sizes(np.zeros(sum(sizes), np.int32), sizes)
-    test = Shares.empty(len(sizes)) if tests is None else Shares.from_lists(tests)
+    train = ClientExamples.from_sizes(np.zeros(sum(sizes), np.int32), sizes)
+    test = ClientExamples.empty(len(sizes)) if tests is None else ClientExamples.from_lists(tests)
     partition = Partition(train=train, test=test, label_mask=mask)
     process = learning_process(recipe.loads(text, "parity"), dataset, partition, parallel=2, device="cpu")
     if rates is not None:
@@ -232,7 +232,7 @@ class Trainer:
         @tf.function(autograph=False, input_signature=signature)
         def train(weights, tables, number, work, rate):
             state = {"weights": joined(weights), "slots": [], "tables": tables}
-            update = train_stack(self.process.parts, submodel, state, number, tf.constant(0), StackPlan(*work), rate)
+            update = train_block(self.process.parts, submodel, state, number, tf.constant(0), BlockPlan(*work), rate)
             memory = [] if update.memory is None else [update.memory]
             return update.local.weights[0], update.local.losses[:, 0], update.local.gradient_norms[:, 0], memory
 

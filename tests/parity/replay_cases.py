@@ -13,7 +13,7 @@ import numpy as np
 from recorded_splits import SOURCES
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages import budgets
 
 
@@ -86,7 +86,7 @@ def _replay_case(case):
     draws = Draws(answers)
     try:
         found = _split(case, name, options, np.random.default_rng(0) if "error" in case else draws)
-    except BadInput as error:
+    except InputError as error:
         return "error" in case, f"{name} refuses: {error}"
     except AssertionError as error:
         return False, f"{name}: {error}"
@@ -141,7 +141,7 @@ def _replay_packed(case, first):
     refused = "error" in case or not case["stages"]
     try:
         found = budgets.pack(case["costs"], case["cap"], list(map(str, numbers)))
-    except BadInput as problem:
+    except InputError as problem:
         return refused, f"refused: {problem}"
     told = _packed(
         [numbers[place] for place in found.skipped], [[numbers[place] for place in stage] for stage in found.stages]

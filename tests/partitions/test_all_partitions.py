@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from splits import shares
 
-from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.partitions import file, iid, labels
 from hetero_tf.partitions import partition as partitions
 from hetero_tf.partitions.partition import Partition, label_mask
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 # Label counts of MNIST (shared by every copy of the set: LeCun, Cortes, Burges).
 MNIST_TRAIN = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
@@ -151,7 +151,7 @@ def test_the_authors_order_of_examples_and_labels():
 
 def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
     rows = np.random.default_rng(0).integers(0, 40, (17, 9)).astype(np.int32)
-    given = Shares.from_sizes(np.random.default_rng(1).permutation(17).astype(np.int32), [5, 0, 9, 3])
+    given = ClientExamples.from_sizes(np.random.default_rng(1).permutation(17).astype(np.int32), [5, 0, 9, 3])
     for block in (1, 20, 2**22):
         monkeypatch.setattr(partitions, "BLOCK", block)
         found = label_mask(rows, given, 41)
@@ -160,7 +160,7 @@ def test_long_rows_of_text_are_looked_at_in_blocks(monkeypatch):
 
 
 def test_text_cannot_be_split_by_labels():
-    with pytest.raises(BadInput, match="`labels` needs one label for each example, which text has not; use `iid`"):
+    with pytest.raises(InputError, match="`labels` needs one label for each example, which text has not; use `iid`"):
         labels.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, np.random.default_rng(0), clients=2)
 
 
@@ -176,7 +176,7 @@ MASK = np.array([[1, 0], [1, 1]], bool)
             (np.zeros(1, np.int32),) * 2,
             shares([], []),
             MASK,
-            r"`train` must be `Shares`; .* of arrays. Received: tuple",
+            r"`train` must be `ClientExamples`; .* of arrays. Received: tuple",
         ),
         (
             shares([0], [1]),
@@ -187,7 +187,7 @@ MASK = np.array([[1, 0], [1, 1]], bool)
     ],
 )
 def test_partitions_are_checked_when_made(train, test, mask, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         Partition(train, test, mask)
 
 
@@ -262,9 +262,9 @@ def test_held_out_examples_are_saved_and_older_files_have_none(tmp_path):
 
 def test_what_is_held_out_is_not_trained_on():
     told = "`held_out` must be examples that nobody trains on. Received: 6, which is in `train`"
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         Partition(shares([4, 5], [6]), shares([], []), MASK, shares([6], [7]))
-    with pytest.raises(BadInput, match="`held_out` must have one share for each of the 2 clients"):
+    with pytest.raises(InputError, match="`held_out` must have one share for each of the 2 clients"):
         Partition(shares([4, 5], [6]), shares([], []), MASK, shares([7]))
 
 
@@ -272,27 +272,27 @@ def test_a_file_with_held_out_examples_of_other_data_is_refused(tmp_path):
     train, test = mnist_labels()
     everything = shares(np.arange(0, 100), np.arange(100, 200))
     Partition(everything, shares([], []), np.ones((2, 10), bool), shares([59_999], [])).save(tmp_path / "p.npz")
-    with pytest.raises(BadInput, match="held-out example 59999 is asked for. Received: 59999 examples"):
+    with pytest.raises(InputError, match="held-out example 59999 is asked for. Received: 59999 examples"):
         file.split(train[:-1], test, 10, None, clients=2, path=tmp_path / "p.npz")
 
 
 def test_a_partition_of_other_data_is_refused(saved):
     _, path, train, test = saved
-    with pytest.raises(BadInput, match="`clients` must be that of .*p.npz, 100. Received: clients=99"):
+    with pytest.raises(InputError, match="`clients` must be that of .*p.npz, 100. Received: clients=99"):
         file.split(train, test, 10, None, clients=99, path=path)
-    with pytest.raises(BadInput, match="belongs to data with 10 labels. Received: 11 labels"):
+    with pytest.raises(InputError, match="belongs to data with 10 labels. Received: 11 labels"):
         file.split(train, test, 11, None, clients=100, path=path)
-    with pytest.raises(BadInput, match=r"other data: train example 59\d+ is asked for. Received: 59000 examples"):
+    with pytest.raises(InputError, match=r"other data: train example 59\d+ is asked for. Received: 59000 examples"):
         file.split(train[:59000], test, 10, None, clients=100, path=path)
     last = max(own.max() for own in Partition.load(path).train)
-    with pytest.raises(BadInput, match=f"train example {last} is asked for. Received: {last} examples"):
+    with pytest.raises(InputError, match=f"train example {last} is asked for. Received: {last} examples"):
         file.split(train[:last], test, 10, None, clients=100, path=path)
-    with pytest.raises(BadInput, match="test example 99.. is asked for. Received: 9000 examples"):
+    with pytest.raises(InputError, match="test example 99.. is asked for. Received: 9000 examples"):
         file.split(train, test[:9000], 10, None, clients=100, path=path)
-    with pytest.raises(BadInput, match="examples of client 0 have labels that its `label_mask` lacks"):
+    with pytest.raises(InputError, match="examples of client 0 have labels that its `label_mask` lacks"):
         file.split(train[::-1], test, 10, None, clients=100, path=path)
     Partition(shares([0], []), shares([], []), np.ones((2, 10), bool)).save(path)
-    with pytest.raises(BadInput, match="every client must have a training example. Received: none of client 1"):
+    with pytest.raises(InputError, match="every client must have a training example. Received: none of client 1"):
         file.split(train, test, 10, None, clients=2, path=path)
 
 
@@ -309,9 +309,9 @@ def test_changed_files_are_refused(saved):
         ({"train_ids": np.array([None])}, "array 'train_ids.npy' holds Python objects"),
     ):
         np.savez(path, **(whole | changes))
-        with pytest.raises(BadInput, match=told):
+        with pytest.raises(InputError, match=told):
             Partition.load(path)
-    with pytest.raises(BadInput, match="none.npz: could not read: No such file or directory"):
+    with pytest.raises(InputError, match="none.npz: could not read: No such file or directory"):
         Partition.load(path.with_name("none.npz"))
 
 
@@ -321,7 +321,7 @@ def test_no_flip_or_cut_of_a_saved_partition_is_silent(saved):
         path.write_bytes(broken)
         try:
             assert Partition.load(path).sha256 == partition.sha256
-        except BadInput as error:
+        except InputError as error:
             assert str(path) in str(error)
 
 
@@ -330,6 +330,6 @@ def test_a_partition_that_cannot_be_written_leaves_nothing(saved, tmp_path):
     with pytest.raises(DiskProblem, match="p.npz: could not write: No such file"):
         partition.save(tmp_path / "none" / "p.npz")
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(BadInput, match="folder.npz: expected a file or nothing. Received: a folder"):
+    with pytest.raises(InputError, match="folder.npz: expected a file or nothing. Received: a folder"):
         partition.save(tmp_path / "folder.npz")
     assert sorted(os.listdir(tmp_path)) == ["folder.npz", "p.npz"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from splits import CIFAR, TEST, TRAIN
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.partitions import dirichlet, dirichlet_equal, dirichlet_turns
 from hetero_tf.partitions.statistics import label_distances
 
@@ -108,19 +108,21 @@ def test_lognormal_sizes_spread():
 @pytest.mark.parametrize("way", WAYS)
 def test_impossible_requests_are_refused(way):
     name = way.__name__.rpartition(".")[2]
-    with pytest.raises(BadInput, match=f"the partition `{name}` needs one label for each example, which text has not"):
+    with pytest.raises(
+        InputError, match=f"the partition `{name}` needs one label for each example, which text has not"
+    ):
         way.split(np.zeros((4, 9), np.int32), np.zeros((1, 9), np.int32), 5, None, clients=2, alpha=1.0)
-    with pytest.raises(BadInput, match="`clients` must be in 1..2000, .* Received: clients=2001"):
+    with pytest.raises(InputError, match="`clients` must be in 1..2000, .* Received: clients=2001"):
         split(way, 1.0, clients=2001)
 
 
 def test_a_draw_that_never_comes_is_refused(monkeypatch):
     told = "`least` must be in 0..100: 2000 training examples are cut into 20 shares. Received: least=101"
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         split(dirichlet, 1.0, least=101)
     monkeypatch.setattr(dirichlet, "ATTEMPTS", 5)
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"none of 5 Dirichlet draws gave every client 99 training examples, at best "
         r"\d+; use a larger alpha, fewer clients or a smaller least. Received: "
         r"clients=20, alpha=0.1, least=99",
@@ -130,7 +132,7 @@ def test_a_draw_that_never_comes_is_refused(monkeypatch):
 
 def test_sizes_that_leave_clients_empty_are_refused():
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"\d+ of 1000 clients got no training example, the first of them client \d+; "
         "lower sigma or use fewer clients. Received: clients=1000, sigma=2.0",
     ):

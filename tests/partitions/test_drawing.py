@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from splits import shares
 
-from hetero_tf.base.errors import BadInput, DiskProblem
+from hetero_tf.base.errors import DiskProblem, InputError
 from hetero_tf.partitions import drawing
 from hetero_tf.partitions.partition import Partition, label_mask
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 LABELS = np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32)
 
 
 def partition(lists):
     train = shares(*lists)
-    return Partition(train, Shares.empty(len(lists)), label_mask(LABELS, train, 3))
+    return Partition(train, ClientExamples.empty(len(lists)), label_mask(LABELS, train, 3))
 
 
 def test_sizes_and_shares_of_labels():
@@ -29,8 +29,8 @@ def test_sizes_and_shares_of_labels():
 def test_neighbours_share_columns_and_rows_where_there_are_too_many():
     many = 3 * drawing.COLUMNS + 7
     labels = np.arange(2 * many, dtype=np.int32) % 1000
-    train = Shares.from_sizes(np.arange(2 * many, dtype=np.int32), np.full(many, 2))
-    sizes, found = drawing.table(Partition(train, Shares.empty(many), np.ones((many, 1000), bool)), labels)
+    train = ClientExamples.from_sizes(np.arange(2 * many, dtype=np.int32), np.full(many, 2))
+    sizes, found = drawing.table(Partition(train, ClientExamples.empty(many), np.ones((many, 1000), bool)), labels)
     assert sizes.tolist() == [2] * drawing.COLUMNS
     assert found.shape == (drawing.ROWS, drawing.COLUMNS)
     np.testing.assert_allclose(found.sum(axis=0), 1)
@@ -60,7 +60,7 @@ def test_a_png_file_is_written_whole_or_not_at_all(tmp_path):
 
 def test_without_matplotlib_a_sentence_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(BadInput, match="--draw needs matplotlib, which is not installed; install it: pip install"):
+    with pytest.raises(InputError, match="--draw needs matplotlib, which is not installed; install it: pip install"):
         drawing.draw(partition([[0], [4]]), LABELS, tmp_path / "split.png")
 
 

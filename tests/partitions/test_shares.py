@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from splits import shares
 
-from hetero_tf.base.errors import BadInput
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.base.errors import InputError
+from hetero_tf.partitions.shares import ClientExamples
 
 LISTS = [[4, 1], [], [7], [0, 9, 2]]
 
@@ -37,15 +37,24 @@ def test_sizes_and_owners():
     assert found.sizes.tolist() == [2, 0, 1, 3]
     assert found.owners.tolist() == [0, 0, 2, 3, 3, 3]
     assert found.owners.dtype == np.int32
-    again = Shares.from_sizes(found.ids, found.sizes)
+    again = ClientExamples.from_sizes(found.ids, found.sizes)
     assert again.starts.tolist() == found.starts.tolist() == [0, 2, 2, 3, 6]
 
 
 def test_clients_may_have_nothing():
-    for found in (Shares.empty(3), shares([], [], []), Shares.from_sizes(np.zeros(0, np.int32), [0] * 3)):
+    for found in (
+        ClientExamples.empty(3),
+        shares([], [], []),
+        ClientExamples.from_sizes(np.zeros(0, np.int32), [0] * 3),
+    ):
         assert [own.tolist() for own in found] == [[], [], []]
         assert found.owners.size == 0
-    assert len(Shares.empty(0)) == len(Shares.from_lists([])) == len(Shares.from_sizes(np.zeros(0, np.int32), [])) == 0
+    assert (
+        len(ClientExamples.empty(0))
+        == len(ClientExamples.from_lists([]))
+        == len(ClientExamples.from_sizes(np.zeros(0, np.int32), []))
+        == 0
+    )
 
 
 IDS = np.arange(4, dtype=np.int32)
@@ -67,8 +76,8 @@ IDS = np.arange(4, dtype=np.int32)
     ],
 )
 def test_arrays_that_are_no_shares_are_refused(ids, starts, told):
-    with pytest.raises(BadInput, match=told):
-        Shares(ids, np.asarray(starts))
+    with pytest.raises(InputError, match=told):
+        ClientExamples(ids, np.asarray(starts))
 
 
 @pytest.mark.parametrize(
@@ -83,15 +92,15 @@ def test_arrays_that_are_no_shares_are_refused(ids, starts, told):
     ],
 )
 def test_lists_of_other_arrays_are_refused(lists, told):
-    with pytest.raises(BadInput, match=told):
-        Shares.from_lists(lists)
+    with pytest.raises(InputError, match=told):
+        ClientExamples.from_lists(lists)
 
 
 def test_sizes_that_do_not_fit_the_ids_are_refused():
-    with pytest.raises(BadInput, match="to the number of ids, 4. Received: .* to .5."):
-        Shares.from_sizes(IDS, [2, 3])
-    with pytest.raises(BadInput, match="`starts` must ascend from 0"):
-        Shares.from_sizes(IDS, [6, -2])
+    with pytest.raises(InputError, match="to the number of ids, 4. Received: .* to .5."):
+        ClientExamples.from_sizes(IDS, [2, 3])
+    with pytest.raises(InputError, match="`starts` must ascend from 0"):
+        ClientExamples.from_sizes(IDS, [6, -2])
     # In int32 these would add up to 4.
-    with pytest.raises(BadInput, match="to the number of ids, 4. Received: .* to .4294967300."):
-        Shares.from_sizes(IDS, np.array([2**30] * 4 + [4], np.int32))
+    with pytest.raises(InputError, match="to the number of ids, 4. Received: .* to .4294967300."):
+        ClientExamples.from_sizes(IDS, np.array([2**30] * 4 + [4], np.int32))

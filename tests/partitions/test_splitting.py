@@ -8,11 +8,11 @@ from splits import CIFAR, TEST, TRAIN, shares
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions import class_deck, iid, labels, natural, quantity, splitting
 from hetero_tf.partitions.partition import label_mask
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.partitions.statistics import label_counts, label_distances
 from hetero_tf.process.data import split
 
@@ -49,7 +49,7 @@ def test_hold_out_takes_the_last_or_the_first():
     assert [own.tolist() for own in held] == [[9, 4], [], [], [3]]
     assert splitting.hold_out(given, 0.0)[0].ids.tolist() == given.ids.tolist()
     told = "`held_out` must be 0, or large enough that .*: the largest has 4. Received: held_out=0.2"
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         splitting.hold_out(given, 0.2)
 
 
@@ -76,7 +76,7 @@ def test_other_test_examples_are_equal_shares():
 def test_label_statistics_against_loops():
     rows = rng(3).integers(0, 6, (40, 5))
     for what in (TRAIN % 6, rows):
-        given = Shares.from_sizes(rng(4).permutation(40).astype(np.int32), [9, 0, 1, 30])
+        given = ClientExamples.from_sizes(rng(4).permutation(40).astype(np.int32), [9, 0, 1, 30])
         client, label, count = label_counts(what, given, 6)
         table = np.zeros((4, 6))
         table[client, label] = count
@@ -273,7 +273,7 @@ DEALT = (
     ],
 )
 def test_impossible_splits_are_refused(way, options, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         way.split(FEW, FEW, 10, rng(), **options)
 
 
@@ -288,5 +288,5 @@ def test_impossible_splits_are_refused(way, options, told):
     ],
 )
 def test_impossible_owners_are_refused(clients, options, told):
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(InputError, match=told):
         owned(clients, **options)

@@ -132,9 +132,9 @@ def test_what_becomes_of_a_client_does_not_depend_on_the_others():
 def test_a_deadline_that_nobody_can_keep_is_refused(settings, needed):
     recipe = SimpleNamespace(availability=settings, levels=SimpleNamespace(names=("a", "b", "c"), idle=("c",)))
     if needed is None:
-        availability.check_somebody_returns(recipe, dict.fromkeys("ab", 3))
+        availability.check_deadline(recipe, dict.fromkeys("ab", 3))
         return
-    sentence = refusal(availability.check_somebody_returns, recipe, dict.fromkeys("ab", 3))
+    sentence = refusal(availability.check_deadline, recipe, dict.fromkeys("ab", 3))
     assert sentence.startswith("availability.deadline: nobody ever returns: the quickest level takes 1 seconds")
     assert needed in sentence
 
@@ -142,9 +142,9 @@ def test_a_deadline_that_nobody_can_keep_is_refused(settings, needed):
 def test_the_level_whose_clients_are_done_first_decides_whether_somebody_returns():
     levels = SimpleNamespace(names=("a", "b"), idle=())
     recipe = SimpleNamespace(availability=given(deadline=5.9, seconds_per_step={"a": 2, "b": 1}), levels=levels)
-    sentence = refusal(availability.check_somebody_returns, recipe, {"a": 3, "b": 9})
+    sentence = refusal(availability.check_deadline, recipe, {"a": 3, "b": 9})
     assert "the quickest level takes 2 seconds a step and needs 3 steps, so this must be at least 6." in sentence
-    availability.check_somebody_returns(recipe, {"a": 3, "b": 5})
+    availability.check_deadline(recipe, {"a": 3, "b": 5})
 
 
 def test_every_level_needs_its_seconds():

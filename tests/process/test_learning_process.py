@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
 from hetero_tf.models.global_layout import label_table
 from hetero_tf.process.data import split
@@ -184,7 +184,7 @@ def test_weights_from_a_file_are_where_training_starts(tmp_path):
     (tmp_path / "weights.npz").unlink()
     assert tiny.same(tiny.arrays(process.blank()), own)
     sentence = "--set model.initial_weights=.*: model.initial_weights: .*weights.npz: could not read"
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(InputError, match=sentence):
         process.initialize()
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(InputError, match=sentence):
         describe(process)

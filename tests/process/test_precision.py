@@ -13,7 +13,7 @@ from descriptions import describe_recipe
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.layers.stacked import MIXED
 from hetero_tf.models.build_model import build_model, layer_class
 from hetero_tf.models.variables import all_layers
@@ -201,7 +201,7 @@ def test_a_stopped_mixed_run_goes_on_bit_for_bit(train, tmp_path):
     assert runs.rows(tmp_path / "parts") == runs.rows(tmp_path / "whole")
     train(tmp_path / "plain", programs.RECIPE)
     assert runs.arrays(tmp_path / "plain/checkpoints") != found
-    with pytest.raises(BadInput, match="precision: 'float32' -> 'mixed_bfloat16'"):
+    with pytest.raises(InputError, match="precision: 'float32' -> 'mixed_bfloat16'"):
         train(tmp_path / "plain", programs.RECIPE, mixed)
 
 
@@ -223,7 +223,7 @@ def test_a_wrong_twin_is_noticed_in_spite_of_the_rounding():
 
 
 def test_other_names_are_refused():
-    with pytest.raises(BadInput) as refusal:
+    with pytest.raises(InputError) as refusal:
         recipe.loads(tiny.DENSE, "tiny", ["precision=bfloat16"])
     assert str(refusal.value) == (
         "--set precision=bfloat16: precision: unknown value; did you mean 'float64'? "

@@ -8,7 +8,7 @@ import pytest
 
 from hetero_tf import recipe
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.build_model import build_model
 from hetero_tf.recipe.reader import parse
 from hetero_tf.recipe.recipe_files import shipped
@@ -71,7 +71,7 @@ def test_overrides_of_the_readme_load(line):
     for name in names:
         try:
             loaded.append(recipe.load(name, overrides))
-        except BadInput:
+        except InputError:
             continue
     assert loaded, f"no shipped recipe takes {overrides}"
     assert all(got.source != recipe.load(got.name).source for got in loaded) or "levels.mix=a-e" in overrides

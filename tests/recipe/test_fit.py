@@ -8,7 +8,7 @@ from bad_recipes import BASE
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.fit import COPIES, Facts, check_fit, check_kind
 
 FACTS = Facts(source="digits", example=(8, 8, 1), classes=10, several=True, pixels=(0.0, 1.0), train=200, test=100)
@@ -129,7 +129,7 @@ def test_an_input_gets_its_kind_of_data():
     with recipe.located(got):
         check_kind(got, "images", "images", "digits")
         check_kind(got, None, "text", "prose")
-    with pytest.raises(BadInput) as error, recipe.located(got):
+    with pytest.raises(InputError) as error, recipe.located(got):
         check_kind(got, "images", "text", "prose")
     assert str(error.value).startswith(
         "r.yaml:4:8: input: images takes images, but the data are text, prose; change `data`"

@@ -9,10 +9,10 @@ import pytest
 from bad_recipes import BASE, TEXT
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import layer_table
 from hetero_tf.recipe.model import Width
-from hetero_tf.recipe.nodes import Wrong, dotted
+from hetero_tf.recipe.nodes import InvalidValue, dotted
 from hetero_tf.recipe.shapes import is_recurrent, needs_map, needs_tokens, takes_words
 
 MODEL = r"  settings: .*\n  layers:\n(    .*\n)*"
@@ -39,8 +39,8 @@ def test_the_path_of_a_layer_leads_to_it_in_the_recipe():
     got = recipe.loads(BASE, "r.yaml")
     assert dotted(got.model.layers[0].path) == "model.layers[0][0].PaddedConv2D"
     for place, label in ((0, "r.yaml:9:22"), (3, "r.yaml:9:77")):
-        with pytest.raises(BadInput, match=f"^{label}: "), recipe.located(got):
-            raise Wrong(got.model.layers[place].path, "wrong")
+        with pytest.raises(InputError, match=f"^{label}: "), recipe.located(got):
+            raise InvalidValue(got.model.layers[place].path, "wrong")
 
 
 def test_first_overrides_the_first_copy_alone():
@@ -64,7 +64,7 @@ def test_repeat_gives_as_many_copies(times):
 def test_first_may_give_what_a_single_copy_needs():
     (single,) = layers("Repeat: {times: 1, first: {filters: !w 8}, layer: PaddedConv2D}")[:1]
     assert single.args == {"filters": Width(8)}
-    with pytest.raises(BadInput, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
+    with pytest.raises(InputError, match="the argument 'filters' is missing; PaddedConv2D needs filters"):
         layers("Repeat: {times: 2, first: {filters: !w 8}, layer: PaddedConv2D}")
 
 
@@ -93,7 +93,7 @@ def test_four_groups_divide_the_channels_of_every_level(channels, allowed):
     if allowed:
         assert layers(items)
     else:
-        with pytest.raises(BadInput, match="4 groups do not divide the [0-9]+ channels of level '[ae]'"):
+        with pytest.raises(InputError, match="4 groups do not divide the [0-9]+ channels of level '[ae]'"):
             layers(items)
 
 
@@ -105,7 +105,7 @@ def test_groups_of_levels_outside_the_mix_do_not_matter():
 def test_pairs_become_tuples():
     spec = layers("MaxPooling2D: {pool_size: [2, 1]}")[0]
     assert spec.args == {"pool_size": (2, 1)}
-    with pytest.raises(BadInput, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
+    with pytest.raises(InputError, match=r"pool_size\[1\]: too small; must be a whole number from 1 to 1000"):
         layers("MaxPooling2D: {pool_size: [2, 0]}")
 
 
@@ -155,7 +155,7 @@ def test_layers_that_need_a_map():
 def test_sizes_that_only_together_are_too_large():
     text = BASE.replace("    - Dense", "    - Dense: {units: 1000000}\n    - Dense: {units: !w 1000000}\n    - Dense")
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"1000000000000 weights in one layer; at most 2147483648 are allowed. "
         r"Received: !w 1000000 behind 1000000",
     ):

@@ -7,7 +7,7 @@ from bad_recipes import BASE
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe import old_spellings
 
 EXIT = "rounds: 2\n"
@@ -113,7 +113,7 @@ def test_both_spellings_at_once_are_refused():
 
 
 def test_another_merge_stays_unknown():
-    with pytest.raises(BadInput, match="round.merge: unknown key 'merge'"):
+    with pytest.raises(InputError, match="round.merge: unknown key 'merge'"):
         recipe.loads(BASE, overrides=["round.merge=median"])
 
 

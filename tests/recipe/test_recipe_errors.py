@@ -9,7 +9,7 @@ from bad_recipes import BASE, EDITS, OVERRIDES, TEXT, TEXT_EDITS
 from refusals import refusal
 
 from hetero_tf import recipe
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.process.data import load_data, split
 from hetero_tf.recipe.recipe_files import shipped
 
@@ -129,7 +129,7 @@ def test_mutated_recipes_load_or_are_refused_with_their_line():
         text = mutated(generator, FILES[generator.choice(sorted(FILES))])
         try:
             got = recipe.loads(text, "r.yaml")
-        except BadInput as error:
+        except InputError as error:
             refused += 1
             placed += bool(re.match(r"r\.yaml:\d+:\d+: ", str(error)))
         else:
@@ -150,7 +150,7 @@ def test_wrong_numbers_are_refused_by_name(path):
         override = f"{path}={value}"
         try:
             got = recipe.loads(BASE, overrides=[override])
-        except BadInput as error:
+        except InputError as error:
             assert str(error).startswith(f"--set {override}: ") or re.match(r"recipe:\d+:\d+: ", str(error)), error
         else:
             assert value not in NEVER, f"{override} was taken as {got}"

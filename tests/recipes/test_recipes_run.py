@@ -13,7 +13,7 @@ import runs
 from hetero_tf import data, recipe
 from hetero_tf.base import registry
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.process.data import split
 from hetero_tf.recipe.recipe_files import shipped
@@ -101,7 +101,7 @@ def test_the_stand_in_of_every_recipe_can_be_split(name, monkeypatch):
 def test_a_split_that_fails_for_a_stand_in_says_what_it_stands_for(monkeypatch):
     given = recipe.load("methods/heterofl", ["partition.least=10"])
     with pytest.raises(
-        BadInput,
+        InputError,
         match="^--set partition.least=10: .*none of 1000 .* least=10. These are not the data that the recipe is for: "
         ".*digits.*, standing in for cifar10: not found in any folder$",
     ):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.describe import describe
 from hetero_tf.inputs.examples import batch_shapes
 from hetero_tf.models.costs.level_costs import Costs
@@ -147,7 +147,7 @@ def test_the_frozen_units_run_once_for_each_example_and_short_batches_keep_their
     ids=["sbn", "bn", "augment", "dropout"],
 )
 def test_what_a_buffer_would_change_is_refused(base, settings, problem):
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InputError) as refused:
         process(True, *settings, base=base)
     assert str(refused.value).startswith(
         f"client.stages.buffered must be false here, where a buffer would change the result: {problem}"
@@ -156,7 +156,7 @@ def test_what_a_buffer_would_change_is_refused(base, settings, problem):
 
 
 def test_text_is_refused_before_its_units_are_looked_at():
-    with pytest.raises(BadInput, match="never reads the same input twice"):
+    with pytest.raises(InputError, match="never reads the same input twice"):
         tiny.process(
             methods.TEXT,
             "levels.widths={a: 1, c: 1}",

@@ -22,7 +22,7 @@ def both(request):
     process = tiny.shared(getattr(tiny, request.param), "round.submodel=prefix", "precision=float64", idle=True)
 
     def build(clients):
-        return layout.build_stack(process.family, "a", clients, 7)
+        return layout.build_client_block(process.family, "a", clients, 7)
 
     model = build(1)
     return model, tiny.stacked(build, 3)

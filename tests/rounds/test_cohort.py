@@ -8,7 +8,7 @@ import tiny
 from hetero_tf.models.state import in_order
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.rounds.cohort import train_cohort
-from hetero_tf.rounds.global_row import in_rows, parted
+from hetero_tf.rounds.global_row import in_rows, split_values
 from hetero_tf.rounds.merge import merge_updates
 
 
@@ -36,7 +36,7 @@ def test_two_halves_of_a_cohort_trained_apart_make_the_round(name, weighting):
     (total, covered, _, records), (more, also, _, _) = halves
     row, _ = merge_updates(parts, before, total + more, covered + also)
     whole, rows = process.run(state, [process.plan(0, [0, 1, 2, 3])])
-    for found, path in zip(parted(row, parts.placement.cut.shapes), whole.weights, strict=True):
+    for found, path in zip(split_values(row, parts.placement.cut.shapes), whole.weights, strict=True):
         np.testing.assert_allclose(found, whole.weights[path], rtol=1e-12, atol=1e-14)
         assert np.abs(found - state.weights[path]).max() > 1e-4
     # One half alone makes another round, and covers less.

@@ -10,13 +10,13 @@ from hetero_tf.rounds.gather import put, take
 from hetero_tf.rounds.global_row import (
     coverage_row,
     in_rows,
-    in_variables,
     joined,
-    parted,
     put_rows,
     runs,
     same_for_all,
+    split_values,
     take_rows,
+    unpack_state,
 )
 from hetero_tf.rounds.merge import coverage
 
@@ -46,9 +46,9 @@ def test_tensors_of_any_shapes_lie_one_behind_the_other():
     values = values_of(SHAPES)
     row = joined(values)
     assert row.numpy().tolist() == np.concatenate([value.numpy().reshape(-1) for value in values]).tolist()
-    for found, value in zip(parted(row, SHAPES), values, strict=True):
+    for found, value in zip(split_values(row, SHAPES), values, strict=True):
         np.testing.assert_array_equal(found, value)
-    (alone,) = parted(joined(values[:1]), SHAPES[:1])
+    (alone,) = split_values(joined(values[:1]), SHAPES[:1])
     np.testing.assert_array_equal(alone, values[0])
 
 
@@ -60,7 +60,7 @@ def test_a_state_comes_back_from_its_rows():
     }
     rows = in_rows(state)
     assert rows["weights"].shape == (sum(int(np.prod(shape)) for shape in SHAPES),) and len(rows["slots"]) == 1
-    back = in_variables(rows, SHAPES)
+    back = unpack_state(rows, SHAPES)
     assert back["tables"] is state["tables"]
     for found, value in zip(
         [*back["weights"], *back["slots"][0]], [*state["weights"], *state["slots"][0]], strict=True
@@ -90,7 +90,7 @@ def test_rows_are_taken_and_put_as_variables_are(submodel, kinds):
     counts_from, done = [1, 0, 2, 3, 1, 1, 2], tf.constant([2, 3][: len(kinds)])
     wanted = np.zeros(row.shape)
     for one, place, stages in zip(trained, where, done.numpy(), strict=True):
-        parts = parted(one, [tuple(part.shape) for part in take(CUT, submodel, values, place)])
+        parts = split_values(one, [tuple(part.shape) for part in take(CUT, submodel, values, place)])
         placed = put(CUT, submodel, parts, place)
         counted = [
             np.zeros(shape) if part is None or not 0 < first <= stages else part

@@ -27,7 +27,7 @@ PLAIN = settings_of()
 
 
 def linear(many=1, dropout=0.0, bias=False):
-    """A `Stack` of a linear model in float64."""
+    """A `ClientBlock` of a linear model in float64."""
 
     def build(many):
         inputs = keras.Input((3 * many,), dtype="float64")

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.models.entry_masks import spread
-from hetero_tf.rounds.global_row import narrowed, widened
+from hetero_tf.rounds.global_row import narrowed, pad_to
 
 RNG = np.random.default_rng(0)
 
@@ -24,7 +24,7 @@ def test_the_first_coordinates_are_cut_and_come_back_to_their_place():
         block = (slice(None), *map(slice, narrow))
         cut = narrowed(tf.constant(values.reshape(3, -1)), wide, narrow)
         np.testing.assert_array_equal(cut, values[block].reshape(3, -1))
-        back, wanted = widened(cut, narrow, wide), np.zeros_like(values)
+        back, wanted = pad_to(cut, narrow, wide), np.zeros_like(values)
         wanted[block] = values[block]
         np.testing.assert_array_equal(back, wanted.reshape(3, -1))
         assert back.shape == (3, math.prod(wide)) and cut.shape == (3, math.prod(narrow))
@@ -32,7 +32,7 @@ def test_the_first_coordinates_are_cut_and_come_back_to_their_place():
 
 def test_nothing_is_computed_where_nothing_is_cut():
     values = tf.zeros([2, 6])
-    assert narrowed(values, (2, 3), (2, 3)) is values and widened(values, (2, 3), (2, 3)) is values
+    assert narrowed(values, (2, 3), (2, 3)) is values and pad_to(values, (2, 3), (2, 3)) is values
 
 
 def test_numbers_of_variables_stand_at_all_of_their_values():

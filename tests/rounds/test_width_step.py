@@ -10,7 +10,7 @@ import tiny
 
 from hetero_tf.models.state import named
 from hetero_tf.rounds import engine
-from hetero_tf.rounds.width_step import SharedStep, StepOnPart, summed
+from hetero_tf.rounds.width_step import WidthStep, WidthStepOnRow, summed
 
 CASES = {name: methods.METHODS[name][:2] for name in ("fjord", "slimmable")} | {
     "statistics of each width": (methods.deep("wbn"), ("client.stages=slimmable", *methods.PLAIN))
@@ -79,7 +79,7 @@ def test_gradients_and_running_statistics_come_to_their_places():
             # Trainable values may be cut; of the carried ones only whole ones move.
             cut = [tuple(int(rng.integers(1, size + 1)) for size in wide[position]) for position in held]
             many = sum(position < learned for position in held)
-            steps.append(StepOnPart(doubling(cut, many), tuple(held), tuple(wide), learned))
+            steps.append(WidthStepOnRow(doubling(cut, many), tuple(held), tuple(wide), learned))
             for position, shape in zip(held, cut):
                 part = (slice(None), *map(slice, shape))
                 if position < learned:
@@ -115,6 +115,6 @@ def test_one_function_is_traced_for_each_shape_and_not_for_each_caller():
     process.compile()
     steps = {id(step): step for step in shared_of(process)}
     for step in steps.values():
-        assert isinstance(step, SharedStep) and len(step._functions) == 1
+        assert isinstance(step, WidthStep) and len(step._functions) == 1
         (function,) = step._functions.values()
         assert function.experimental_get_tracing_count() == len(process.parts.examples.batch_shapes)

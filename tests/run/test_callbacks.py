@@ -10,7 +10,7 @@ import tiny
 from refusals import refusal
 
 import hetero_tf
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.run.callbacks import Checkpoint, EarlyStopping, RoundEnd, log
 
 
@@ -89,9 +89,9 @@ def test_early_stopping_counts_evaluations_without_an_improvement(metric, values
 
 def test_early_stopping_takes_the_metric_of_the_recipe_and_an_improvement_of_some_size():
     stopping = EarlyStopping(patience=1, least=5)
-    assert process().chosen_by == "local_loss" or process().chosen_by.endswith("accuracy")
-    sign = -1 if process().chosen_by.endswith("loss") else 1
-    assert [stopping(end) for end in ends(process().chosen_by, [sign * 10, sign * 14])] == [False, True]
+    assert process().selection_metric == "local_loss" or process().selection_metric.endswith("accuracy")
+    sign = -1 if process().selection_metric.endswith("loss") else 1
+    assert [stopping(end) for end in ends(process().selection_metric, [sign * 10, sign * 14])] == [False, True]
     assert stopping.best == sign * 10
 
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_goes_on_where_it_stopped(tmp_path):
     again = hetero_tf.train(process(), 4, state=state)
     assert tiny.same(tiny.arrays(again.state), tiny.arrays(whole.state))
     assert again.rows[-1]["global_loss"] == whole.rows[-1]["global_loss"]
-    with pytest.raises(BadInput, match="states"):
+    with pytest.raises(InputError, match="states"):
         keep.newest(tiny.shared(tiny.DENSE, "levels.mix=c"))
 
 

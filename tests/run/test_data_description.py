@@ -8,7 +8,7 @@ import programs
 import pytest
 import tiny
 
-from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.data.columns import Column
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.run import data_description
@@ -57,15 +57,15 @@ def test_a_description_is_a_data_set_with_other_examples(tmp_path, name):
     ("change", "error", "sentence"),
     [
         ({"shape": [10**12]}, MemoryProblem, "needs .* GiB, but half of this machine's memory is"),
-        ({"shape": [-1]}, BadInput, "does not describe a data set"),
-        ({"dtype": "object"}, BadInput, "does not describe a data set: an entry has a value that is not allowed"),
-        ({"statistics": [[1], [2]]}, BadInput, "its statistics are not those of its features"),
-        ({"statistics": []}, BadInput, "its statistics are not those of its features"),
-        ({"class_names": [1, 2]}, BadInput, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
-        ({"columns": [["a", ["x", 1], True]]}, BadInput, "names must be texts"),
-        ({"classes": 10**30}, BadInput, "does not describe a data set: Python int too large"),
-        ({"vocabulary": 5}, BadInput, "names must be texts, not 5"),
-        ({"data": 5}, BadInput, "an entry has a value that is not allowed"),
+        ({"shape": [-1]}, InputError, "does not describe a data set"),
+        ({"dtype": "object"}, InputError, "does not describe a data set: an entry has a value that is not allowed"),
+        ({"statistics": [[1], [2]]}, InputError, "its statistics are not those of its features"),
+        ({"statistics": []}, InputError, "its statistics are not those of its features"),
+        ({"class_names": [1, 2]}, InputError, r"names must be texts, not \[1, 2\]; put it back, or delete it"),
+        ({"columns": [["a", ["x", 1], True]]}, InputError, "names must be texts"),
+        ({"classes": 10**30}, InputError, "does not describe a data set: Python int too large"),
+        ({"vocabulary": 5}, InputError, "names must be texts, not 5"),
+        ({"data": 5}, InputError, "an entry has a value that is not allowed"),
     ],
 )
 def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
@@ -73,7 +73,7 @@ def test_a_forged_description_is_refused(tmp_path, change, error, sentence):
     data_description.save(path, TABLE)
     value = json.loads(path.read_text()) | change
     path.write_text(json.dumps(value))
-    with pytest.raises(BadInput, match="data.json: its content differs from its sha256, so the file was changed"):
+    with pytest.raises(InputError, match="data.json: its content differs from its sha256, so the file was changed"):
         data_description.load(path)
     path.write_text(json.dumps(value | {"sha256": data_description._digest(value)}))
     with pytest.raises(error, match=sentence):

@@ -12,7 +12,7 @@ import runs
 from refusals import refusal
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, Locked
+from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
 from hetero_tf.run import checkpoint, resume
@@ -84,14 +84,14 @@ def test_another_engine_or_number_of_threads_is_another_condition(train, tmp_pat
     )
     assert facts["threads"] == {"inter_op": 2, "intra_op": 1}
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"begun under other conditions \(settings.clients_at_once was {'a': 1, 'b': 1}, "
         r"is {'a': 2, 'b': 2}\), so its numbers .* with --allow_other_machine$",
     ):
         train(tmp_path, ragged, "rounds=2", "engine=stacked")
-    with pytest.raises(BadInput, match=r"under other conditions \(threads.inter_op was 2, is 1\)"):
+    with pytest.raises(InputError, match=r"under other conditions \(threads.inter_op was 2, is 1\)"):
         train(tmp_path, ragged, "rounds=2", threads=1)
-    with pytest.raises(BadInput, match=r"holds a run of another recipe \(precision: 'float32' -> 'float64'\)"):
+    with pytest.raises(InputError, match=r"holds a run of another recipe \(precision: 'float32' -> 'float64'\)"):
         train(tmp_path, ragged, "rounds=2", "precision=float64", allow=True)
     # The name of the engine does not matter, but what it comes to.
     _, said = train(tmp_path, ragged, "rounds=2", "engine=sequential")
@@ -125,7 +125,9 @@ def test_a_run_cannot_go_on_with_other_data(train, tmp_path):
         np.savez(path, x_train=x, y_train=y, x_test=x[:40], y_test=y[:40])
         if number == 0:
             train(tmp_path / "run", text, "rounds=1")
-    with pytest.raises(BadInput, match="run: was trained on other data than these .*; give the same data, for example"):
+    with pytest.raises(
+        InputError, match="run: was trained on other data than these .*; give the same data, for example"
+    ):
         train(tmp_path / "run", text, "rounds=2", allow=True)
 
 
@@ -135,19 +137,19 @@ def test_a_stored_recipe_that_was_edited_is_not_measured_or_exported(train, tmp_
     info = checkpoints.load_newest(run.best).info
     resume.check_stored_recipe(run, info)
     run.recipe.write_text(run.read_recipe().replace("seed: 3", "seed: 4").replace("rounds: 4", "rounds: 5"))
-    with pytest.raises(BadInput, match=r"recipe.yaml: was changed after the training \(seed: 3 -> 4\); put it"):
+    with pytest.raises(InputError, match=r"recipe.yaml: was changed after the training \(seed: 3 -> 4\); put it"):
         resume.check_stored_recipe(run, info)
 
 
 def test_a_new_folder_in_which_no_run_came_about_is_taken_away(tmp_path):
     run = RunFolder(tmp_path / "deep" / "er" / "run")
-    with pytest.raises(BadInput, match="refused"), resume.locked(run):
+    with pytest.raises(InputError, match="refused"), resume.locked(run):
         (run.path / "environment.json").write_text("{}")
-        raise BadInput("refused")
+        raise InputError("refused")
     assert list(tmp_path.iterdir()) == []
     run.path.mkdir(parents=True)
-    with pytest.raises(BadInput, match="refused"), resume.locked(run):
-        raise BadInput("refused")
+    with pytest.raises(InputError, match="refused"), resume.locked(run):
+        raise InputError("refused")
     assert run.path.is_dir(), "a folder that was there stays"
 
 
@@ -174,7 +176,7 @@ def test_a_state_sealed_by_another_version_is_refused(train, tmp_path):
     found = checkpoints.load_newest(run.checkpoints)
     info = {name: value for name, value in found.info.items() if name != "environment"}
     checkpoints.save(run.checkpoints, found.round, found.arrays, info, keep=1)
-    with pytest.raises(BadInput, match="round 1 was sealed without environment, so by another version of hetero_tf"):
+    with pytest.raises(InputError, match="round 1 was sealed without environment, so by another version of hetero_tf"):
         train(tmp_path / "run", RECIPE, "rounds=2")
 
 
@@ -205,7 +207,7 @@ def test_a_run_from_given_weights_does_not_need_them_again(train, tmp_path):
     path.unlink()
     summary, _ = train(tmp_path / "run", given, "rounds=2")
     assert summary["rounds"] == 2
-    with pytest.raises(BadInput, match="weights.npz: could not read: No such file"):
+    with pytest.raises(InputError, match="weights.npz: could not read: No such file"):
         train(tmp_path / "new", given)
     assert not (tmp_path / "new").exists()
 
@@ -317,5 +319,5 @@ def test_a_run_remembers_that_all_its_batches_have_one_shape(train, tmp_path):
     train(tmp_path / "two", RECIPE, "rounds=1", "client.batch_size=8")
     settings = [json.loads((tmp_path / name / "environment.json").read_text())["settings"] for name in ("one", "two")]
     assert settings[0]["batch_shape"] == [10, 1] and "batch_shape" not in settings[1]
-    with pytest.raises(BadInput, match=r"settings.batch_shape was \[10, 1\], is None"):
+    with pytest.raises(InputError, match=r"settings.batch_shape was \[10, 1\], is None"):
         train(tmp_path / "one", RECIPE, "rounds=2", "client.batch_size=10", "engine=sequential")

@@ -10,7 +10,7 @@ import tiny
 
 from hetero_tf import recipe
 from hetero_tf.base.constraints import Plugin
-from hetero_tf.base.errors import BadInput, NotFinite
+from hetero_tf.base.errors import InputError, NotFinite
 from hetero_tf.process.learning_process import LearningProcess, State
 from hetero_tf.rounds.failure import OVERFLOW
 from hetero_tf.run import calls, experiment
@@ -76,7 +76,7 @@ def test_the_last_good_state_is_kept_though_no_seal_was_due(train, tmp_path):
             train(tmp_path / "run", hopeless, *more, f"rounds={rounds}")
         assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["round-000003"]
         assert [row["round"] for row in runs.rows(tmp_path / "run")] == [1, 2, 3]
-    with pytest.raises(BadInput, match=r"another recipe \(schedule.at: \[3\] -> \[30\]\)"):
+    with pytest.raises(InputError, match=r"another recipe \(schedule.at: \[3\] -> \[30\]\)"):
         train(tmp_path / "run", hopeless.replace("[3]", "[30]"), *more, "rounds=50")
     train(tmp_path / "good", RECIPE, "rounds=3", "client.epochs=20")
     kept, good = (runs.arrays(tmp_path / name / "checkpoints") for name in ("run", "good"))
@@ -226,11 +226,11 @@ def test_what_fails_in_planning_ends_the_run_after_the_rounds_before(train, tmp_
 
     def failing(self, round, cohort=None, attempt=0):
         if round == 2:
-            raise BadInput("round 3: cannot be planned")
+            raise InputError("round 3: cannot be planned")
         return plan(self, round, cohort, attempt)
 
     monkeypatch.setattr(LearningProcess, "plan", failing)
-    with pytest.raises(BadInput, match="^round 3: cannot be planned$"):
+    with pytest.raises(InputError, match="^round 3: cannot be planned$"):
         train(tmp_path, RECIPE)
     assert [row["round"] for row in runs.rows(tmp_path)] == [1, 2]
     monkeypatch.undo()

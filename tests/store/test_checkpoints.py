@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from refusals import refusal
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import checkpoints
 from hetero_tf.store.npz_bytes import DTYPES
@@ -106,7 +106,7 @@ def test_nothing_there_is_none_but_nothing_whole_is_an_error(tmp_path):
     assert checkpoints.load_newest(tmp_path) is None
     os.truncate(saved(tmp_path) / "MANIFEST.json", 0)
     with pytest.raises(
-        BadInput,
+        InputError,
         match=r"none of its 1 rounds is whole .*MANIFEST.json: is not plain JSON.*"
         r"restore one from a copy, or delete the folder to start again",
     ):
@@ -166,7 +166,7 @@ def test_expected_arrays_load(tmp_path):
     ],
 )
 def test_what_cannot_be_stored_is_refused_unwritten(tmp_path, arrays, info, keep, number, text):
-    with pytest.raises(BadInput, match=text):
+    with pytest.raises(InputError, match=text):
         checkpoints.save(tmp_path / "new", number, arrays, info, keep)
     assert os.listdir(tmp_path) == []
 
@@ -350,7 +350,7 @@ def test_a_linked_checkpoints_folder_is_neither_read_nor_written(tmp_path):
     saved(tmp_path / "outside")
     (tmp_path / "link").symlink_to(tmp_path / "outside")
     for action in (lambda: saved(tmp_path / "link", (6,)), lambda: checkpoints.load_newest(tmp_path / "link")):
-        with pytest.raises(BadInput, match="link: expected a folder or nothing. Received: a symbolic link"):
+        with pytest.raises(InputError, match="link: expected a folder or nothing. Received: a symbolic link"):
             action()
     assert os.listdir(tmp_path / "outside") == ["round-000005"]
 

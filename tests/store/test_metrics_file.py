@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import Damaged
 from hetero_tf.store import metrics_file
 
@@ -38,7 +38,7 @@ def test_not_finite_is_null_and_numpy_is_plain(path):
 
 @pytest.mark.parametrize("row", [{"loss": 1}, {"round": None}, {"round": 1.0}, {"round": True}, [1]])
 def test_a_row_needs_its_round(path, row):
-    with pytest.raises(BadInput, match="a row of metrics needs an integer 'round'. Received: row="):
+    with pytest.raises(InputError, match="a row of metrics needs an integer 'round'. Received: row="):
         metrics_file.append(path, row)
     assert numbers(path) == [1, 2, 3, 4, 5]
 
@@ -78,7 +78,7 @@ def test_a_broken_line_in_the_middle_is_named(path):
 def test_a_link_is_not_written_through(tmp_path):
     (tmp_path / "target").write_text("mine")
     (tmp_path / "m").symlink_to(tmp_path / "target")
-    with pytest.raises(BadInput, match="m: expected a file or nothing. Received: a symbolic link; move it away"):
+    with pytest.raises(InputError, match="m: expected a file or nothing. Received: a symbolic link; move it away"):
         metrics_file.append(tmp_path / "m", {"round": 1})
     assert (tmp_path / "target").read_text() == "mine"
 

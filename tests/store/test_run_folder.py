@@ -9,7 +9,7 @@ import pytest
 from refusals import refusal
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, DiskProblem, Locked
+from hetero_tf.base.errors import DiskProblem, InputError, Locked
 from hetero_tf.base.files import Damaged, write_atomic
 from hetero_tf.data import decoded_to_disk
 from hetero_tf.store.run_folder import RunFolder
@@ -129,7 +129,7 @@ def test_a_dead_process_in_the_lock_file_is_not_taken_for_the_holder(tmp_path, m
 
 def test_a_file_is_refused(tmp_path):
     (tmp_path / "run").write_text("text")
-    with pytest.raises(BadInput, match="run: is a file, not a folder; choose another run folder"):
+    with pytest.raises(InputError, match="run: is a file, not a folder; choose another run folder"):
         taken(tmp_path / "run")
     assert (tmp_path / "run").read_text() == "text"
 
@@ -157,7 +157,7 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path, names):
     for name in names:
         (tmp_path / name).write_text("mine")
     text = rf"holds other things \({', '.join(names)}\) and no run; choose an empty or new run folder"
-    with pytest.raises(BadInput, match=text):
+    with pytest.raises(InputError, match=text):
         taken(tmp_path)
     assert contents(tmp_path) == names
 
@@ -172,7 +172,7 @@ def test_a_linked_lock_file_is_refused(tmp_path):
     (tmp_path / "target").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
-    with pytest.raises(BadInput, match="run.lock: expected a file or nothing. Received: a symbolic link"):
+    with pytest.raises(InputError, match="run.lock: expected a file or nothing. Received: a symbolic link"):
         taken(tmp_path / "run")
     assert (tmp_path / "target").read_text() == "mine"
 
@@ -227,7 +227,7 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path):
 
 
 def test_reading_what_is_no_run(tmp_path):
-    with pytest.raises(BadInput, match="is not a run folder, it has no recipe.yaml; name one that `train` wrote"):
+    with pytest.raises(InputError, match="is not a run folder, it has no recipe.yaml; name one that `train` wrote"):
         RunFolder(tmp_path).read_recipe()
     (tmp_path / "recipe.yaml").write_bytes(b"\xff")
     with pytest.raises(Damaged, match="recipe.yaml: is not UTF-8 text"):

@@ -22,7 +22,7 @@ from hetero_tf.store.run_folder import RunFolder  # noqa: E402
 
 def train(recipe, run, threads, seconds):
     """Seals every round that is not sealed yet."""
-    newest = checkpoints.told_by_newest(run.checkpoints)
+    newest = checkpoints.newest_without_arrays(run.checkpoints)
     conditions = environment.environment({"intra_op": 1, "inter_op": threads}, {})
     environment.save(run.environment, conditions)
     run.recipe.write_text(recipe.source)

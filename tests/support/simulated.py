@@ -11,7 +11,7 @@ from hetero_tf.models import global_layout
 from hetero_tf.models.state import in_order, state_of
 from hetero_tf.models.variables import all_layers
 from hetero_tf.rounds import layout
-from hetero_tf.rounds.block_training import StackPlan, train_stack
+from hetero_tf.rounds.block_training import BlockPlan, train_block
 from hetero_tf.rounds.gather import coordinates, merged_coordinates, put, take
 from hetero_tf.rounds.global_row import in_rows
 from hetero_tf.rounds.merge import axis_masks, coverage, merge_variables
@@ -52,7 +52,7 @@ class Simulated:
 
     def batches(self):
         """Its batches as `devices.on_device.Client.train` takes them, numbers of Dropouts included."""
-        stack = layout.build_stack(self.process.family, self.level, 1, self.process.dataset.classes)
+        stack = layout.build_client_block(self.process.family, self.level, 1, self.process.dataset.classes)
         routed = stack.stages[0].models[0]
         for step in range(self.steps):
             rows = self.plan.rows[self.slot, step]
@@ -77,7 +77,7 @@ class Simulated:
         """(losses [steps], its values after them by path), by the simulator."""
         parts, plan = self.process.parts, self.plan
         rows, starts = plan.rows[self.slot, : self.steps], plan.starts[self.slot, : self.steps]
-        work = StackPlan(
+        work = BlockPlan(
             tf.constant([self.client]),
             tf.constant([0]),
             tf.constant(self.steps),
@@ -88,7 +88,7 @@ class Simulated:
         rate = tf.constant(self.learning_rate, tf.float32)
 
         def trained():
-            local = train_stack(
+            local = train_block(
                 parts, self.submodel, in_rows(in_order(self.state)), self.round, self.seed, work, rate
             ).local
             return local.losses, local.weights

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 
 TRAIN = np.random.default_rng(0).integers(0, 10, 2000).astype(np.int32)
 TEST = np.random.default_rng(1).integers(0, 10, 600).astype(np.int32)
@@ -10,5 +10,5 @@ CIFAR = np.arange(50000, dtype=np.int32) % 10
 
 
 def shares(*lists):
-    """The `Shares` of clients with these examples."""
-    return Shares.from_lists(np.array(own, np.int32) for own in lists)
+    """The `ClientExamples` of clients with these examples."""
+    return ClientExamples.from_lists(np.array(own, np.int32) for own in lists)

@@ -11,11 +11,11 @@ import numpy as np
 from hetero_tf import recipe
 from hetero_tf.data.dataset import Dataset, Split
 from hetero_tf.partitions.partition import Partition, label_mask
-from hetero_tf.partitions.shares import Shares
+from hetero_tf.partitions.shares import ClientExamples
 from hetero_tf.process.learning_process import learning_process
-from hetero_tf.rounds.client_block import Stack, StageModels
+from hetero_tf.rounds.client_block import ClientBlock, StageStep
 from hetero_tf.rounds.probe import check_stack
-from hetero_tf.rounds.row_model import RoutedModel
+from hetero_tf.rounds.row_model import RowModel
 
 CLASSES, WORDS = 9, 13
 COMMON = """
@@ -91,7 +91,7 @@ def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2)
     tested = np.arange(test) % len(sizes)
     dataset = Dataset(split(owners), split(tested), CLASSES, "noise")
     train, test = (
-        Shares.from_lists(np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes)))
+        ClientExamples.from_lists(np.flatnonzero(which == client).astype(np.int32) for client in range(len(sizes)))
         for which in (owners, tested)
     )
     return dataset, Partition(train, test, label_mask(dataset.train.y, train, CLASSES))
@@ -102,9 +102,9 @@ def text(rows=(1, 3, 2, 1), length=10):
     rng = np.random.default_rng(4)
     own = [rng.choice(WORDS, 6 + client, replace=False) for client in range(len(rows))]
     x = np.concatenate([rng.choice(own[client], (count, length)) for client, count in enumerate(rows)]).astype(np.int32)
-    shares = Shares.from_sizes(np.arange(len(x), dtype=np.int32), rows)
+    shares = ClientExamples.from_sizes(np.arange(len(x), dtype=np.int32), rows)
     dataset = Dataset(Split(x), Split(rng.integers(0, WORDS, (3, length)).astype(np.int32)), WORDS, "noise")
-    return dataset, Partition(shares, Shares.empty(len(rows)), label_mask(x, shares, WORDS))
+    return dataset, Partition(shares, ClientExamples.empty(len(rows)), label_mask(x, shares, WORDS))
 
 
 def process(base, *overrides, data=None, parallel=2, device="cpu"):
@@ -164,8 +164,8 @@ def stacks(build):
         alone = build(1)
         shapes = tuple(tuple(variable.shape) for variable in alone.trainable_variables)
         model = alone if clients == 1 else build(clients)
-        routed = RoutedModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
-        return Stack(clients, shapes, len(shapes), 1, (StageModels((routed,), None, None),))
+        routed = RowModel(model, clients, shapes, tuple(range(len(model.trainable_variables))))
+        return ClientBlock(clients, shapes, len(shapes), 1, (StageStep((routed,), None, None),))
 
     return make
 

@@ -17,7 +17,7 @@ import programs
 import pytest
 from ports import free_ports
 
-from hetero_tf.base.errors import BadInput, MemoryProblem
+from hetero_tf.base.errors import InputError, MemoryProblem
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import deal, share_stacks
 from hetero_tf.workers import channel
@@ -76,7 +76,7 @@ def test_a_process_alone_is_no_cluster():
     ],
 )
 def test_what_names_no_cluster_is_refused(workers, worker, config, sentence):
-    with pytest.raises(BadInput, match=re.escape(sentence)):
+    with pytest.raises(InputError, match=re.escape(sentence)):
         read_cluster(workers, worker, {"TF_CONFIG": config})
 
 
@@ -88,7 +88,7 @@ def test_no_other_task_becomes_the_leading_worker(kind, jobs):
         assert read_cluster((), None, {"TF_CONFIG": json.dumps(config)}) is None
         return
     allowed = "worker" if jobs else "chief or worker"
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(InputError) as refused:
         read_cluster((), None, {"TF_CONFIG": json.dumps(config)})
     assert str(refused.value) == (
         f"TF_CONFIG: the task type must be {allowed}, a job of the cluster. Received: type={kind!r}"
@@ -107,7 +107,7 @@ def test_no_other_task_becomes_the_leading_worker(kind, jobs):
 )
 def test_a_task_is_one_of_its_own_job(jobs, kind, index, sentence):
     config = {"cluster": jobs, "task": {"type": kind, "index": index}}
-    with pytest.raises(BadInput, match=re.escape(sentence)):
+    with pytest.raises(InputError, match=re.escape(sentence)):
         read_cluster((), None, {"TF_CONFIG": json.dumps(config)})
 
 

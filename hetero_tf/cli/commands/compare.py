@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.base.files import write_atomic
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> list[dict]:
 def folders(flags: "FlagValues", command: str) -> list[str]:
     """The run folders that were named; refuses none at all."""
     if not flags.run:
-        raise BadInput(f"{command} needs a run folder behind it, such as runs/digits, or a folder of them")
+        raise InputError(f"{command} needs a run folder behind it, such as runs/digits, or a folder of them")
     return list(flags.run)
 
 
@@ -47,5 +47,5 @@ def _rounds(words):
     """The rounds of --at."""
     wrong = next((word for word in words if not word.isdecimal()), None)
     if wrong is not None:
-        raise BadInput(f"--at must be rounds with commas between them, such as 10,20. Received: --at={wrong}")
+        raise InputError(f"--at must be rounds with commas between them, such as 10,20. Received: --at={wrong}")
     return [int(word) for word in words]

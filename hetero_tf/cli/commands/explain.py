@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.recipe.explanations import explain
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ FLAGS, WORDS, SOURCE = ("word",), "word", None
 def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     """Prints what is known of each word."""
     if not flags.word:
-        raise BadInput("explain needs a word behind it, such as coverage, levels.mix or slimmable")
+        raise InputError("explain needs a word behind it, such as coverage, levels.mix or slimmable")
     found = {word: explain(word) for word in flags.word}
     for texts in found.values():
         for text in texts:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, printable
-from hetero_tf.base.errors import BadInput, NotBuilt
+from hetero_tf.base.errors import InputError, NotBuilt
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.open_run import check_level, data_needed, open_described, open_run, statistics_of
 
@@ -31,7 +31,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     names = recipe.levels.names if flags.level == "all" else (exports.check_level(recipe.levels, flags.level),)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     if printable(str(folder)) != str(folder):
-        raise BadInput(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
+        raise InputError(f"--out must name a folder in plain UTF-8, as TensorFlow writes into it. Received: {folder}")
     for level in names:
         check_place(folder / level, flags.export_version)
     others = list(dict.fromkeys(name for name in flags.format if name != "savedmodel"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import children, exits
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput, Refusal, did_you_mean, require
+from hetero_tf.base.errors import InputError, UserError, did_you_mean, require
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.flags import program
 from hetero_tf.cli.open_run import check_level, run_dir_of, typed
@@ -33,12 +33,12 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     if role not in NEEDED:
         meant = did_you_mean(role, NEEDED) if role else f"; known: {', '.join(NEEDED)}"
         try_ = f"{program()} flower keys --recipe digits --address 127.0.0.1:9092 --out fleet"
-        raise BadInput(f"flower must be told what to do{meant}; try {try_}")
+        raise InputError(f"flower must be told what to do{meant}; try {try_}")
     for name in NEEDED[role]:
         if flags[name].value is None:
-            raise BadInput(f"--{name} is missing; flower {role} needs --{', --'.join(NEEDED[role])}")
+            raise InputError(f"--{name} is missing; flower {role} needs --{', --'.join(NEEDED[role])}")
     if flags.deadline is not None and flags.deadline > flags.patience:
-        raise BadInput(
+        raise InputError(
             "--deadline must be at most --patience: a request is lost after that. "
             f"Received: --deadline={flags.deadline:g}, --patience={flags.patience:g}"
         )
@@ -61,7 +61,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
             shutil.rmtree(work)
             return summary
         code = processes.connect(told, flags.address, Path(flags.key).absolute(), console.say)
-    raise Refusal(f"Flower's program of the device {children.ended(code)}, see {work}; the same command connects again")
+    raise UserError(f"Flower's program {children.ended(code)}, see {work}; the same command connects again")
 
 
 def _make_keys(recipe, flags, console, host):
@@ -69,7 +69,7 @@ def _make_keys(recipe, flags, console, host):
     from hetero_tf.devices import certificates
 
     if host in ("0.0.0.0", "::"):
-        raise BadInput(
+        raise InputError(
             "--address must have the name or address by which devices reach the server, as its certificate is for that "
             f"name. Received: --address={flags.address}"
         )

@@ -8,7 +8,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.commands.train import train
 from hetero_tf.cli.flags import program
@@ -27,6 +27,6 @@ WORDS, SOURCE = None, "recipe"
 def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Trains on --local devices of this process; it opens no port."""
     if flags.local is None:
-        raise BadInput(f"--local is missing; try {program()} launch --local 2 --recipe digits")
+        raise InputError(f"--local is missing; try {program()} launch --local 2 --recipe digits")
     settings = dataclasses.replace(settings_of(recipe, flags), devices=flags.local)
     return train(recipe, settings, flags, console)

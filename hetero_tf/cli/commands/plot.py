@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands.compare import folders
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     from hetero_tf.runs.history import gather, grouped
 
     if not flags.out:
-        raise BadInput("--out is missing; name the picture to write, such as curves.png or curves.svg")
+        raise InputError("--out is missing; name the picture to write, such as curves.png or curves.svg")
     path, x, band = Path(flags.out), flags.x, flags.band
     style.check_file(path)
     runs, sentences = gather(folders(flags, "plot"))

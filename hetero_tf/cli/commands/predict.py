@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.open_run import check_level, open_described, open_with_data, statistics_of
 
@@ -22,7 +22,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     from hetero_tf.export.predictions import predict as answered
 
     if not flags.input:
-        raise BadInput("predict needs a picture file, a row such as 5.1,red, or a sentence, behind it")
+        raise InputError("predict needs a picture file, a row such as 5.1,red, or a sentence, behind it")
     check_level(recipe, flags)
     level = exports.check_level(recipe.levels, flags.level)
     opened = open_described(recipe, flags, (level,), console)

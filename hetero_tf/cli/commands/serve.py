@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hetero_tf.base import hardware
 from hetero_tf.base.console import Console
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.flags import program
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def run(recipe: None, flags: "FlagValues", console: Console) -> dict:
     from hetero_tf.store.run_folder import RunFolder
 
     if not (flags.run_dir or flags.out):
-        raise BadInput("--run_dir is missing; name a run with exports, or a folder of exports by --out")
+        raise InputError("--run_dir is missing; name a run with exports, or a folder of exports by --out")
     hardware.prepare(flags.threads)
     folder = Path(flags.out or RunFolder(flags.run_dir).export)
     make = f"{program()} export --run_dir {shlex.quote(flags.run_dir or 'RUN_DIR')}"

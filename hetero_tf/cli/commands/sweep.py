@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, duration
-from hetero_tf.base.errors import BadInput, Unfinished
+from hetero_tf.base.errors import InputError, Unfinished
 from hetero_tf.cli import sweep_child
 from hetero_tf.cli.flags import program
 from hetero_tf.cli.open_run import register_plugins, typed
@@ -56,7 +56,7 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
 
     given = flags.recipe or flags.sweep or flags.seeds
     if bool(given) == bool(flags.definition) or len(flags.definition) > 1:
-        raise BadInput(
+        raise InputError(
             "sweep needs one file, such as sweep mine.yaml, or --recipe with --sweep path=value,value and --seeds 0-2"
         )
     if flags.definition:
@@ -64,7 +64,7 @@ def _definition(flags: "FlagValues") -> "tuple[tuple[Part, ...], str]":
             definition.read(flags.definition[0]), list(flags["set"].value or ())
         ), flags.definition[0]
     if not flags.recipe:
-        raise BadInput(f"--recipe is missing; try {program()} sweep --recipe digits --sweep levels.mix=a,a-c")
+        raise InputError(f"--recipe is missing; try {program()} sweep --recipe digits --sweep levels.mix=a,a-c")
     parts = definition.from_flags(flags.recipe, list(flags["set"].value or ()), flags.sweep, flags.seeds)
     return parts, f"sweep of {flags.recipe}"
 

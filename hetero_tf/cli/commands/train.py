@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console, duration
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.cli.commands import OF_RECIPES
 from hetero_tf.cli.flags import again, program
 from hetero_tf.cli.open_run import settings_of
@@ -27,13 +27,13 @@ def shared_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
     """Returns the settings of a run, with the processes or devices that share it.
 
     Raises:
-        BadInput: The flags or TF_CONFIG name no cluster that this process could belong to.
+        InputError: The flags or TF_CONFIG name no cluster that this process could belong to.
     """
     from hetero_tf.workers.cluster import read_cluster
 
     cluster = read_cluster(flags.workers, flags.worker, os.environ)
     if cluster is not None and flags.devices > 1:
-        raise BadInput("--devices has no effect beside --workers: every worker uses all of its own GPUs")
+        raise InputError("--devices has no effect beside --workers: every worker uses all of its own GPUs")
     return dataclasses.replace(settings_of(recipe, flags), cluster=cluster, devices=flags.devices)
 
 

@@ -19,7 +19,7 @@ from types import ModuleType
 import tensorflow as tf
 from keras import Model
 
-from hetero_tf.base.errors import BadInput, did_you_mean, require
+from hetero_tf.base.errors import InputError, did_you_mean, require
 from hetero_tf.process.learning_process import LearningProcess
 
 
@@ -77,10 +77,10 @@ def find(name: str) -> ModuleType:
     """Returns the module of a format.
 
     Raises:
-        BadInput: There is none of the name, or what it needs is not installed.
+        InputError: There is none of the name, or what it needs is not installed.
     """
     if name not in names():
-        raise BadInput(f"--format {name}: no such format{did_you_mean(name, ('savedmodel', *names()))}")
+        raise InputError(f"--format {name}: no such format{did_you_mean(name, ('savedmodel', *names()))}")
     module = importlib.import_module(f"{__name__}.{name}")
     require(f"--format {name}:", module.NEEDS, module.EXTRA)
     return module

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import Model
 
 from hetero_tf.base import files, hardware
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.errors import InputError, short
 from hetero_tf.export.formats import Converted
 from hetero_tf.layers.recurrent import Recurrent
 from hetero_tf.models.variables import all_layers
@@ -33,11 +33,11 @@ def check_loops(model: Model) -> None:
     """Refuses a model with a loop over positions, whose arrays LiteRT takes in fixed sizes only.
 
     Raises:
-        BadInput: It has such a layer.
+        InputError: It has such a layer.
     """
     looping = [layer.name for layer in all_layers(model) if isinstance(layer, Recurrent)]
     if looping:
-        raise BadInput(
+        raise InputError(
             "LiteRT cannot run the loop over positions of a recurrent layer; export to onnx or keras. "
             f"Received: {', '.join(looping)}"
         )
@@ -73,7 +73,7 @@ def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]
         requests: For each signature to be asked, `{input: array}`.
 
     Raises:
-        BadInput: LiteRT cannot compute the model.
+        InputError: LiteRT cannot compute the model.
     """
     files.write_new(path, content)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
@@ -90,10 +90,10 @@ def write(content: bytes, path: Path, requests: dict[str, dict[str, np.ndarray]]
             problem = (
                 f"{path.name}: LiteRT does not compute one batch within {SECONDS} s; export another level or format"
             )
-            raise BadInput(problem) from None
+            raise InputError(problem) from None
     if done.returncode:
         said = "it aborts" if done.returncode < 0 else short(done.stderr.strip().splitlines()[-1])
-        raise BadInput(
+        raise InputError(
             f"{path.name}: LiteRT cannot compute the converted model: {said}; export another level or format"
         )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.described import DescribedDataset
 from hetero_tf.export.formats import Converted
 from hetero_tf.export.formats.litert import answering, check_loops, converter, write
@@ -21,16 +21,16 @@ def convert(model: Converted, path: Path) -> dict:
         {"float_bytes": size of the same file in 32-bit floats}.
 
     Raises:
-        BadInput: The model takes rows of a table: one scale for all features would erase the small ones; or it is
+        InputError: The model takes rows of a table: one scale for all features would erase the small ones; or it is
             recurrent.
     """
     if model.process.dataset.kind == "table":
-        raise BadInput(
+        raise InputError(
             "--format litert_int8: not for tables, since 256 steps over the range of the widest feature would erase "
             "the others; use litert"
         )
     if isinstance(model.process.dataset, DescribedDataset):
-        raise BadInput(
+        raise InputError(
             "--format litert_int8: needs training examples, by which the range of every value is found; give the data "
             "by --data_dir"
         )

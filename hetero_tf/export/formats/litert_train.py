@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import registry, seeds
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.export.compare_training import compare_training, example_inputs
 from hetero_tf.export.formats import Converted, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
@@ -35,7 +35,7 @@ def convert(model: Converted, path: Path) -> dict:
         {"training": what `hetero_tf.devices.on_device.Client` must know}.
 
     Raises:
-        BadInput: A device cannot train what the recipe's clients train, or the file trains other than they do.
+        InputError: A device cannot train what the recipe's clients train, or the file trains other than they do.
     """
     process = model.process
     check_trainable(process, model.level)
@@ -57,7 +57,7 @@ def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
     """`{signature: (examples, positions)}` of every batch that a client of the recipe reads, the largest first."""
     first, *others = batch_shapes(process.recipe, process.dataset, process.partition, process.input)
     if len(others) >= MOST_SIZES:
-        raise BadInput(
+        raise InputError(
             f"--format litert_train: the recipe's clients read batches of {len(others) + 1} sizes, and a file holds at "
             f"most {MOST_SIZES}; choose client.batch_size so that fewer rests are left. "
             f"Received: client.batch_size={process.recipe.client.batch_size}"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from hetero_tf.base.errors import BadInput, short
+from hetero_tf.base.errors import InputError, short
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 PORTS = {"http": 80, "https": 443}
@@ -54,14 +54,14 @@ def parse_allowed_hosts(values: list[str]) -> tuple[Authority, ...]:
     """Parses the values of --allow_host.
 
     Raises:
-        BadInput: A value is not `host` or `host:port`.
+        InputError: A value is not `host` or `host:port`.
     """
     authorities = []
     for value in values:
         # An IPv6 address may come without brackets.
         authority = Authority.parse(value) or Authority.parse(f"[{value}]")
         if authority is None:
-            raise BadInput(
+            raise InputError(
                 "--allow_host must be a host name or address, with a port if it is unusual, such as model.example.org. "
                 f"Received: --allow_host={short(value)}"
             )

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.base.errors import BadInput, Refusal, short
+from hetero_tf.base.errors import InputError, UserError, short
 from hetero_tf.export.warmup import blank_requests
 from hetero_tf.store import plain_json
 from hetero_tf.store.versions import EXPORTED
@@ -84,7 +84,7 @@ def load_version(level: str, number: int, path: Path, loaded: Version | None = N
         loaded: The version as loaded before; it is returned if the verified files are the same.
 
     Raises:
-        BadInput: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
+        InputError: The version is incomplete, its files differ from `export.json`, or it cannot be loaded.
     """
     try:
         manifest = read_manifest(path)
@@ -95,8 +95,8 @@ def load_version(level: str, number: int, path: Path, loaded: Version | None = N
         _warm_up(version)
     # TensorFlow raises almost anything for a damaged graph, and the other versions must stay available.
     except Exception as error:
-        message = str(error) if isinstance(error, Refusal) else _one_line(error)
-        raise BadInput(f"{path}: is not an export that can be served: {message}") from error
+        message = str(error) if isinstance(error, UserError) else _one_line(error)
+        raise InputError(f"{path}: is not an export that can be served: {message}") from error
     return version
 
 
@@ -108,18 +108,18 @@ def read_manifest(path: Path) -> dict:
     """Reads and checks the `export.json` of a version.
 
     Raises:
-        BadInput: It is missing, is not JSON, or lacks a key.
+        InputError: It is missing, is not JSON, or lacks a key.
     """
     file = path / EXPORTED
     manifest = plain_json.parse(files.read_bytes(file, LARGEST_MANIFEST, follow=True), file, LARGEST_MANIFEST)
     if not isinstance(manifest, dict):
-        raise BadInput(f"{EXPORTED} must be a JSON object. Received: {short(manifest)}")
+        raise InputError(f"{EXPORTED} must be a JSON object. Received: {short(manifest)}")
     for key, kind in MANIFEST_TYPES.items():
         if type(manifest.get(key)) is not kind:
-            raise BadInput(f"{EXPORTED}: {key} must be of type {kind.__name__}. Received: {short(manifest.get(key))}")
+            raise InputError(f"{EXPORTED}: {key} must be of type {kind.__name__}. Received: {short(manifest.get(key))}")
     digests = manifest["files"]
     if MODEL not in digests or not all(isinstance(digest, str) for digest in digests.values()):
-        raise BadInput(f"{EXPORTED}: files must give the SHA-256 of every file, {MODEL} included")
+        raise InputError(f"{EXPORTED}: files must give the SHA-256 of every file, {MODEL} included")
     return manifest
 
 
@@ -128,16 +128,16 @@ def _verify_files(path, manifest):
     paths = {name: path / name for name in manifest["files"]}
     for name, file in paths.items():
         if os.path.isabs(name) or ".." in Path(name).parts:
-            raise BadInput(f"{EXPORTED}: files must have names inside the version. Received: {short(name)}")
+            raise InputError(f"{EXPORTED}: files must have names inside the version. Received: {short(name)}")
         if not file.is_file():
-            raise BadInput(f"{name} is missing")
+            raise InputError(f"{name} is missing")
     if sum(file.stat().st_size for file in paths.values()) != manifest["bytes"]:
-        raise BadInput(f"the files do not have the total size that {EXPORTED} states")
+        raise InputError(f"the files do not have the total size that {EXPORTED} states")
     for name, file in paths.items():
         with files.opened(file) as opened:
             digest = files.sha256_of(opened)
         if digest != manifest["files"][name]:
-            raise BadInput(f"{name} does not have the SHA-256 that {EXPORTED} states")
+            raise InputError(f"{name} does not have the SHA-256 that {EXPORTED} states")
 
 
 def _warm_up(version):

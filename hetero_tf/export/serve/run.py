@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput, require
+from hetero_tf.base.errors import InputError, require
 
 NEEDS, EXTRA = ("starlette", "uvicorn"), "serve"
 # Seconds between two turns of Python's threads: a request that is parsed delays other ones by so much.
@@ -45,7 +45,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
         export: The command that makes exports, for the message where there are none.
 
     Raises:
-        BadInput: A needed package is not installed, there is nothing to serve, an option is malformed, or the address
+        InputError: A needed package is not installed, there is nothing to serve, an option is malformed, or the address
             cannot be used.
     """
     require("serve", NEEDS, EXTRA)
@@ -62,7 +62,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
         say(sentence)
     if not serving.levels:
         chosen = "" if serving.policy.numbers is None else f" of --versions={options.versions}"
-        raise BadInput(f"{folder}: holds no exports{chosen} to serve; make some first: {export}")
+        raise InputError(f"{folder}: holds no exports{chosen} to serve; make some first: {export}")
     listener = _listening(options.host, options.port)
     port = listener.getsockname()[1]
     name = f"[{options.host}]" if ":" in options.host else options.host
@@ -97,7 +97,7 @@ def _listening(host, port):
         listener.listen()
     except OSError as problem:
         listener.close()
-        raise BadInput(
+        raise InputError(
             f"--host {host} --port {port}: cannot be listened at: {problem.strerror or problem}; choose another"
         ) from problem
     return listener

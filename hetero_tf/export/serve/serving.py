@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hetero_tf.base.errors import BadInput, DiskProblem, Refusal, short
+from hetero_tf.base.errors import DiskProblem, InputError, UserError, short
 from hetero_tf.export.serve.loading import Version, file_stamps, load_version
 from hetero_tf.store.versions import EXPORTED, numbers
 
@@ -43,11 +43,11 @@ class VersionPolicy:
         """Parses the value of --versions: `latest`, `latest:COUNT`, `all`, or numbers such as `3,5`.
 
         Raises:
-            BadInput: It is none of them.
+            InputError: It is none of them.
         """
         match = _POLICY.fullmatch(text)
         if match is None:
-            raise BadInput(
+            raise InputError(
                 "--versions must be latest, latest:COUNT, all, or numbers such as 3,5. "
                 f"Received: --versions={short(text)}"
             )
@@ -200,8 +200,8 @@ class Serving:
         try:
             version = load_version(level, number, path, loaded)
             if file_stamps(path) != stamps:
-                raise BadInput(f"{path}: changed while it was loaded")
-        except (Refusal, OSError) as error:
+                raise InputError(f"{path}: changed while it was loaded")
+        except (UserError, OSError) as error:
             # Without its manifest a version is removed; any other difference may be a copy in progress.
             removed = not (path / EXPORTED).exists()
             return self._fail(path, stamps, str(error), None if removed else loaded, say)

@@ -68,7 +68,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Outline:
+class ModelOutline:
     """What a division needs to know of a model and its levels.
 
     Attributes:
@@ -106,7 +106,7 @@ class Level:
     tolerance: float
 
 
-def whole(outline: Outline, level: Level) -> tuple[Route, frozenset]:
+def whole(outline: ModelOutline, level: Level) -> tuple[Route, frozenset]:
     """The `Route` through all of a level's sub-model with all its exits, and the units that are on it."""
     if level.depth == outline.last:
         trunk, numbers = outline.trunk, tuple(range(1, outline.last + 1))

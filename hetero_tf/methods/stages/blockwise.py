@@ -3,14 +3,14 @@
 import dataclasses
 from typing import Literal
 
-from hetero_tf.base.errors import BadInput
-from hetero_tf.methods.stages import Level, Outline, Route, Stage, budgets, whole
+from hetero_tf.base.errors import InputError
+from hetero_tf.methods.stages import Level, ModelOutline, Route, Stage, budgets, whole
 
 DRAWN = False
 
 
 def divide(
-    outline: Outline,
+    outline: ModelOutline,
     level: Level,
     *,
     shares,
@@ -61,8 +61,8 @@ def _packed(outline, level, budget, shares, exit, stem):
     limit = budgets.cap(budget, 1.0, level.tolerance)
     try:
         packing = budgets.pack([shares[unit] for unit in body], limit, body)
-    except BadInput as problem:
-        raise BadInput(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
+    except InputError as problem:
+        raise InputError(f"levels.budgets.{level.name}, in shares of the whole model: {problem}") from None
     left = body[len(packing.skipped) :]
     return tuple(
         _stage(outline, level, exit, left, [body[place] for place in stage], place == 0 or stem == "every")
@@ -114,7 +114,7 @@ def _branch(outline, unit):
     for number, (before, branch) in outline.exits.items():
         if before == position:
             return number, branch
-    raise BadInput(
+    raise InputError(
         f"client.stages.exit: branch needs an `Exit` directly behind unit {unit}, where a stage ends; add "
         "one to model.layers or use exit: link"
     )

@@ -6,7 +6,7 @@ A budget may exceed 1: such a client has room for more than one model.
 import math
 from typing import NamedTuple
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 
 # Sums of floats may miss a limit by their last digits.
 SLACK = 1e-9
@@ -49,7 +49,7 @@ def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
         `Packing`.
 
     Raises:
-        BadInput: No unit fits, or one behind the first that fits does not.
+        InputError: No unit fits, or one behind the first that fits does not.
 
     Reference: FeDepth; the stages of its code come out with tolerances from 0.0415 to 0.14.
     """
@@ -57,7 +57,7 @@ def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
     first = next((place for place, cost in enumerate(costs) if fits(cost, limit)), None)
     if first is None:
         cost, name = min(zip(costs, names))
-        raise BadInput(
+        raise InputError(
             f"no unit is left to train: the smallest, {name}, takes {cost:,.6g} and the client can hold "
             f"{limit:,.6g}. Raise the budget or use smaller units"
         )
@@ -65,7 +65,7 @@ def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
     held = math.inf
     for place in range(first, len(costs)):
         if not fits(costs[place], limit):
-            raise BadInput(
+            raise InputError(
                 f"unit {names[place]} takes {costs[place]:,.6g} and the client can hold {limit:,.6g}; only "
                 f"units before the first that fits, {names[first]}, can be left out. Raise the budget or "
                 "the tolerance, or use smaller units"
@@ -81,8 +81,8 @@ def pack(costs: list[float], limit: float, names: list[str]) -> Packing:
 
 def _check(costs, limit, names):
     if len(costs) == 0 or not all(math.isfinite(cost) and cost >= 0 for cost in costs):
-        raise BadInput(f"`costs` must hold at least one number, each from 0. Received: costs={list(costs)}")
+        raise InputError(f"`costs` must hold at least one number, each from 0. Received: costs={list(costs)}")
     if len(names) != len(costs):
-        raise BadInput(f"`names` must name each of {len(costs)} units. Received: names={list(names)}")
+        raise InputError(f"`names` must name each of {len(costs)} units. Received: names={list(names)}")
     if not 0 < limit < math.inf:
-        raise BadInput(f"`limit` must be positive and finite. Received: limit={limit}")
+        raise InputError(f"`limit` must be positive and finite. Received: limit={limit}")

@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from hetero_tf.methods.stages import Level, Outline, Stage, whole
+from hetero_tf.methods.stages import Level, ModelOutline, Stage, whole
 
 DRAWN = False
 
 
-def divide(outline: Outline, level: Level, *, shares, exits: Literal["all", "last"] = "all") -> tuple[Stage, ...]:
+def divide(outline: ModelOutline, level: Level, *, shares, exits: Literal["all", "last"] = "all") -> tuple[Stage, ...]:
     """The whole sub-model in every step.
 
     Args:

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from hetero_tf.methods.stages import Level, Outline, Stage, whole
+from hetero_tf.methods.stages import Level, ModelOutline, Stage, whole
 
 DRAWN = True
 
 
-def divide(outline: Outline, level: Level, *, shares, distill: bool = False) -> tuple[Stage, ...]:
+def divide(outline: ModelOutline, level: Level, *, shares, distill: bool = False) -> tuple[Stage, ...]:
     """A stage for each width of the mix that the level can hold.
 
     Args:

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from hetero_tf.methods.stages import Level, Outline, Stage, whole
+from hetero_tf.methods.stages import Level, ModelOutline, Stage, whole
 
 DRAWN = False
 
 
-def divide(outline: Outline, level: Level, *, shares) -> tuple[Stage, ...]:
+def divide(outline: ModelOutline, level: Level, *, shares) -> tuple[Stage, ...]:
     """One stage with a route for each width of the mix that the level can hold, the level's own last.
 
     All of them read the same batch, and one step follows their coupled losses; the coupling sum adds them up. The

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.models.variables import all_layers, is_seed, kind_of
 
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
@@ -93,7 +93,7 @@ def trace(model: keras.Model, example: tuple[int, ...]) -> list[OuterCall]:
         example: Shape of one input, without None.
 
     Raises:
-        BadInput: A product has a shape that is known only when it runs.
+        InputError: A product has a shape that is known only when it runs.
     """
     calls, outer_calls, known = [], [], {}
     directly_in_model = {id(layer) for layer in model.layers}
@@ -142,7 +142,7 @@ def forward(model: keras.Model, example: tuple[int, ...]) -> Forward:
     """Counts one forward pass of one example; see `trace` for the arguments.
 
     Raises:
-        BadInput: A layer gives a shape that is known only when it runs.
+        InputError: A layer gives a shape that is known only when it runs.
     """
     outer_calls = trace(model, example)
     products = [count for outer in outer_calls for count in outer.products]
@@ -187,7 +187,7 @@ def known_shape(tensor: tf.Tensor, where: str) -> tuple[int, ...]:
     """
     shape = tuple(tensor.shape)
     if None in shape:
-        raise BadInput(
+        raise InputError(
             f"{where}: its cost cannot be counted, because a shape is known only when it runs; build shapes "
             f"from `inputs.shape` where they are fixed. Received: {shape}"
         )

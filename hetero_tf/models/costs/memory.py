@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from hetero_tf.base import registry
-from hetero_tf.base.errors import BadInput
+from hetero_tf.base.errors import InputError
 from hetero_tf.methods.stages.budgets import cap, fits
 from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.family import build_family
@@ -215,7 +215,7 @@ def _widest(recipe, name, start, limit, changed, holds):
         steps -= 1
         if fitting(steps):
             return steps / finest
-    raise BadInput(
+    raise InputError(
         f"levels.fit: even the narrowest model exceeds the budget of level {name}; raise its budget, or leave its "
         f"clients out by levels.idle. Received: levels.budgets.{name}={recipe.levels.budgets[name]}"
     )

@@ -62,7 +62,7 @@ def unit_costs(model: keras.Model, example: tuple[int, ...], units: dict[str, st
 
     Raises:
         ValueError: A layer of the model is in no unit.
-        BadInput: A layer gives a shape that is known only when it runs.
+        InputError: A layer gives a shape that is known only when it runs.
     """
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     missing = [layer.name for layer in layers if layer.name not in units]
