@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 
-from hetero_tf.describe.costs import level_costs
 from hetero_tf.describe.loads import is_divided, level_loads
 from hetero_tf.describe.output import to_json, to_text
 from hetero_tf.describe.recipe_description import Description
@@ -11,9 +10,10 @@ from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.planning.packing import pack_rounds
 from hetero_tf.planning.sharing import share_stacks
+from hetero_tf.process.costs import process_costs
 from hetero_tf.process.learning_process import LearningProcess
 
-__all__ = ["Description", "describe", "mix_costs", "to_json", "to_text"]
+__all__ = ["Description", "describe", "to_json", "to_text"]
 
 
 def describe(process: LearningProcess, replicas: int = 1) -> Description:
@@ -58,24 +58,13 @@ def _dealt(process, replicas):
     )
 
 
-def mix_costs(process: LearningProcess) -> dict:
-    """What a client of each level of the mix costs, ready for JSON: "example", "classes", "levels", "mix" of `to_json`.
-
-    A run keeps it in its folder, so that what reads the folder needs neither the data nor TensorFlow.
-    """
-    told = to_json(_of_levels(process, process.recipe.levels.names))
-    return {name: told[name] for name in ("example", "classes", "levels", "mix")}
-
-
 def _of_levels(process, names: Iterable[str]) -> Description:
     """The `Description` of some levels, without what depends on the data."""
-    recipe, family, example = process.recipe, process.family, tuple(process.example_shape)
-    labels, most = process.partition.label_mask.sum(axis=1), int(process.partition.train.sizes.max())
     return Description(
-        recipe=recipe.name,
-        example=example,
+        recipe=process.recipe.name,
+        example=tuple(process.example_shape),
         classes=process.dataset.classes,
-        levels=level_costs(family, names, example, labels, min(recipe.client.batch_size, most)),
-        mix=recipe.levels.divided(1),
-        labels=labels,
+        levels=process_costs(process, names),
+        mix=process.recipe.levels.divided(1),
+        labels=process.partition.label_mask.sum(axis=1),
     )

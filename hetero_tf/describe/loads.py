@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hetero_tf.describe.costs import LevelCost, widths_of
+from hetero_tf.models.costs.cost_report import LevelCost, widths_of
 from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.costs.memory import as_fraction, held
 from hetero_tf.models.costs.unit_costs import TABLE_BATCH

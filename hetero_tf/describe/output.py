@@ -4,10 +4,10 @@ from hetero_tf.base import console
 from hetero_tf.base.console import table
 from hetero_tf.describe import load_tables
 from hetero_tf.describe.recipe_description import Description
+from hetero_tf.models.costs.cost_report import costs_to_json
 from hetero_tf.models.costs.memory import MEGABYTE
 from hetero_tf.store.plain_json import finite
 
-MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
 WHOLE = ("parameters", "paper_flops", "multiply_adds", "bytes_down", "bytes_up")
 
 
@@ -22,35 +22,17 @@ def to_json(description: Description) -> dict:
         memory: bytes, adding up to training_bytes; inference:
         bytes; ratio = mean parameters by those of the global model; loads: as `load_tables.to_json`, or None.
     """
-    costs = {level: _cost(cost) for level, cost in description.levels.items()}
     about = {name: getattr(description, name) for name in ("recipe", "example", "classes", "split", "stand_in_for")}
     return finite(
         {
             **about,
-            "levels": costs,
-            "mix": _mix(description),
+            **costs_to_json(description.levels, description.mix),
             "data": description.source,
             "engine": description.engine,
             "dealt": [{"clients": clients, "share": share} for clients, share in description.dealt],
             "loads": None if description.loads is None else load_tables.to_json(description.loads),
         }
     )
-
-
-def _cost(cost):
-    memory = {"memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
-    plain = {**vars(cost), **memory, "inference": {**vars(cost.inference)}}
-    del plain["shapes"]
-    return plain
-
-
-def _mix(description):
-    shares = description.mix
-    means = {
-        name: sum(share * getattr(description.levels[level], name) for level, share in shares.items()) for name in MEANS
-    }
-    first = description.levels[next(iter(shares))].parameters
-    return {"shares": dict(shares), **means, "ratio": means["parameters"] / first}
 
 
 def to_text(description: Description, variables: bool = True) -> str:
@@ -86,7 +68,7 @@ def _levels(description):
     for level, cost in description.levels.items():
         share = description.mix.get(level)
         rows.append((level, f"{cost.width:g}", "-" if share is None else f"{100 * share:.1f} %", *_figures(vars(cost))))
-    mix = _mix(description)
+    mix = costs_to_json(description.levels, description.mix)["mix"]
     rows.append(("mix", f"{mix['ratio']:.2f}", "100.0 %", *_figures(mix)))
     return table(rows)
 

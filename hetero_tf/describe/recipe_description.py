@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetero_tf.describe.costs import LevelCost
 from hetero_tf.describe.loads import Loads
+from hetero_tf.models.costs.cost_report import LevelCost
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What Flower runs: the server's side of a run, and a device's answer to one message."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -51,20 +52,22 @@ def _train(here, grid, console):
     from hetero_tf.devices.deployed import Selection, deployed
     from hetero_tf.run import experiment
 
-    def deploy(process):
+    @contextlib.contextmanager
+    def on_fleet(build, console, live):
         numbers = {int(node): number for node, number in here.clients.items()}
         selection = Selection(here.over_selection, here.quorum, here.max_examples)
         quorum = selection.quorum_size(recipe.round.clients)
-        fleet = FlowerFleet(
-            *(grid, process.recipe, process.dataset.classes, numbers),
-            *(here.patience, console.say, here.deadline, quorum),
-        )
-        return deployed(process, fleet, selection)
+        with experiment.simulated(build, console, live) as process:
+            fleet = FlowerFleet(
+                *(grid, process.recipe, process.dataset.classes, numbers),
+                *(here.patience, console.say, here.deadline, quorum),
+            )
+            yield deployed(process, fleet, selection)
 
     data_dir = None if here.data_dir is None else Path(here.data_dir)
     assert here.run_dir is not None
     settings = experiment.Settings(Path(here.run_dir), data_dir, here.threads, here.allow_other_machine, here.command)
-    return experiment.train(recipe, settings, console, deploy)
+    return experiment.train(recipe, settings, console, on_fleet)
 
 
 def _answer(action, message):

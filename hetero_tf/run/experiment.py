@@ -2,20 +2,22 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hetero_tf.base import files, metrics, registry
 from hetero_tf.base.console import Console, Live, figures
-from hetero_tf.base.errors import InputError, UserError
+from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
-from hetero_tf.describe import mix_costs
 from hetero_tf.models.costs.level_costs import Costs
 from hetero_tf.models.costs.memory import exceeded, told
 from hetero_tf.models.initial_weights import first_weights
 from hetero_tf.partitions.partition import Partition
 from hetero_tf.partitions.shares import ClientExamples
+from hetero_tf.process.costs import mix_costs
 from hetero_tf.process.data import load_data, split
 from hetero_tf.process.learning_process import LearningProcess, described_process, learning_process
 from hetero_tf.recipe.schema import Recipe
@@ -25,8 +27,6 @@ from hetero_tf.run.loop import Progress, train_rounds
 from hetero_tf.runs import facts
 from hetero_tf.store import environment, plain_json
 from hetero_tf.store.run_folder import RunFolder
-from hetero_tf.workers import lead
-from hetero_tf.workers.cluster import PATIENCE, Cluster, connect, mirrored, open_port_warning
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,6 @@ class Settings:
         threads: Stacks of clients in flight at once.
         allow_other_machine: Resume although the bits may differ from the run so far.
         command: What a person typed, for the log.
-        cluster: The processes that share the run; None: this one works alone.
-        devices: Devices of this process that share it.
     """
 
     run_dir: Path
@@ -48,28 +46,29 @@ class Settings:
     threads: int
     allow_other_machine: bool
     command: str
-    cluster: Cluster | None = None
-    devices: int = 1
-
-    @property
-    def threads_of_device(self) -> int:
-        """Stacks of clients in flight at once on each device."""
-        return max(self.threads // self.devices, 1)
 
 
-def train(
-    recipe: Recipe,
-    settings: Settings,
-    console: Console,
-    deploy: Callable[[LearningProcess], LearningProcess] | None = None,
-) -> dict:
+# `build(strategy, devices)` makes the learning process, whose rounds the devices of a `tf.distribute` strategy share.
+Build = Callable[[Any, int], LearningProcess]
+# `(build, console, live)` -> a context in which the process trains: in this process, on workers or on real devices.
+Runner = Callable[[Build, Console, Live], AbstractContextManager[LearningProcess]]
+
+
+@contextlib.contextmanager
+def simulated(build: Build, console: Console, live: Live) -> Iterator[LearningProcess]:
+    """The `Runner` that simulates all clients in this process."""
+    live.begin("building the models")
+    yield build(None, 1)
+
+
+def train(recipe: Recipe, settings: Settings, console: Console, runner: Runner = simulated) -> dict:
     """Trains a recipe to its last round; a run folder that holds some rounds is continued.
 
     Args:
         recipe: What to train.
         settings: What the command line adds to it.
         console: Where to say how it goes.
-        deploy: Gives the process another way to play its rounds, see `devices.deployed`; None: they are simulated.
+        runner: Runs the rounds.
 
     Returns:
         The summary, ready for JSON.
@@ -87,8 +86,11 @@ def train(
         resume.check_checkpoints(run, recipe, before, console.say)
         loaded = _load(recipe, settings, run, before)
         console.lap("data")
-        with _leading(_build(recipe, settings, loaded, console, live), settings) as process:
-            process = process if deploy is None else deploy(process)
+
+        def build(strategy, devices):
+            return learning_process(recipe, *loaded, parallel=max(settings.threads // devices, 1), strategy=strategy)
+
+        with runner(build, console, live) as process:
             resume.check_best(run, process, before)
             _announce(process, console)
             conditions = _conditions(process, settings)
@@ -108,52 +110,6 @@ def train(
             console.open_log(run.log, _mark(settings, progress))
             progress = train_rounds(run, process, progress, conditions, console, live)
     return _finish(run, process, progress, conditions, console)
-
-
-def follow(recipe: Recipe, settings: Settings, console: Console) -> None:
-    """Does what the leading process of a cluster does, without a run folder.
-
-    Raises:
-        InputError: It was given another recipe, data set or number of threads.
-        UserError: That process ended with a problem.
-        WorkerLost: It is gone, or another worker.
-    """
-    assert settings.cluster is not None
-    with Live(console) as live:
-        live.begin("reading the data")
-        dataset = load_data(recipe, settings.data_dir)
-        process = _build(recipe, settings, (dataset, split(recipe, dataset)), console, live)
-        live.begin("doing what worker 0 does")
-        lead.follow(process, settings.cluster, console.say)
-
-
-def _build(recipe, settings, loaded, console, live):
-    """The learning process, once all who share it are there."""
-    strategy = None
-    if settings.cluster is not None:
-        console.say(f"warning: {open_port_warning(settings.cluster)}")
-        others = len(settings.cluster.addresses) - 1
-        console.say(f"waiting for {others} other worker{'s' * (others > 1)}, {PATIENCE / 60:g} minutes at most")
-        strategy = connect(settings.cluster)
-    elif settings.devices > 1:
-        strategy = mirrored(settings.devices)
-    live.begin("building the models")
-    return learning_process(recipe, *loaded, parallel=settings.threads_of_device, strategy=strategy)
-
-
-@contextlib.contextmanager
-def _leading(process, settings):
-    """The process with the other ones of the cluster behind it, which end when the block does."""
-    if settings.cluster is None:
-        yield process
-        return
-    leading = lead.lead(process, settings.cluster)
-    try:
-        yield leading
-    except UserError as refusal:
-        leading.end(refusal)
-        raise
-    leading.end()
 
 
 def build_process(recipe: Recipe, settings: Settings, run: RunFolder | None = None) -> LearningProcess:

@@ -1,5 +1,6 @@
 """Trials with a fleet of devices in this process, some of which lie, overflow, fall silent or leave."""
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -224,14 +225,16 @@ def train(world, folder, settings, rounds, hostile, rng):
     """Trains a run with a fleet; the sentence of a refusal, or None."""
     console = Console(io.StringIO())
 
-    def deploy(process):
+    @contextlib.contextmanager
+    def on_fleet(build, console, live):
+        process = build(None, 1)
         devices = {client: HonestDevice(process, client) for client in range(CLIENTS)}
-        return deployed(process, HostileFleet(process, devices, hostile, rng, world.canary))
+        yield deployed(process, HostileFleet(process, devices, hostile, rng, world.canary))
 
     resolved = recipe.loads(IMAGES, "fleet.yaml", (*DEPLOYABLE, *settings, f"rounds={rounds}"))
     began = time.process_time()
     try:
-        experiment.train(resolved, experiment.Settings(folder, None, 2, False, "train"), console, deploy)
+        experiment.train(resolved, experiment.Settings(folder, None, 2, False, "train"), console, on_fleet)
     except UserError as problem:
         sentence(problem)
         return str(problem)

@@ -13,9 +13,9 @@ from descriptions import describe_recipe
 import hetero_tf
 from hetero_tf.base import hardware
 from hetero_tf.describe import describe, to_json, to_text
-from hetero_tf.describe.costs import InferenceMemory, TrainingMemory
 from hetero_tf.models.build_model import build_model
 from hetero_tf.models.costs import counting
+from hetero_tf.models.costs.cost_report import InferenceMemory, TrainingMemory
 from hetero_tf.recipe import layer_table, load, loads
 
 # Parameters and FLOPs of one forward pass at levels a to e. Source: measured in the authors' code; they agree with

@@ -1,5 +1,6 @@
 """Devices that leave, overflow, fall silent or claim too much: a round counts them or fails, and the state stays good."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -157,12 +158,14 @@ def test_a_run_that_overflows_keeps_its_last_good_state_and_resumes(tmp_path):
     fleets = []
 
     def train(rounds, wrong):
-        def deploy(process):
+        @contextlib.contextmanager
+        def on_fleet(build, console, live):
+            process = build(None, 1)
             fleets.append(LocalFleet(process, devices_of(process), wrong))
-            return deployed(process, fleets[-1])
+            yield deployed(process, fleets[-1])
 
         small = loads(programs.RECIPE, "test", (*OVERRIDES, f"rounds={rounds}"))
-        return experiment.train(small, settings, Console(io.StringIO()), deploy)
+        return experiment.train(small, settings, Console(io.StringIO()), on_fleet)
 
     train(2, {})
     assert refusal(train, 4, dict.fromkeys((0, 1), filled(np.float32(3e38))), kind=NotFinite).startswith("round 3: the")

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 from pathlib import Path
 
 import programs
@@ -18,15 +19,16 @@ LINES = (
     ("base",),
     ("recipe", "store", "data", "partitions"),
     ("layers", "inputs", "methods", "runs"),
-    ("planning", "models", "sweeps", "reports"),
+    ("planning", "models"),
     ("rounds", "evaluation"),
     ("process",),
-    ("describe", "export", "workers"),
-    ("run",),
-    ("devices",),
+    ("run", "reference"),
+    ("describe", "export", "workers", "sweeps", "reports", "devices"),
     ("cli",),
     ("__main__",),
 )
+# The inner ring runs a recipe; each package of the outer ring adds commands to it and knows no other one of its ring.
+OUTER = LINES[-3]
 LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 # These are used before a recipe is known to be right, so they must answer without the seconds TensorFlow takes.
 QUICK = ("__init__", "base", "recipe", "store", "data", "partitions", "version")
@@ -188,6 +190,38 @@ def test_what_is_answered_before_a_run_does_not_wait_for_tensorflow(name):
     assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
 
 
+COMMANDS_OF = {
+    "describe": ("describe",),
+    "export": ("export", "predict", "serve"),
+    "workers": ("launch",),
+    "sweeps": ("sweep",),
+    "reports": ("compare", "plot", "report", "tensorboard"),
+    "devices": ("flower",),
+}
+
+
+@pytest.mark.parametrize(
+    "removed",
+    [OUTER, *(pytest.param((name,), id=name, marks=pytest.mark.long) for name in OUTER)],
+    ids=lambda names: "all",
+)
+def test_a_recipe_runs_without_outer_packages_and_their_commands(tmp_path, removed):
+    shutil.copytree(PACKAGE, tmp_path / "hetero_tf", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE.parent / "recipes", tmp_path / "recipes")
+    for name in removed:
+        shutil.rmtree(tmp_path / "hetero_tf" / name)
+        for command in COMMANDS_OF[name]:
+            (tmp_path / "hetero_tf" / "cli" / "commands" / f"{command}.py").unlink()
+    code = (
+        "from hetero_tf.cli.main import main; assert main(['hetero_tf', '--help']) == 0; "
+        "assert main(['hetero_tf', '--recipe=tiny/digits', '--run_dir=run', '--set=rounds=1', '--quiet']) == 0; "
+        "assert main(['hetero_tf', 'evaluate', '--run_dir=run']) == 0"
+    )
+    done = programs.python(code, cwd=tmp_path, env=programs.environment() | {"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "costs.json").exists()
+
+
 def test_every_folder_of_modules_is_a_package():
     folders = {path.parent for path in SOURCES}
     assert len(folders) > 5
@@ -204,6 +238,8 @@ def test_every_folder_of_modules_is_a_package():
         ("from ..rounds.cut import Cut", "layers", "rounds"),
         ("from .. import recipe", "base", "recipe"),
         ("from hetero_tf import process", "__init__", "process"),
+        ("from hetero_tf.describe import describe", "run", "describe"),
+        ("from hetero_tf.workers import lead", "devices", "workers"),
     ],
 )
 def test_imports_against_the_order_are_found(source, unit, other):

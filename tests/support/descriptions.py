@@ -3,7 +3,7 @@
 import numpy as np
 
 from hetero_tf.describe import Description
-from hetero_tf.describe.costs import level_costs
+from hetero_tf.models.costs.cost_report import level_costs
 from hetero_tf.models.family import build_family
 
 

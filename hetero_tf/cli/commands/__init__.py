@@ -6,16 +6,18 @@ flag names its recipe, "recipe" or "run_dir" (None: it reads none). `run(recipe,
 returns its result, ready for JSON. Importing a module must not import TensorFlow.
 """
 
-import importlib
+import importlib.util
 from types import ModuleType
 
-# In the order in which a person meets them.
-NAMES = (
+# In the order in which users meet them.
+_ORDER = (
     *("train", "launch", "sweep", "describe", "evaluate", "export", "predict", "serve", "flower"),
-    *("list", "compare", "plot", "report", "tensorboard", "explain"),
+    *("list", "compare", "plot", "report", "tensorboard", "explain", "schema"),
 )
+# A package that is not installed takes its commands with it.
+NAMES = tuple(name for name in _ORDER if importlib.util.find_spec(f"{__name__}.{name}") is not None)
 # They answer without TensorFlow.
-QUICK = ("sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain")
+QUICK = ("sweep", "flower", "list", "compare", "plot", "report", "tensorboard", "explain", "schema")
 # Once stopped, they go on by the same command.
 RESUMED = ("train", "launch", "sweep", "flower")
 COMMON = ("json", "quiet", "debug", "help", "version")

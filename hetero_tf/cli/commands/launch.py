@@ -4,7 +4,6 @@ The parts are logical devices of one process. Workers in processes of their own 
 on all network interfaces without authentication.
 """
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from hetero_tf.base.console import Console
@@ -28,5 +27,7 @@ def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
     """Trains on --local devices of this process; it opens no port."""
     if flags.local is None:
         raise InputError(f"--local is missing; try {program()} launch --local 2 --recipe digits")
-    settings = dataclasses.replace(settings_of(recipe, flags), devices=flags.local)
-    return train(recipe, settings, flags, console)
+    settings = settings_of(recipe, flags)
+    from hetero_tf.workers import runners
+
+    return train(recipe, settings, flags, console, runners.on_devices(flags.local))

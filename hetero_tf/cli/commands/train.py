@@ -1,6 +1,5 @@
 """`train`: trains a recipe in its run folder, or goes on with it."""
 
-import dataclasses
 import os
 import shlex
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from absl.flags import FlagValues
 
     from hetero_tf.recipe.schema import Recipe
-    from hetero_tf.run.experiment import Settings
+    from hetero_tf.run.experiment import Runner, Settings
 
 USAGE, SUMMARY = "--recipe FILE", "trains; the same command resumes"
 SHARING = ("workers", "worker", "devices")
@@ -23,37 +22,37 @@ FLAGS = ("recipe", "run_dir", "engine", "allow_other_machine", *SHARING, *OF_REC
 WORDS, SOURCE = None, "recipe"
 
 
-def shared_settings(recipe: "Recipe", flags: "FlagValues") -> "Settings":
-    """Returns the settings of a run, with the processes or devices that share it.
-
-    Raises:
-        InputError: The flags or TF_CONFIG name no cluster that this process could belong to.
-    """
+def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
+    """Trains, and says what to type next."""
+    settings = settings_of(recipe, flags)
+    if not flags.workers and flags.worker is None and flags.devices == 1 and "TF_CONFIG" not in os.environ:
+        return train(recipe, settings, flags, console)
+    from hetero_tf.workers import runners
     from hetero_tf.workers.cluster import read_cluster
 
     cluster = read_cluster(flags.workers, flags.worker, os.environ)
     if cluster is not None and flags.devices > 1:
         raise InputError("--devices has no effect beside --workers: every worker uses all of its own GPUs")
-    return dataclasses.replace(settings_of(recipe, flags), cluster=cluster, devices=flags.devices)
+    if cluster is None:
+        return train(recipe, settings, flags, console, runners.on_devices(flags.devices))
+    if cluster.leads:
+        return train(recipe, settings, flags, console, runners.on_workers(cluster))
+    runners.follow(recipe, cluster, settings.data_dir, settings.threads, console)
+    return {"worker": cluster.index}
 
 
-def run(recipe: "Recipe", flags: "FlagValues", console: Console) -> dict:
-    """Trains, and says what to type next."""
-    from hetero_tf.run import experiment
+def train(
+    recipe: "Recipe", settings: "Settings", flags: "FlagValues", console: Console, runner: "Runner | None" = None
+) -> dict:
+    """Trains with these settings, prints the next commands, and returns the summary, ready for JSON.
 
-    settings = shared_settings(recipe, flags)
-    if settings.cluster is not None and not settings.cluster.leads:
-        experiment.follow(recipe, settings, console)
-        return {"worker": settings.cluster.index}
-    return train(recipe, settings, flags, console)
-
-
-def train(recipe: "Recipe", settings: "Settings", flags: "FlagValues", console: Console) -> dict:
-    """Trains with these settings, prints the next commands, and returns the summary, ready for JSON."""
+    Args:
+        runner: Runs the rounds; None: they are simulated in this process.
+    """
     from hetero_tf.run import experiment
 
     began = console.clock()
-    summary = experiment.train(recipe, settings, console)
+    summary = experiment.train(recipe, settings, console, runner or experiment.simulated)
     summary["seconds"] = round(console.clock() - began, 1)
     where = settings.run_dir
     console.say(

@@ -21,6 +21,9 @@ from hetero_tf.models.cut import find_label_axes
 from hetero_tf.models.family import ModelFamily
 from hetero_tf.models.variables import constants, values
 
+# Numbers of a level of which a mix has a mean.
+MEANS = ("parameters", "paper_flops", "megabytes", "multiply_adds", "bytes_down", "bytes_up")
+
 
 @dataclass(frozen=True)
 class TrainingMemory:
@@ -122,6 +125,28 @@ def level_costs(
         held = found.activations + sum(other.activations for other in others)
         described[name] = _cost(recipe, name, learned, shapes, found, held, moved, batch)
     return described
+
+
+def costs_to_json(levels: dict[str, LevelCost], shares: dict[str, float]) -> dict:
+    """Returns costs ready for JSON: "levels", and "mix" with the means over the clients.
+
+    Args:
+        levels: Costs of levels, among them those of the mix.
+        shares: `{level: share of the clients}` of the mix; the first level is the global model's.
+    """
+    means = {name: sum(share * getattr(levels[level], name) for level, share in shares.items()) for name in MEANS}
+    ratio = means["parameters"] / levels[next(iter(shares))].parameters
+    return {
+        "levels": {level: _to_json(cost) for level, cost in levels.items()},
+        "mix": {"shares": dict(shares), **means, "ratio": ratio},
+    }
+
+
+def _to_json(cost):
+    memory = {"memory": {**vars(cost.memory)}, "training_bytes": cost.memory.total}
+    plain = {**vars(cost), **memory, "inference": {**vars(cost.inference)}}
+    del plain["shapes"]
+    return plain
 
 
 def widths_of(stages: tuple[Stage, ...]) -> frozenset[float]:

@@ -1,0 +1,211 @@
+"""The round of HeteroFL as the paper states it: a plain, eager loop over clients. Read this file first.
+
+A round has three steps. Every active client receives a sub-model: the first channels of each global variable (`cut`).
+It trains it on its examples (`train_client`). The server replaces each entry of a global variable by the mean over the
+clients that trained this entry (`merge`); entries that no client trained keep their value.
+
+`rounds/` computes the same for all clients at once in one `tf.function`; `tests/rounds` compares the two. Nothing here
+calls it: the cut is NumPy indexing, the optimizer and the loss are written out, and the models are plain Keras models.
+
+    python -m hetero_tf.reference tiny/digits
+
+trains a recipe by this loop and prints the loss and the accuracy of each round. Recipes with other methods than those
+below are refused.
+
+Source: Diao, Ding and Tarokh, "HeteroFL", ICLR 2021 (arXiv 2010.01264), Algorithm 1 and section 3.
+"""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hetero_tf.base.console import figures
+from hetero_tf.base.errors import InputError
+from hetero_tf.base.metrics import shown
+from hetero_tf.inputs import all_labels
+from hetero_tf.planning.plan import Plan
+from hetero_tf.process.learning_process import LearningProcess, State, learning_process
+
+Weights = dict[str, np.ndarray]  # {variable path: value}
+Coordinates = dict[str, list[np.ndarray]]  # {variable path: the global indices of each axis}
+
+
+class ReferenceRounds:
+    """Trains the rounds of a process one client after another; what a subclass changes is one method.
+
+    Attributes:
+        process: Its recipe, data, partition and Keras models are used; its compiled round is not.
+        models: `{level: Keras model}`, built once.
+    """
+
+    def __init__(self, process: LearningProcess):
+        self.process = process
+        self.models: dict[str, keras.Model] = {}
+
+    def run(self, weights: Weights, plans: list[Plan], first_round: int = 0) -> tuple[Weights, list[np.ndarray]]:
+        """Returns the weights after some rounds, and `[mean loss, mean gradient norm]` of each round."""
+        metrics = []
+        for round, plan in enumerate(plans, first_round):
+            weights, of_clients = self.run_round(weights, plan, round)
+            metrics.append(np.mean(of_clients, axis=0))
+        return weights, metrics
+
+    def run_round(self, weights: Weights, plan: Plan, round: int) -> tuple[Weights, list[np.ndarray]]:
+        """Returns the weights after a round, and `[loss, gradient norm]` of each client, means over its steps.
+
+        Args:
+            weights: The global weights.
+            plan: Who takes part, at which level, and which examples each local step reads.
+            round: Counted from 0; it chooses the learning rate and random numbers.
+        """
+        total = {path: np.zeros_like(value) for path, value in weights.items()}
+        count = {path: np.zeros_like(value) for path, value in weights.items()}
+        metrics = []
+        for slot, client in enumerate(plan.clients.tolist()):
+            model = self.model(self.process.recipe.levels.names[plan.levels[slot]])
+            coordinates = self.coordinates(weights, model, round, client)
+            for variable in self.cut_variables(model):
+                variable.assign(weights[variable.path][np.ix_(*coordinates[variable.path])])
+            if plan.steps[slot] == 0:
+                continue
+            metrics.append(self.train_client(model, plan, slot, round))
+            for variable in model.trainable_variables:
+                path, value = variable.path, variable.numpy()
+                self.add(total[path], count[path], value, coordinates[path], client)
+        return self.merge(weights, total, count), metrics
+
+    def model(self, level: str) -> keras.Model:
+        """Returns the Keras model of a level, with all classes."""
+        if level not in self.models:
+            self.models[level] = self.process.family.fresh(level, self.process.dataset.classes)
+        return self.models[level]
+
+    def cut_variables(self, model: keras.Model) -> list[keras.Variable]:
+        """Lists the variables of a model that have a global value."""
+        return model.trainable_variables
+
+    def coordinates(self, weights: Weights, model: keras.Model, round: int, client: int) -> Coordinates:
+        """Returns the part of each global variable that a client receives."""
+        return {
+            variable.path: [
+                self.axis(size, kept, round, client) for size, kept in zip(weights[variable.path].shape, variable.shape)
+            ]
+            for variable in self.cut_variables(model)
+        }
+
+    def axis(self, size: int, kept: int, round: int, client: int) -> np.ndarray:
+        """Returns the `kept` of `size` global indices that a client has of one axis: the first ones (section 3)."""
+        return np.arange(kept)
+
+    def train_client(self, model: keras.Model, plan: Plan, slot: int, round: int) -> np.ndarray:
+        """Takes the local steps of one client in place; returns the means of loss and gradient norm over the steps."""
+        client, rate = int(plan.clients[slot]), self.process.learning_rate(round)
+        slots: dict[str, np.ndarray] = {}
+        metrics = []
+        for step in range(plan.steps[slot]):
+            rows, key = plan.rows[slot, step], [int(self.process._seed), round, client, step]
+            inputs, targets = self.batch(rows[rows >= 0], plan.starts[slot, step], key)
+            self.prepare_step(model, key)
+            with tf.GradientTape() as tape:
+                loss = self.loss(model(inputs, training=True), targets, client)
+            gradients = [np.asarray(tf.convert_to_tensor(g)) for g in tape.gradient(loss, model.trainable_variables)]
+            norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients))
+            clip_norm = self.process.recipe.optimizer.clip_norm
+            scale = 1 if clip_norm is None else min(1, clip_norm / (norm + 1e-6))
+            for variable, gradient in zip(model.trainable_variables, gradients):
+                variable.assign(self.step(variable.path, variable.numpy(), gradient * scale, slots, rate, step))
+            metrics.append((float(loss), norm))
+        return np.mean(metrics, axis=0)
+
+    def prepare_step(self, model: keras.Model, key: list[int]) -> None:
+        """Prepares the random layers of a model for a step; the models of HeteroFL have none."""
+
+    def batch(self, rows: np.ndarray, start: int, key: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the model inputs and the targets of one step."""
+        train = self.process.dataset.train
+        labels, key = all_labels(self.process.dataset.classes), tf.constant(key, tf.int32)
+        return self.process.input.batch(train.x, train.y, tf.constant(rows), start, key, labels, training=True)
+
+    def loss(self, logits: tf.Tensor, targets: tf.Tensor, client: int) -> tf.Tensor:
+        """Mean cross-entropy of logits [..., classes]; labels that the client lacks have logit 0 (section 3)."""
+        if self.process.recipe.client.loss.name == "masked_cross_entropy":
+            logits *= self.process.partition.label_mask[client].astype(self.process.recipe.precision)
+        target_logits = tf.reduce_sum(logits * tf.one_hot(targets, logits.shape[-1], dtype=logits.dtype), -1)
+        return tf.reduce_mean(tf.reduce_logsumexp(logits, -1) - target_logits)
+
+    def step(
+        self, path: str, value: np.ndarray, gradient: np.ndarray, slots: dict, rate: float, step: int
+    ) -> np.ndarray:
+        """Returns a variable after a step of SGD with momentum and weight decay; `slots` keeps the velocities."""
+        options = self.process.recipe.optimizer.method.options
+        gradient = gradient + options["weight_decay"] * value
+        velocity = slots[path] = options["momentum"] * slots.get(path, 0) + gradient
+        push = gradient + options["momentum"] * velocity if options["nesterov"] else velocity
+        return value - rate * push
+
+    def add(self, total: np.ndarray, count: np.ndarray, value: np.ndarray, axes: list[np.ndarray], client: int) -> None:
+        """Adds a trained value to the sums of the merge, in place; of a label axis only the client's labels."""
+        merged = [self.merged_part(axis, client) for axis in axes]
+        positions = [np.isin(axis, part) for axis, part in zip(axes, merged)]
+        total[np.ix_(*merged)] += value[np.ix_(*positions)]
+        count[np.ix_(*self.counted(merged, count.shape))] += 1
+
+    def merged_part(self, axis: np.ndarray, client: int) -> np.ndarray:
+        """Returns the coordinates of an axis that are merged; a label axis may have one more entry, the mask token."""
+        if len(axis) - self.process.dataset.classes not in (0, 1):
+            return axis
+        return np.flatnonzero(self.process.partition.label_mask[client])
+
+    def counted(self, merged: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
+        """Returns the coordinates in whose mean a client counts: those that it trained."""
+        return merged
+
+    def merge(self, weights: Weights, total: Weights, count: Weights) -> Weights:
+        """Returns the mean over the clients that trained an entry; other entries keep their value (Algorithm 1)."""
+        return {
+            path: np.where(count[path] > 0, total[path] / np.maximum(count[path], 1), value)
+            for path, value in weights.items()
+        }
+
+
+def check_supported(process: LearningProcess) -> None:
+    """Raises `InputError` if the recipe asks for a method that `ReferenceRounds` does not have."""
+    none: tuple = (None, (), {})
+    recipe = process.recipe
+    of_round, of_client, levels = recipe.round, recipe.client, recipe.levels
+    for key, value, allowed in (
+        ("round.submodel", of_round.submodel.name, ("prefix",)),
+        ("round.server", of_round.server.name, ("replace",)),
+        ("round.mask", of_round.mask, none),
+        ("round.weighting", of_round.weighting, ("uniform",)),
+        ("round.label_rows", of_round.label_rows, ("own",)),
+        ("round.uncovered", of_round.uncovered, ("left_out",)),
+        ("round.personal", of_round.personal, none),
+        ("client.stages", of_client.stages.name, ("joint",)),
+        ("client.loss", of_client.loss.name, ("masked_cross_entropy", "cross_entropy")),
+        ("client.correction", of_client.correction, none),
+        ("client.update", of_client.update, none),
+        ("optimizer", recipe.optimizer.method.name, ("sgd",)),
+        ("levels.members", levels.members, none),
+        ("levels.depths", levels.depths, none),
+    ):
+        if value not in allowed:
+            raise InputError(f"the reference has no {key} {value}; use bin/hetero_tf for this recipe")
+
+
+def main(recipe: str) -> None:
+    """Trains a recipe by the plain loop and prints each round's loss and accuracy."""
+    process = learning_process(recipe)
+    check_supported(process)
+    reference = ReferenceRounds(process)
+    weights = {path: np.asarray(value) for path, value in process.initialize().weights.items()}
+    for round in range(process.recipe.rounds):
+        weights, [(loss, _)] = reference.run(weights, [process.plan(round)], round)
+        metrics, _ = process.evaluate(State(round + 1, weights))
+        print(f"round {round + 1}  loss {loss:.4f}  {figures(shown(metrics))}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
