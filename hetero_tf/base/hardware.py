@@ -48,16 +48,18 @@ def _no_collection():
         gc.enable()
 
 
-def precision_hint(precision: str, device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def precision_hint(precision: str, device: str) -> str | None:
     """Returns a sentence where this processor would train faster in another precision; None: it would not.
 
     Args:
         precision: Of the recipe.
         device: On which clients are trained, "cpu" or "gpu".
-        cpuinfo: A file like /proc/cpuinfo, which tells what the processor can do.
     """
     try:
-        tiles = "amx_bf16" in cpuinfo.read_text(errors="replace").split()
+        tiles = "amx_bf16" in CPUINFO.read_text(errors="replace").split()
     except OSError:
         return None
     if not tiles or precision != "float32" or device != "cpu":

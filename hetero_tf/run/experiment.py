@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetero_tf.base import files, metrics, registry
+from hetero_tf.base import files, hardware, metrics, registry
 from hetero_tf.base.console import Console, Live, figures
 from hetero_tf.base.errors import InputError
 from hetero_tf.data.dataset import Dataset
@@ -170,6 +170,9 @@ def _announce(process, console):
         console.say(f"note: level {level} is OVER its budget: its clients hold {100 * share:.1f} % of it")
     for line in played:
         console.say(line)
+    hint = hardware.precision_hint(process.recipe.precision, process.engine_report()["device"])
+    if hint is not None:
+        console.say(hint)
 
 
 def _about_metrics(process):

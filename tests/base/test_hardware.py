@@ -121,9 +121,9 @@ def test_the_report_is_plain_and_names_every_level():
         ("avx512_bf16 avx2", "float32", "cpu", False),
     ],
 )
-def test_a_processor_with_units_for_bfloat16_is_hinted_at(tmp_path, flags, precision, device, said):
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(f"processor : 0\nflags : fpu {flags}\n")
-    hint = hardware.precision_hint(precision, device, cpuinfo)
+def test_a_processor_with_units_for_bfloat16_is_hinted_at(tmp_path, monkeypatch, flags, precision, device, said):
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    assert hardware.precision_hint(precision, device) is None
+    hardware.CPUINFO.write_text(f"processor : 0\nflags : fpu {flags}\n")
+    hint = hardware.precision_hint(precision, device)
     assert (hint is not None) == said and (not said or "--set precision=mixed_bfloat16" in hint)
-    assert hardware.precision_hint(precision, device, tmp_path / "none") is None

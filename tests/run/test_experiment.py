@@ -11,7 +11,7 @@ import pytest
 import runs
 from refusals import refusal
 
-from hetero_tf.base import files
+from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import InputError, Locked
 from hetero_tf.data import tfds
 from hetero_tf.data.dataset import NotAvailable
@@ -37,6 +37,14 @@ def test_a_run_leaves_its_folder_and_a_summary(train, tmp_path):
         "among all\nengine: one by one at levels a, b; 2 in flight, 1 thread each; float32, cpu\nfirst round after "
     )
     assert json.loads(json.dumps(summary)) == summary
+
+
+@pytest.mark.parametrize(("flags", "hinted"), [("amx_bf16 avx2", True), ("avx2", False)])
+def test_a_run_prints_that_its_processor_would_be_faster_in_bfloat16(train, tmp_path, monkeypatch, flags, hinted):
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    hardware.CPUINFO.write_text(f"flags : {flags}\n")
+    _, said = train(tmp_path / "run", RECIPE, "rounds=1")
+    assert ("note: this processor has AMX units" in said) == hinted
 
 
 def test_another_recipe_is_refused_with_both_values(train, tmp_path):
