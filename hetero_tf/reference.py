@@ -5,12 +5,9 @@ It trains it on its examples (`train_client`). The server replaces each entry of
 clients that trained this entry (`merge`); entries that no client trained keep their value.
 
 `rounds/` computes the same for all clients at once in one `tf.function`; `tests/rounds` compares the two. Nothing here
-calls it: the cut is NumPy indexing, the optimizer and the loss are written out, and the models are plain Keras models.
+calls it: the cut is NumPy indexing, and the optimizer and the loss are written out.
 
-    python -m hetero_tf.reference tiny/digits
-
-trains a recipe by this loop and prints the loss and the accuracy of each round. Recipes with other methods than those
-below are refused.
+    python -m hetero_tf.reference tiny/digits        trains a recipe by this loop and prints the metrics of each round
 
 Source: Diao, Ding and Tarokh, "HeteroFL", ICLR 2021 (arXiv 2010.01264), Algorithm 1 and section 3.
 """
@@ -33,12 +30,7 @@ Coordinates = dict[str, list[np.ndarray]]  # {variable path: the global indices 
 
 
 class ReferenceRounds:
-    """Trains the rounds of a process one client after another; what a subclass changes is one method.
-
-    Attributes:
-        process: Its recipe, data, partition and Keras models are used; its compiled round is not.
-        models: `{level: Keras model}`, built once.
-    """
+    """Trains rounds one client after another, with the recipe, data, partition and Keras models of a process."""
 
     def __init__(self, process: LearningProcess):
         self.process = process
@@ -55,10 +47,7 @@ class ReferenceRounds:
     def run_round(self, weights: Weights, plan: Plan, round: int) -> tuple[Weights, list[np.ndarray]]:
         """Returns the weights after a round, and `[loss, gradient norm]` of each client, means over its steps.
 
-        Args:
-            weights: The global weights.
-            plan: Who takes part, at which level, and which examples each local step reads.
-            round: Counted from 0; it chooses the learning rate and random numbers.
+        `plan` has the clients, their levels and the examples of each local step; `round` counts from 0.
         """
         total = {path: np.zeros_like(value) for path, value in weights.items()}
         count = {path: np.zeros_like(value) for path, value in weights.items()}
@@ -88,12 +77,10 @@ class ReferenceRounds:
 
     def coordinates(self, weights: Weights, model: keras.Model, round: int, client: int) -> Coordinates:
         """Returns the part of each global variable that a client receives."""
-        return {
-            variable.path: [
-                self.axis(size, kept, round, client) for size, kept in zip(weights[variable.path].shape, variable.shape)
-            ]
-            for variable in self.cut_variables(model)
+        shapes = {
+            variable.path: (weights[variable.path].shape, variable.shape) for variable in self.cut_variables(model)
         }
+        return {path: [self.axis(*sizes, round, client) for sizes in zip(*pair)] for path, pair in shapes.items()}
 
     def axis(self, size: int, kept: int, round: int, client: int) -> np.ndarray:
         """Returns the `kept` of `size` global indices that a client has of one axis: the first ones (section 3)."""
@@ -102,7 +89,7 @@ class ReferenceRounds:
     def train_client(self, model: keras.Model, plan: Plan, slot: int, round: int) -> np.ndarray:
         """Takes the local steps of one client in place; returns the means of loss and gradient norm over the steps."""
         client, rate = int(plan.clients[slot]), self.process.learning_rate(round)
-        slots: dict[str, np.ndarray] = {}
+        slots: dict = {}
         metrics = []
         for step in range(plan.steps[slot]):
             rows, key = plan.rows[slot, step], [int(self.process._seed), round, client, step]
