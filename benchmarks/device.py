@@ -84,12 +84,12 @@ def measured(process, state, level, steps, folder):
     model = process.network(state, level, {})
     kind = images if process.dataset.kind == "images" else text
     with tempfile.TemporaryDirectory() as scratch:
-        function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE]
-    part = Converted(folder, kind.PORTABLE, function, specs, process, level, model, "", None)
+        function, specs = kind.endpoints(process, model, Path(scratch))[0][kind.PORTABLE_SIGNATURE]
+    part = Converted(folder, kind.PORTABLE_SIGNATURE, function, specs, process, level, model, "", None)
     with formats.quiet():
         about = litert_train.convert(part, folder / litert_train.FILE)
-    told = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}
-    (folder / "export.json").write_text(json.dumps(told))
+    export_info = {"level": level, "formats": {"litert_train": {"file": litert_train.FILE, **about}}}
+    (folder / "export.json").write_text(json.dumps(export_info))
     (folder / "work.json").write_text(json.dumps({"steps": client.steps, "learning_rate": client.learning_rate}))
     start = client.cut()
     np.savez(folder / "start.npz", **start)
@@ -97,11 +97,11 @@ def measured(process, state, level, steps, folder):
         np.savez(folder / f"batch{step}.npz", present=client.present, **batch)
     command = [sys.executable, __file__, "--device", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    device_result = json.loads(done.stdout.splitlines()[-1])
     losses, values = client.train()
     with np.load(folder / "after.npz") as after:
         gaps = [np.abs(after[path] - value).max() / max(np.abs(value).max(), 0.01) for path, value in values.items()]
-    difference = np.abs(np.array(found["losses"]) - losses)
+    difference = np.abs(np.array(device_result["losses"]) - losses)
     return {
         "recipe": process.recipe.name,
         "data": process.dataset.source,
@@ -112,8 +112,8 @@ def measured(process, state, level, steps, folder):
         "steps_alike": int(np.argmax(np.append(difference, np.inf) > 1e-4)),
         "weights_difference": float(max(gaps)),
         "file_bytes": (folder / litert_train.FILE).stat().st_size,
-        "ms_per_step": found["ms"],
-        "peak_rss_mb": found["peak_mb"],
+        "ms_per_step": device_result["ms"],
+        "peak_rss_mb": device_result["peak_mb"],
     }
 
 

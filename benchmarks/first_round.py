@@ -30,7 +30,7 @@ def parse():
     parser.add_argument("recipe", nargs="+", help="shipped names or files")
     parser.add_argument("--set", action="append", default=[], help="overrides of the recipes")
     parser.add_argument("--data_dir", type=Path)
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     return parser.parse_args()
 
@@ -38,7 +38,7 @@ def parse():
 def measure(args, name):
     """The numbers of one recipe."""
     hardware.import_quietly()
-    hardware.prepare(args.threads)
+    hardware.configure_threads(args.threads)
     from hetero_tf import learning_process, load_recipe
 
     recipe = load_recipe(name, args.set)
@@ -72,8 +72,12 @@ def main():
         print(json.dumps({"threads": args.threads, "recipes": dict(rows(args))}))
         return
     print(f"{'recipe':28}" + "".join(f"{name:>13}" for name in COLUMNS))
-    for name, found in rows(args):
-        values = ["killed"] if found is None else [format(value, SHOWN[type(value)]) for value in found.values()]
+    for name, measurements in rows(args):
+        values = (
+            ["killed"]
+            if measurements is None
+            else [format(value, SHOWN[type(value)]) for value in measurements.values()]
+        )
         print(f"{name:28}" + "".join(f"{value:>13}" for value in values), flush=True)
 
 

@@ -114,11 +114,11 @@ def measure(folder, files):
 def main():
     """Exports, trains and measures."""
     args = parse()
-    from hetero_tf.base.errors import InputError, require
+    from hetero_tf.base.errors import InputError, require_modules
     from hetero_tf.recipe import load
 
     try:
-        require("litert_fleet.py", ("flwr", "ai_edge_litert"), "flower,litert")
+        require_modules("litert_fleet.py", ("flwr", "ai_edge_litert"), "flower,litert")
     except InputError as problem:
         sys.exit(str(problem))
     args.folder = args.folder.resolve()

@@ -80,26 +80,26 @@ def trained(name, overrides, rounds, data_dir):
 
 def base(args):
     """The file of the base's weights, and its perplexity; trained where it is not there."""
-    path, told = args.folder / "base.npz", args.folder / "base.json"
-    if not told.exists():
+    path, metrics_file = args.folder / "base.npz", args.folder / "base.json"
+    if not metrics_file.exists():
         args.folder.mkdir(parents=True, exist_ok=True)
-        state, found = trained("wikitext2", [*SMALL, *BASE], args.base_rounds, args.data_dir)
+        state, metrics = trained("wikitext2", [*SMALL, *BASE], args.base_rounds, args.data_dir)
         np.savez(path, **{name: np.asarray(value) for name, value in state.weights.items()})
-        told.write_text(json.dumps(found))
-    return path, json.loads(told.read_text())
+        metrics_file.write_text(json.dumps(metrics))
+    return path, json.loads(metrics_file.read_text())
 
 
 def main():
     """Runs what is missing and prints the table."""
     args = parse()
-    path, found = base(args)
-    print(f"base: {found}", file=sys.stderr, flush=True)
+    path, base_metrics = base(args)
+    print(f"base: {base_metrics}", file=sys.stderr, flush=True)
     rows = {}
     for seed in args.seeds:
         for variant in args.variants:
-            told = args.folder / f"{variant.replace(' ', '_')}-{seed}.json"
-            if not told.exists():
-                given = [
+            result_file = args.folder / f"{variant.replace(' ', '_')}-{seed}.json"
+            if not result_file.exists():
+                overrides = [
                     *SMALL,
                     *ADAPTED,
                     f"model.initial_weights={path}",
@@ -107,12 +107,14 @@ def main():
                     *VARIANTS[variant],
                     *args.set,
                 ]
-                _, result = trained("wikitext2_lora", given, args.rounds, args.data_dir)
-                told.write_text(json.dumps(result))
-            rows.setdefault(variant, []).append(json.loads(told.read_text()))
+                _, result = trained("wikitext2_lora", overrides, args.rounds, args.data_dir)
+                result_file.write_text(json.dumps(result))
+            rows.setdefault(variant, []).append(json.loads(result_file.read_text()))
             print(f"{variant}, seed {seed}: {rows[variant][-1]}", file=sys.stderr, flush=True)
     print("| ranks and merge | perplexity | from | to | seconds of a run | MB of a run |\n| --- " + "| --- " * 5 + "|")
-    print(f"| the base | {found['perplexity']:.3f} | | | {found['seconds']:.0f} | {found['megabytes']:.0f} |")
+    print(
+        f"| the base | {base_metrics['perplexity']:.3f} | | | {base_metrics['seconds']:.0f} | {base_metrics['megabytes']:.0f} |"
+    )
     for variant, results in rows.items():
         values = [result["perplexity"] for result in results]
         spent = [np.mean([result[name] for result in results]) for name in ("seconds", "megabytes")]

@@ -67,7 +67,7 @@ def main():
     """Prints memory twenty times, and its growth since the first of them."""
     args = arguments()
     hardware.import_quietly()
-    hardware.prepare(hardware.cores())
+    hardware.configure_threads(hardware.core_count())
     from hetero_tf import load_recipe
 
     recipe = load_recipe(args.recipe, args.set)

@@ -30,7 +30,7 @@ from checkout import ROOT
 
 from hetero_tf.base import hardware
 from hetero_tf.base.registry import register_plugin
-from hetero_tf.reports.summaries import cost, spread, summary
+from hetero_tf.reports.summaries import mean_and_spread, run_cost, summarize
 from hetero_tf.runs.history import read
 from hetero_tf.store.run_folder import RunFolder
 
@@ -63,7 +63,7 @@ CONTROLLED = (
     "partition.held_out=0.1",
 )
 # What a method cannot share with the others, `{rounds}` of the run filled in.
-OWN = {
+UNSHARED = {
     "scaffold": ("optimizer.momentum=0.0", "round.weighting=uniform"),
     "depthfl": ("round.weighting=uniform", "client.coupling.ramp={ramp}"),
     "scalefl": ("client.coupling.from_round={quarter}",),
@@ -127,9 +127,11 @@ def methods():
     return sorted(path.stem for path in (ROOT / "recipes/methods").glob("*.yaml"))
 
 
-def own_settings(method, rounds):
+def unshared_settings(method, rounds):
     """What a method does not share with the others in the controlled mode."""
-    return tuple(text.format(ramp=max(rounds * 3 // 5, 1), quarter=rounds // 4 + 1) for text in OWN.get(method, ()))
+    return tuple(
+        text.format(ramp=max(rounds * 3 // 5, 1), quarter=rounds // 4 + 1) for text in UNSHARED.get(method, ())
+    )
 
 
 def planned(args, method, seed, rates, pilot=False, name=None):
@@ -146,7 +148,7 @@ def planned(args, method, seed, rates, pilot=False, name=None):
     overrides += [f"evaluate.every={-(-rounds // evaluations)}", f"name={name}", f"seed={seed}"]
     overrides += ["evaluate.levels=global"] * pilot
     if args.mode == "controlled":
-        overrides += [*CONTROLLED, *own_settings(short, rounds)]
+        overrides += [*CONTROLLED, *unshared_settings(short, rounds)]
     if rate is not None:
         overrides.append(f"optimizer.learning_rate={rate}")
     if short in STARTS:
@@ -157,10 +159,10 @@ def planned(args, method, seed, rates, pilot=False, name=None):
 
 def command(args, run):
     """The command line of a run."""
-    given = [f"--set={override}" for override in run.overrides] + [f"--plugin={name}" for name in args.plugin]
-    given += [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    given.append(f"--threads={max(hardware.cores() // args.jobs, 1)}")
-    return [str(ROOT / "bin/hetero_tf"), f"--recipe={run.recipe}", f"--run_dir={run.folder}", *given]
+    options = [f"--set={override}" for override in run.overrides] + [f"--plugin={name}" for name in args.plugin]
+    options += [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    options.append(f"--threads={max(hardware.core_count() // args.jobs, 1)}")
+    return [str(ROOT / "bin/hetero_tf"), f"--recipe={run.recipe}", f"--run_dir={run.folder}", *options]
 
 
 def do(args, runs):
@@ -183,13 +185,13 @@ def chosen_rates(args):
     for method in ordered(args):
         runs = {rate: planned(args, method, PILOT_SEED, best | {method: rate}, pilot=True) for rate in RATES}
         done = do(args, list(runs.values()))
-        found = [
-            (summary(read(run.folder), "validation_accuracy")["last"], rate)
+        accuracies = [
+            (summarize(read(run.folder), "validation_accuracy")["last"], rate)
             for rate, run in runs.items()
             if run in done
         ]
-        if found:
-            best[method] = max(found)[1]
+        if accuracies:
+            best[method] = max(accuracies)[1]
     return best
 
 
@@ -200,7 +202,7 @@ def ordered(args):
 
 
 def tabulated(args, rates):
-    """The rows of the table: what each method reached, as `summaries.spread` gives it over the seeds."""
+    """The rows of the table: what each method reached, as `summaries.mean_and_spread` gives it over the seeds."""
     rows = {}
     for method in ordered(args):
         runs = [planned(args, method, seed, rates) for seed in args.seeds]
@@ -215,18 +217,18 @@ def row_of(args, runs, rate):
     """One row: means and spreads of all columns; None without runs."""
     if not runs:
         return None
-    found, values = [read(run.folder) for run in runs], {}
+    results, values = [read(run.folder) for run in runs], {}
     for column in METRICS:
         metric, what = column.split()
-        values[column] = spread(summary(run, metric)[what] for run in found)
-    for level in found[0].mix:
+        values[column] = mean_and_spread(summarize(run, metric)[what] for run in results)
+    for level in results[0].mix:
         name = f"level_accuracy_{level}"
-        values[name] = spread(run.rows[-1].get(name) for run in found)
-    costs = [cost(run) for run in found]
-    values |= {key: spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
+        values[name] = mean_and_spread(run.rows[-1].get(name) for run in results)
+    costs = [run_cost(run) for run in results]
+    values |= {key: mean_and_spread(one[key] for one in costs) for key in ("bytes", "train_flops")}
     over = re.findall(r"level (\w+) is OVER .* hold ([\d.]+) %", RunFolder(runs[0].folder).log.read_text("utf-8"))
-    rate = found[0].keys["optimizer.learning_rate"] if rate is None else rate
-    return {"rate": rate, "seeds": len(found), "over": dict(over), "values": values}
+    rate = results[0].keys["optimizer.learning_rate"] if rate is None else rate
+    return {"rate": rate, "seeds": len(results), "over": dict(over), "values": values}
 
 
 def table(args, rows):
@@ -240,8 +242,8 @@ def table(args, rows):
         cells += [_cell(values.get(f"level_accuracy_{level}")) for level in "abcd"]
         over = ", ".join(f"{level} {float(share):.0f} %" for level, share in row["over"].items())
         cells += [over or "within", _cell(values["bytes"], 1e6), _cell(values["train_flops"], 1e12)]
-        own = own_settings(name, args.rounds) if args.mode == "controlled" else ()
-        lines.append([name, f"{row['rate']:g}", *cells, ", ".join(own) or "-"])
+        unshared = unshared_settings(name, args.rounds) if args.mode == "controlled" else ()
+        lines.append([name, f"{row['rate']:g}", *cells, ", ".join(unshared) or "-"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -254,10 +256,10 @@ def _cell(value, unit=1):
 
 def notes(args, rows):
     """What the table is worth: the noise floor and rank correlations with published tables."""
-    found = []
+    lines = []
     if args.noise and f"{args.noise} again" in rows:
         one, other = (rows[name]["values"][METRICS[0]] for name in (args.noise, f"{args.noise} again"))
-        found.append(
+        lines.append(
             f"noise floor: {args.noise} twice, under other seeds, differs by {abs(one['mean'] - other['mean']):.1f} "
             f"in Global; means of {rows[args.noise]['seeds']} seeds that are closer say nothing"
         )
@@ -266,10 +268,10 @@ def notes(args, rows):
         if len(shared) > 2:
             ours = [rows[name]["values"][METRICS[0]]["mean"] for name in shared]
             rank = correlation(ours, [published[name] for name in shared])
-            found.append(
+            lines.append(
                 f"rank correlation with FeDepth's {title} over {len(shared)} methods within their budgets: {rank:.2f}"
             )
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def correlation(one, other):

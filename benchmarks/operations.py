@@ -46,9 +46,9 @@ def measure(args):
     )
     dataset = data.load(loaded.data.loader, loaded.data.fallback, args.data_dir)
     # The engine is chosen for all cores; then one of them is used.
-    process = learning_process(loaded, dataset=dataset, parallel=hardware.cores())
-    engine = dataclasses.replace(process.parts.engine, replicas=Replicas(1))
-    process = dataclasses.replace(process, parts=dataclasses.replace(process.parts, engine=engine))
+    process = learning_process(loaded, dataset=dataset, parallel=hardware.core_count())
+    engine = dataclasses.replace(process.setup.engine, replicas=Replicas(1))
+    process = dataclasses.replace(process, setup=dataclasses.replace(process.setup, engine=engine))
     plan = shortened(process.plan(0, balanced_cohort(process)), args.steps)
     state, steps = process.initialize(), int(plan.steps.sum())
     process.run(state, [plan])
@@ -57,7 +57,7 @@ def measure(args):
         with tf.profiler.experimental.Profile(folder):
             process.run(state, [plan])
         spent, calls = operations(Path(folder))
-    found = {
+    summary = {
         "recipe": loaded.name,
         "levels": args.levels,
         "at_once": process.engine_report()["clients_at_once"],
@@ -67,7 +67,7 @@ def measure(args):
         {"operation": name, "ms_per_step": value / steps, "calls_per_step": calls[name] / steps}
         for name, value in spent.most_common()
     ]
-    return {**found, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}
+    return {**summary, "in_operations": sum(row["ms_per_step"] for row in rows), "operations": rows}
 
 
 def operations(folder):
@@ -91,16 +91,16 @@ def main():
     """Measures and prints."""
     args = parse()
     hardware.import_quietly()
-    hardware.prepare(1)
-    found = measure(args)
+    hardware.configure_threads(1)
+    result = measure(args)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
     print(
-        f"{found['recipe']} {found['levels']} {found['at_once']}: {found['ms_per_step']:.3f} ms of one core a step, "
-        f"{found['in_operations']:.3f} in operations (profiled)"
+        f"{result['recipe']} {result['levels']} {result['at_once']}: {result['ms_per_step']:.3f} ms of one core a step, "
+        f"{result['in_operations']:.3f} in operations (profiled)"
     )
-    for row in found["operations"][: args.rows]:
+    for row in result["operations"][: args.rows]:
         print(f"{row['ms_per_step']:9.4f} ms {row['calls_per_step']:7.2f} calls  {row['operation']}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import checkout  # noqa: F401  finds hetero_tf and its libraries
 
 from hetero_tf.base import hardware
-from hetero_tf.base.files import replacing
+from hetero_tf.base.files import replace_file
 from hetero_tf.base.registry import find
 
 PICTURE = Path(__file__).resolve().parent / "pictures" / "levels.png"
@@ -66,7 +66,7 @@ def main(arguments=None):
     figure = Figure(figsize=(10, 3.4), dpi=130, layout="constrained", facecolor="white")
     draw_levels(figure)
     PICTURE.parent.mkdir(exist_ok=True)
-    with replacing(out) as file:
+    with replace_file(out) as file:
         figure.savefig(file, format="png", metadata={"Software": None})
     print(f"drew {out}")
 

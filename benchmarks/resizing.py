@@ -38,8 +38,8 @@ FACTORS = (10, 2, 0.5)
 
 def resized(pixels, size, method, antialias):
     """Pictures of another size, as 8-bit files would hold them."""
-    found = tf.image.resize(pixels, size, method, antialias=antialias)
-    return tf.round(255 * tf.clip_by_value(found, 0, 1)) / 255
+    pictures = tf.image.resize(pixels, size, method, antialias=antialias)
+    return tf.round(255 * tf.clip_by_value(pictures, 0, 1)) / 255
 
 
 def main():
@@ -50,21 +50,21 @@ def main():
     arguments = parser.parse_args()
     run = RunFolder(arguments.run_dir)
     process = hetero_tf.learning_process(recipe.loads(run.read_recipe()))
-    found = open_newest(run.checkpoints, process)
+    checkpoint = open_newest(run.checkpoints, process)
     model, test = (
-        process.network(found.state, statistics=found.statistics.get(process.recipe.levels.global_level)),
+        process.network(checkpoint.state, statistics=checkpoint.statistics.get(process.recipe.levels.global_level)),
         process.dataset.test,
     )
     pixels, labels = images.pixels(test.x[: arguments.images]), test.y[: arguments.images]
-    own = pixels.shape[1:3]
+    model_size = pixels.shape[1:3]
 
     @tf.function
     def logits(batch):
         return images.answers(process, model, batch)["logits"]
 
     def accuracy(batch):
-        found = [logits(part) for part in tf.split(batch, max(len(batch) // 100, 1))]
-        return 100 * np.mean(np.argmax(np.concatenate(found), -1) == labels)
+        logits_by_batch = [logits(part) for part in tf.split(batch, max(len(batch) // 100, 1))]
+        return 100 * np.mean(np.argmax(np.concatenate(logits_by_batch), -1) == labels)
 
     names = [f"{method}{' antialiased' if antialias else ''}" for method, antialias in METHODS]
     print(f"own size {accuracy(pixels):.1f}\n")
@@ -72,13 +72,13 @@ def main():
     rows = []
     for factor in FACTORS:
         for method, antialias in CLIENTS:
-            given = resized(pixels, [round(factor * size) for size in own], method, antialias)
-            found = [
-                accuracy(tf.clip_by_value(tf.image.resize(given, own, name, antialias=smooth), 0, 1))
+            resized_pixels = resized(pixels, [round(factor * size) for size in model_size], method, antialias)
+            accuracies = [
+                accuracy(tf.clip_by_value(tf.image.resize(resized_pixels, model_size, name, antialias=smooth), 0, 1))
                 for name, smooth in METHODS
             ]
-            rows.append(found)
-            print(f"| x{factor} {method} | " + " | ".join(f"{one:.1f}" for one in found) + " |", flush=True)
+            rows.append(accuracies)
+            print(f"| x{factor} {method} | " + " | ".join(f"{one:.1f}" for one in accuracies) + " |", flush=True)
     print("| mean | " + " | ".join(f"{one:.1f}" for one in np.mean(rows, 0)) + " |")
 
 

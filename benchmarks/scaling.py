@@ -52,7 +52,7 @@ def parse():
     parser.add_argument("--examples", type=int, default=2, help="training images of each client")
     parser.add_argument("--repeats", type=int, default=5, help="timed rounds after the first")
     parser.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--plan", action="store_true", help="compute the cost of large populations instead")
     parser.add_argument("--recipes", nargs="+", default=["mnist", "cifar10", "wikitext2", "methods/lg_fedavg"])
     parser.add_argument("--gigabits", type=float, default=10, help="of a server's link, a second")

@@ -94,12 +94,12 @@ def row(
     """
     traffic = active * (client.down + client.up)
     link, merge = traffic / (gigabits * GIGABIT), active * client.merge
-    held = client.model + registered * (client.table + client.index)
+    stored_bytes = client.model + registered * (client.table + client.index)
     # A ring sends the sums around twice, whatever the number of workers.
     tree = (link + merge) / workers + 2 * client.model / (gigabits * GIGABIT) * (workers > 1)
     parts = {"link": link, "merge": merge, "plan": active * client.plan}
-    first = "memory" if held > memory else max(parts, key=parts.__getitem__)
-    return (name, registered, active, traffic / 1e9, link, held / 1e9, merge, parts["plan"], tree, first)
+    first = "memory" if stored_bytes > memory else max(parts, key=parts.__getitem__)
+    return (name, registered, active, traffic / 1e9, link, stored_bytes / 1e9, merge, parts["plan"], tree, first)
 
 
 def table(clients: dict[str, OneClient], gigabits: float, workers: int, memory: float) -> list[tuple]:

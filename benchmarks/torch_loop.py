@@ -41,7 +41,7 @@ except ImportError:
 
 CLASSES, BATCH = 10, 10
 # Of WikiText-2: words, how many of them a client has on average, and those of a step.
-WORDS, OWN_WORDS, SEGMENT, MASKED = 33_278, 3_774, 64, 0.15
+WORDS, CLIENT_WORDS, SEGMENT, MASKED = 33_278, 3_774, 64, 0.15
 WIDTHS = {"a": 1.0, "b": 0.5, "c": 0.25, "d": 0.125, "e": 0.0625}
 # Shape of an image, examples of a client, and learning rate, by model.
 SETTINGS = {"mnist": ((1, 28, 28), 600, 0.01), "cifar10": ((3, 32, 32), 500, 0.1)}
@@ -138,15 +138,15 @@ class MaskedWords(nn.Module):
     def __init__(self, width, blocks=4, heads=8):
         super().__init__()
         size, head_width, hidden = (math.ceil(full * width) for full in (256, 32, 512))
-        self.words, self.places = nn.Embedding(WORDS + 1, size), nn.Embedding(SEGMENT, size)
+        self.words, self.position_table = nn.Embedding(WORDS + 1, size), nn.Embedding(SEGMENT, size)
         self.start = nn.Sequential(Scaler(width), nn.LayerNorm(size), nn.Dropout(0.2))
         self.blocks = nn.Sequential(*(TransformerBlock(size, heads, head_width, hidden, width) for _ in range(blocks)))
         self.head = nn.Sequential(scaled(size, size, width), nn.GELU(), nn.LayerNorm(size), nn.Linear(size, WORDS))
 
     def forward(self, words):
         """[rows, positions] to [rows, positions, WORDS]."""
-        places = torch.arange(words.shape[1])
-        return self.head(self.blocks(self.start(self.words(words) + self.places(places))))
+        positions = torch.arange(words.shape[1])
+        return self.head(self.blocks(self.start(self.words(words) + self.position_table(positions))))
 
 
 def batches(model, examples, steps):
@@ -191,10 +191,10 @@ def play_round(args, levels, examples, present):
 def drawn(model):
     """Random examples of a client, and which classes it has."""
     if model == TEXT:
-        own = torch.randperm(WORDS)[:OWN_WORDS]
+        client_words = torch.randperm(WORDS)[:CLIENT_WORDS]
         present = torch.zeros(WORDS, dtype=torch.bool)
-        present[own] = True
-        return own[torch.randint(0, OWN_WORDS, (327, SEGMENT))], present
+        present[client_words] = True
+        return client_words[torch.randint(0, CLIENT_WORDS, (327, SEGMENT))], present
     shape, examples, _ = SETTINGS[model]
     pixels = torch.randint(0, 256, (examples, *shape), dtype=torch.uint8)
     return (pixels, torch.randint(0, CLASSES, (examples,))), torch.ones(CLASSES, dtype=torch.bool)
@@ -246,7 +246,7 @@ def parse():
     parser.add_argument("--clients", type=int, default=10, help="clients of a round")
     parser.add_argument("--steps", type=int, default=300, help="steps of each client")
     parser.add_argument("--repeats", type=int, default=3, help="timed rounds after the first")
-    parser.add_argument("--threads", type=int, default=hardware.cores())
+    parser.add_argument("--threads", type=int, default=hardware.core_count())
     parser.add_argument("--json", action="store_true", help="one JSON line instead of a table")
     args = parser.parse_args()
     for name in ("clients", "steps", "repeats", "threads"):
@@ -260,11 +260,11 @@ def parse():
 def main():
     """Measures and prints."""
     args = parse()
-    found = measure(args)
+    result = measure(args)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name:18} {value if not isinstance(value, float) else format(value, ',.3f')}")
 
 

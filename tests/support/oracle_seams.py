@@ -6,15 +6,15 @@ Nothing of the package is used, only the names and options of a recipe's plug-in
 import numpy as np
 
 
-def updated(process, given, trained):
+def updated(process, initial, trained):
     """The values that a client sends: `{path: value}`."""
     update = process.recipe.client.update
     if update is None:
         return trained
-    change = {path: trained[path] - given[path] for path in trained if "moving_" not in path}
+    change = {path: trained[path] - initial[path] for path in trained if "moving_" not in path}
     length = np.sqrt(sum(np.sum(value**2) for value in change.values()))
     share = min(1, update.options["norm"] / length) if length else 1
-    return trained | {path: given[path] + share * value for path, value in change.items()}
+    return trained | {path: initial[path] + share * value for path, value in change.items()}
 
 
 def remembered(process, moved, control, steps, rate):
@@ -27,9 +27,9 @@ def remembered(process, moved, control, steps, rate):
     return -control - moved / (steps * rate)
 
 
-def merged(process, given, trained):
+def merged(process, initial, trained):
     """Which entries of a variable count: where there is a mask, those that changed."""
-    return np.ones(given.shape, bool) if process.recipe.round.mask is None else given != trained
+    return np.ones(initial.shape, bool) if process.recipe.round.mask is None else initial != trained
 
 
 def thresholds(process, level, values):

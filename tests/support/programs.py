@@ -182,10 +182,10 @@ class Programs:
 def shared():
     """One helper process for all tests of a session."""
     folder = tempfile.TemporaryDirectory()
-    found = Programs(folder.name)
+    programs = Programs(folder.name)
     atexit.register(folder.cleanup)
-    atexit.register(found.close)
-    return found
+    atexit.register(programs.close)
+    return programs
 
 
 def _fork(request):
@@ -219,14 +219,14 @@ def _serve():
     import tensorflow  # noqa: F401
 
     # The helper's own pipe moves out of the way of its children.
-    answers = os.fdopen(os.dup(1), "w")
+    responses = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
         else:
             answer = _fork(request)
-        print(json.dumps(answer), file=answers, flush=True)
+        print(json.dumps(answer), file=responses, flush=True)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ def trainer(monkeypatch):
     monkeypatch.setattr(experiment, "learning_process", _shared)
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
-        said = io.StringIO()
-        console = console or Console(said)
+        output = io.StringIO()
+        console = console or Console(output)
         settings = experiment.Settings(folder, data_dir, threads, allow, "command")
         summary = experiment.train(recipe.loads(text, "test", overrides), settings, console)
-        return summary, said.getvalue()
+        return summary, output.getvalue()
 
     return start
 

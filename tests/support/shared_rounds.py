@@ -17,7 +17,7 @@ import tiny
 
 from hetero_tf import learning_process
 from hetero_tf.base import hardware
-from hetero_tf.models.state import named
+from hetero_tf.models.state import flatten_state
 from hetero_tf.workers.cluster import mirrored
 
 # Recipes of `tiny` beside the methods.
@@ -65,9 +65,9 @@ def compare(name, strategy):
     (metrics, statistics), (of_shared, statistics_of_shared) = one.evaluate(state), two.evaluate(state)
     return {
         "name": name,
-        "stacks": [stack.clients for stack in two.parts.engine.stacks],
-        "moved": gaps(named(state), named(before)),
-        "state": gaps(named(state), named(shared)),
+        "stacks": [stack.clients for stack in two.setup.engine.blocks],
+        "moved": gaps(flatten_state(state), flatten_state(before)),
+        "state": gaps(flatten_state(state), flatten_state(shared)),
         "rows": max(map(gaps, numbers[: len(rows)], numbers[len(rows) :])),
         "metrics": gaps(metrics, of_shared),
         "statistics": max(
@@ -78,7 +78,7 @@ def compare(name, strategy):
 
 
 if __name__ == "__main__":
-    hardware.prepare(2)
+    hardware.configure_threads(2)
     devices = mirrored(2)
     assert devices.num_replicas_in_sync == 2 and len(tf.config.list_logical_devices("CPU")) == 2
     for recipe in sys.argv[1:]:
