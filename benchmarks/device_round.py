@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Takes a compiled round to a machine that has a GPU and JAX but no TensorFlow, and times it there.
+"""Exports a compiled round, and times it on another machine with JAX and a GPU but without TensorFlow.
 
     benchmarks/device_round.py export --recipe mnist --levels a-e --steps 20 DIR    # here
     benchmarks/device_round.py run DIR [--json]                                     # there; here it checks the export
 
-`export` writes the round as StableHLO with its arguments and its result on this CPU; `run` compares and times it on the
-first device that JAX sees. It uses a private interface of JAX (written against 0.10.2).
+`export` writes the round as StableHLO with its arguments and its result on this CPU. `run` compares and times it on
+the first JAX device. It uses a private API of JAX (written for 0.10.2).
 """
 
 import argparse
@@ -27,7 +27,7 @@ def parse():
     export = commands.add_parser("export")
     export.add_argument("--recipe", default="digits")
     export.add_argument("--levels", default="a")
-    export.add_argument("--steps", type=int, default=20, help="at most so many steps of each client")
+    export.add_argument("--steps", type=int, default=20, help="maximum number of steps of each client")
     export.add_argument("--set", action="append", default=[], help="further overrides of the recipe")
     export.add_argument("--data_dir", type=Path)
     run = commands.add_parser("run")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Asks every file of exports in a process of its own without this package, and compares the answers.
+"""Runs every exported file in a separate process without this package, and compares the logits.
 
     bin/hetero_tf export --run_dir RUN --level all --format keras,onnx,litert,litert_int8 --out EXPORTS
     benchmarks/exports.py EXPORTS
 
-Per level and format: bytes, the metric on the whole test set that `export.json` tells of this very file, the largest
-difference of logits from the SavedModel's over random requests (as a share of the largest logit), what happens at each
-batch and length, and milliseconds of a request of one example. The files of other runtimes take at most a segment of
-text; longer ones are cut by the client, as the SavedModel does inside.
+Prints per level and format: bytes, the metric of the file on the whole test set (from `export.json`), the largest
+difference of logits from the SavedModel's over random requests (as a share of the largest logit), the batches and
+lengths that fail, and milliseconds of a request of one example. Files of other runtimes accept at most one segment of
+text; this program cuts longer texts like the SavedModel does.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import checkout  # noqa: F401  finds the libraries
 import numpy as np
 
 BATCHES, LENGTHS = (0, 1, 7, 64), (1, 63, 64, 65, 130)
-# How each runtime loads its file; `predict(array) -> logits`. Only Keras may import hetero_tf, since it needs the layers.
+# Code that loads the file in each runtime; `predict(array) -> logits`. Only Keras may import hetero_tf, for its layers.
 LOADERS = {
     "savedmodel": """
 import tensorflow as tf
@@ -88,19 +88,19 @@ def parse():
     """The arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="EXPORTS of EXPORTS/<level>/<version>/")
-    parser.add_argument("--json", action="store_true", help="one JSON line a file instead of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON line per file instead of a table")
     return parser.parse_args()
 
 
 def requests(about):
-    """Random requests, `{key: array}`, and the name of the input, by what `export.json` says of both."""
+    """Random requests, `{key: array}`, and the name of the input, as `export.json` describes them."""
     rng, spec = np.random.default_rng(0), about["input"]
     ((name, spec_of_input),) = about["signatures"]["serving_default"]["inputs"].items()
     if spec_of_input["dtype"] == "float32":
         made = {f"batch {count}": rng.random((count, *spec_of_input["shape"][1:]), np.float32) for count in BATCHES}
         return {**made, "one": made["batch 1"]}, name
     words, segment = spec.get("words") or spec["mask_token_id"] + 1, spec.get("segment") or spec["length"]
-    # A model that reads whole rows has one length.
+    # A model that reads full rows has one length.
     lengths = LENGTHS if spec_of_input["shape"][1] is None else ()
     made = {f"length {length}": rng.integers(0, words, (1, length), np.int32) for length in lengths}
     made |= {f"batch {count}": rng.integers(0, words, (count, segment), np.int32) for count in BATCHES}
@@ -108,7 +108,7 @@ def requests(about):
 
 
 def run_file(kind, path, name, segment, requests_file, scratch):
-    """`({key: logits}, {key: what failed, "ms": of one request})` of a file."""
+    """`({key: logits}, {key: error, "ms": of one request})` of a file."""
     out = scratch / f"{kind}.npz"
     allowed = ["hetero_tf"] if kind == "keras" else []
     arguments = [str(path), name, str(segment), str(requests_file), str(out), *allowed]
@@ -122,7 +122,7 @@ def run_file(kind, path, name, segment, requests_file, scratch):
 
 
 def largest_gap(outputs, expected):
-    """The largest difference of logits as a share of the largest one, over all requests that both answer."""
+    """The largest difference of logits as a share of the largest one, over the requests in both results."""
     gaps = [
         np.abs(outputs[key] - expected[key]).max() / max(1, np.abs(expected[key]).max())
         for key in outputs.keys() & expected.keys()
@@ -132,7 +132,7 @@ def largest_gap(outputs, expected):
 
 
 def rows(version):
-    """What is to be said of each file of a version."""
+    """One row for each file of a version."""
     about = json.loads((version / "export.json").read_text("utf-8"))
     request_arrays, name = requests(about)
     cut = about["input"].get("segment", 0)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times what comes before the second round of a recipe: building models, tracing the round, and its first call.
+"""Times the start of a recipe up to its second round: building models, tracing the round, and its first call.
 
     benchmarks/first_round.py cifar10 methods/depthfl [--set levels.mix=a-e] [--json]
 
-Every client of the round trains for one step, so that the seconds are those of making the graph. Each recipe has a
-process of its own, whose peak memory is told.
+Every client of the round trains for one step, so graph construction dominates the time. Each recipe runs in a separate
+process, whose peak memory is printed.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def measure(args, name):
 
 
 def rows(args):
-    """The name of each recipe with its numbers, as soon as they are there; None where its process was killed."""
+    """Yield each recipe's name and numbers; None if its process was killed."""
     # Forked processes would share TensorFlow's threads with this one.
     context = multiprocessing.get_context("spawn")
     for name in args.recipe:

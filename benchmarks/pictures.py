@@ -14,7 +14,7 @@ from hetero_tf.base.files import replace_file
 from hetero_tf.base.registry import find
 
 PICTURE = Path(__file__).resolve().parent / "pictures" / "levels.png"
-# The layer, and how many clients of the round have each share of its channels.
+# The layer, and the number of clients of the round with each share of its channels.
 INPUTS, OUTPUTS, CLIENTS = 16, 32, {"a": (1.0, 2), "b": (0.5, 3), "c": (0.25, 5)}
 WAYS = {"prefix": "prefix (HeteroFL)", "rolling": "rolling (FedRolex), round 5", "random": "random (Federated Dropout)"}
 
@@ -27,7 +27,7 @@ def parse(arguments=None):
 
 
 def coverage(way, round_number=5):
-    """How many clients of one round train each entry of a layer: int `[INPUTS, OUTPUTS]`."""
+    """Number of clients of one round that train each entry of a layer: int `[INPUTS, OUTPUTS]`."""
     import numpy as np
 
     keep, counts, client = find("submodels", way).keep, np.zeros((INPUTS, OUTPUTS), int), 0

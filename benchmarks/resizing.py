@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Accuracy of a run's model on pictures of other sizes than its own, by how the picture is resized.
+"""Accuracy of a run's model on pictures of other sizes, by resizing method.
 
     benchmarks/resizing.py RUN_DIR [--images 1000]
 
-Test pictures are made 2 and 10 times larger, or 2 times smaller, in several ways, as a client may have them; then each
-method that could stand in the export brings them back to the model's size. The table has a row for each pair, and the
-mean of each method. A client's picture that is 10 times smaller has 2 x 3 pixels of MNIST left and tells nothing.
+Test pictures are made 2 and 10 times larger, or 2 times smaller, in several ways, as clients may send them. Then each
+method that an export could use resizes them to the model's size. The table has a row for each pair, and the mean of
+each method. Pictures that are 10 times smaller are not measured: MNIST would have 2 x 3 pixels.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from hetero_tf.export import images
 from hetero_tf.run.checkpoint import open_newest
 from hetero_tf.store.run_folder import RunFolder
 
-# How a client's picture has come to its size.
+# Methods that gave a client's picture its size.
 CLIENTS = (("nearest", False), ("bilinear", True), ("bicubic", True), ("area", False), ("lanczos3", True))
-# How the export could bring it to the model's size: method, whether it is antialiased.
+# Methods with which an export could resize it to the model's size: (method, antialiased).
 METHODS = (
     ("bilinear", True),
     ("bilinear", False),
@@ -67,7 +67,7 @@ def main():
         return 100 * np.mean(np.argmax(np.concatenate(logits_by_batch), -1) == labels)
 
     names = [f"{method}{' antialiased' if antialias else ''}" for method, antialias in METHODS]
-    print(f"own size {accuracy(pixels):.1f}\n")
+    print(f"model size {accuracy(pixels):.1f}\n")
     print("| picture | " + " | ".join(names) + " |\n" + "| --- " * (len(names) + 1) + "|")
     rows = []
     for factor in FACTORS:

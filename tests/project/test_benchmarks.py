@@ -196,7 +196,7 @@ def test_the_torch_benchmark_reports_how_to_install_torch():
     done = programs.python(hide, TORCH_LOOP)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "torch_loop.py needs PyTorch, which is not installed here; put it into an environment of its own: "
+        "torch_loop.py needs PyTorch, which is not installed; install it in a separate environment: "
         "python3 -m venv torch_env && torch_env/bin/pip install torch numpy, then "
         "torch_env/bin/python benchmarks/torch_loop.py\n"
     )

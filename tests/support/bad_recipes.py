@@ -1,4 +1,4 @@
-"""Wrong recipes and overrides, each with the exact first line of its refusal, read from `bad_recipes.txt`.
+"""Invalid recipes and overrides with the exact first lines of their error messages, from `bad_recipes.txt`.
 
 There a row of `BASE` or `TEXT` has a name, the piece of the recipe that it replaces (lines that begin with -), what stands
 there instead (+) and the refusal (!); a row of `OVERRIDES` has an override of `BASE` (=) and its refusal.
@@ -63,7 +63,7 @@ CONTROL = (
 
 
 def _rows(section):
-    """The rows below a heading: tuples of text."""
+    """The rows of a section, as tuples of text."""
     text = (Path(__file__).parent / "bad_recipes.txt").read_text().partition(f"# {section}\n\n")[2].partition("\n# ")[0]
     return tuple(_row(row.split("\n")) for row in text.strip("\n").split("\n\n"))
 

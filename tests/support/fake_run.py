@@ -1,6 +1,6 @@
-"""Stands for the program in tests of sweeps: reads its flags, seals a round a moment, and needs no TensorFlow.
+"""A fake of the program for tests of sweeps: reads its flags, writes a checkpoint per round, needs no TensorFlow.
 
-Called as `fake_run.py SECONDS FAILING ...`: how long a round takes, and what a run folder's name that fails contains.
+Called as `fake_run.py SECONDS FAILING ...`: the seconds of a round, and a part of the names of run folders that fail.
 """
 
 import os

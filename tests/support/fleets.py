@@ -1,4 +1,4 @@
-"""A fleet in this process: devices answer as they would over Flower, their values as the bytes of .npy files."""
+"""A fleet in this process: devices respond as over Flower, with values as the bytes of .npy files."""
 
 import numpy as np
 

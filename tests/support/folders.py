@@ -11,7 +11,7 @@ TFDS_EXAMPLES = {"train": 30, "test": 12}
 
 
 def damaged(content, times, seed=0, cuts=2):
-    """Copies of bytes with one bit flipped each; every `cuts`-th is cut off at some place instead."""
+    """Copies of bytes with one flipped bit each; every `cuts`-th copy is truncated instead."""
     rng = np.random.default_rng(seed)
     for number in range(times):
         position = int(rng.integers(len(content)))
@@ -38,7 +38,7 @@ def write_femnist(folder, writers=3, images=4, tests=2):
 
 
 def femnist_writer(part, name, count):
-    """What LEAF holds of one writer."""
+    """LEAF's entry of one writer."""
     rng = np.random.default_rng([len(part), int(name[1:5])])
     pixels, labels = rng.integers(0, 256, (count, 784)) / 255, rng.integers(0, 62, count)
     return {"x": pixels.tolist(), "y": labels.tolist()}

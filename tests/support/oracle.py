@@ -1,4 +1,4 @@
-"""A round as one would write it first: client after client, eager, with NumPy indices. Slow, short, and independent.
+"""A reference round: one client after the other, eager, with NumPy indices. Slow, short, and independent.
 
 The compiled round must agree with it. Nothing here calls the package's cut, local training, merge or noise; the label
 axis is never cut, so that agreement also shows that cutting it changes nothing.
@@ -76,7 +76,7 @@ def merged(process, index, client):
 
 
 def counting(process, merged_index, size):
-    """The part of an axis in whose mean a client counts: what is merged; with zeros all of an axis that is no label's."""
+    """The part of an axis whose mean includes a client: the merged part, or, with zeros, all of an unlabelled axis."""
     if process.recipe.round.uncovered == "left_out" or size - process.dataset.classes in (0, 1):
         return merged_index
     return np.arange(size)
@@ -119,14 +119,14 @@ def batch(process, rows, start, key):
 
 
 def standard_rows(dataset, rows):
-    """Rows of a table with mean 0 and deviation 1 over all training rows; what never changes is 0."""
+    """Rows of a table with mean 0 and deviation 1 over all training rows; constant columns are 0."""
     x = dataset.train.x.astype(np.float64)
     spread = x.std(axis=0)
     return (x[rows] - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
 
 
 def seed_dropout(model, key):
-    """Every dropout layer draws from two words of its own, hashed from the step's key and the layer's place."""
+    """Set two words in every dropout layer, hashed from the key of the step and the index of the layer."""
     for index, variable in enumerate(model.non_trainable_variables):
         if variable.path.endswith("seed_generator_state"):
             variable.assign((hashed([*key, index], 2) >> np.uint32(1)).astype(np.int32))

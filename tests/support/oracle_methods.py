@@ -1,8 +1,8 @@
-"""The other methods as one would write them first: client after client, step after step, eager, with NumPy indices.
+"""Reference rounds of the other methods: one client and step after the other, eager, with NumPy indices.
 
-The sibling of `oracle` for what that does not know: several outputs, stages, ensembles, peers, corrections, server
-optimisers, and what clients keep between rounds. Of the package it takes built Keras layers and the plans; never the
-cut, the routes of a model, local training, couplings, corrections, merge or servers.
+It extends `oracle` by several outputs, stages, ensembles, peers, corrections, server optimisers, and values that stay
+with clients between rounds. It uses Keras layers and plans of the package, but never its cut, routes, local training,
+couplings, corrections, merge or servers.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Way(NamedTuple):
 
 
 def start(process):
-    """What a run begins with: global weights, what the server keeps, and what clients keep."""
+    """The initial state of a run: global weights, server slots and client tables."""
     weights = {path: np.asarray(value) for path, value in process.initialize().weights.items()}
     clients = len(process.partition.train)
     return {
@@ -148,13 +148,13 @@ def unit(process, path):
 
 
 def stays(process, path):
-    """Whether a variable stays with the clients."""
+    """True if a variable stays with the clients."""
     personal = process.recipe.round.personal
     return "all" in personal or unit(process, path) in personal
 
 
 def moves(process, ways, level, path):
-    """Whether clients of a level count for a variable: some stage trains it, or the recipe counts all they hold."""
+    """True if clients of a level count for a variable: a stage trains it, or the recipe counts all their values."""
     stages = [ways(level, stage)[1] for stage in range(len(process.family.stages[level]))]
     trained = any(units is None or unit(process, path) in units for units in stages)
     return trained or process.recipe.round.untrained == "counted"
@@ -276,6 +276,6 @@ def logits(process, model, way, value):
 
 
 def linked(value, shape):
-    """A map with as many rows and channels as the head takes: rows left out, zero channels on both sides."""
+    """Resize a map to the rows and channels of the head's input: strided rows, zero channels on both sides."""
     step, missing = round(value.shape[1] / shape[1]), shape[-1] - value.shape[-1]
     return tf.pad(value[:, ::step, ::step], [[0, 0]] * 3 + [[missing // 2, missing - missing // 2]])

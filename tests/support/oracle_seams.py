@@ -1,4 +1,4 @@
-"""What updates, masks of single entries and SCAFFOLD add to the round of `oracle_methods`, from the papers.
+"""Updates, masks of single entries and SCAFFOLD for the rounds of `oracle_methods`, from the papers.
 
 Nothing of the package is used, only the names and options of a recipe's plug-ins.
 """
@@ -18,7 +18,7 @@ def updated(process, initial, trained):
 
 
 def remembered(process, moved, control, steps, rate):
-    """What a client's memory of a variable changes by."""
+    """The change of a client's memory of a variable."""
     correction = process.recipe.client.correction
     if correction is None or correction.name == "proximal":
         return np.zeros_like(moved)
@@ -28,7 +28,7 @@ def remembered(process, moved, control, steps, rate):
 
 
 def merged(process, initial, trained):
-    """Which entries of a variable count: where there is a mask, those that changed."""
+    """A bool array of the entries of a variable that count: with a mask, those that changed."""
     return np.ones(initial.shape, bool) if process.recipe.round.mask is None else initial != trained
 
 
@@ -48,7 +48,7 @@ def inside(value, threshold):
 
 
 def factor(process, value, threshold):
-    """What the gradient by a masked value is multiplied by to be that by the value."""
+    """The derivative of a masked value by the value."""
     mask = process.recipe.round.mask
     if mask is None or not mask.options["surrogate"]:
         return 1.0

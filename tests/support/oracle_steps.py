@@ -4,15 +4,15 @@ import numpy as np
 
 
 def moved(method, weights, gradient, slots, rate, count):
-    """The new value and what is kept.
+    """The new value and the new slots.
 
     Args:
         method: Name and options of the optimizer, a `recipe.schema.Plugin`.
         weights: The old value.
         gradient: After clipping.
-        kept: Two arrays, zeros before the first step of a round.
+        slots: Two arrays, zeros before the first step of a round.
         rate: Learning rate.
-        count: Steps that the client has done before.
+        count: Number of earlier steps of the client.
     """
     options = method.options
     if method.name == "sgd":

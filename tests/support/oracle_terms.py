@@ -1,4 +1,4 @@
-"""The formulas of `oracle_methods`: what a step minimises, and how the server moves a value; from the papers.
+"""The formulas of `oracle_methods`: the loss of a step, and the update of a value by the server; from the papers.
 
 Nothing of the package is used, only the names and options of a recipe's plug-ins.
 """
@@ -20,7 +20,7 @@ def logs(z):
 
 
 def divergence(teacher, z, floor=0.0):
-    """KL of each example; nothing flows back into the teacher."""
+    """KL divergence of each example, without gradient for the teacher."""
     taught = tf.stop_gradient(tf.exp(logs(teacher))) + floor
     return tf.reduce_sum(taught * (tf.math.log(taught) - logs(z)), -1)
 
@@ -56,13 +56,13 @@ def couple(process, losses, z, number):
 
 
 def spring(process):
-    """What a client's distance from its start is multiplied by in its gradient."""
+    """The factor of a client's distance from its start in its gradient."""
     correction = process.recipe.client.correction
     return 0 if correction is None else correction.options.get("mu", correction.options.get("alpha", 0))
 
 
 def serve(process, old, mean, count, slots):
-    """The server's step of one variable: the new value and what is kept."""
+    """The server's step of one variable: the new value and the new slots."""
     name, options, change = process.recipe.round.server.name, process.recipe.round.server.options, mean - old
     if name == "replace":
         return mean, *slots

@@ -22,7 +22,7 @@ def _shared(recipe, dataset, partition, parallel, strategy=None):
 
 
 def trainer(monkeypatch):
-    """What the fixture `train` is: `(folder, text, *overrides, ...) -> (summary, what was said)`."""
+    """The fixture `train`: `(folder, text, *overrides, ...) -> (summary, console output)`."""
     monkeypatch.setattr(experiment, "learning_process", _shared)
 
     def start(folder, text, *overrides, console=None, data_dir=None, threads=2, allow=False):
@@ -43,7 +43,7 @@ def built(text, *overrides):
 
 
 class Stopped(Exception):
-    """Stands for a kill between two rounds."""
+    """Simulates a kill between two rounds."""
 
 
 class StoppingConsole(Console):

@@ -1,6 +1,6 @@
 """Plays two rounds of tiny methods alone and on two devices, and prints how far apart they are, a JSON line each.
 
-A process of its own runs it (`python tests/support/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
+A separate process runs it (`python tests/support/shared_rounds.py fedprox splitmix ...`): a processor can be divided into
 several devices only before TensorFlow has looked at it.
 """
 
@@ -39,7 +39,7 @@ def on_disk(dataset):
 
 
 def gap(one, other):
-    """The largest difference, as a share of what is largest; what is only rounding around 0 counts as 0."""
+    """The largest difference, as a share of the largest value; rounding errors around 0 count as 0."""
     one, other = (np.asarray(value, float) for value in (one, other))
     assert np.isfinite(one).all()
     return float(np.abs(one - other).max(initial=0) / max(np.abs(one).max(initial=0), 1e-6))
@@ -52,7 +52,7 @@ def gaps(one, other):
 
 
 def compare(name, strategy):
-    """What is told about one recipe."""
+    """The comparison of one recipe, as a dict."""
     one = alone(name)
     dataset = on_disk(one.dataset) if name == "on_disk" else one.dataset
     two = learning_process(one.recipe, dataset=dataset, partition=one.partition, parallel=1, strategy=strategy)

@@ -1,4 +1,4 @@
-"""What a device needs to repeat a client of the simulator: its cut, its batches and its draws; and the round by devices."""
+"""Inputs of a device that repeats a client of the simulator (cut, batches, draws), and a round by devices."""
 
 import numpy as np
 import tensorflow as tf
@@ -99,7 +99,7 @@ class Simulated:
 
 
 def _draws(routed, key, inputs):
-    """What each Dropout of a step draws, in [0, 1), in the order of the step."""
+    """The draws of each Dropout of a step, in [0, 1), in the order of the step."""
     draws_by_layer = []
 
     def noted(layer):

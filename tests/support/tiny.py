@@ -79,7 +79,7 @@ DROPOUT_TEXT = TEXT.replace("positions: 4", "positions: 4, dropout: 0.25").repla
 
 
 def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2), (3, 8, 0, 6), (4,))):
-    """A data set of noise and the partition that deals it out: one size, and labels to choose from, for each client."""
+    """A data set of noise and its partition; `sizes` and `labels` have an entry for each client."""
     rng = np.random.default_rng(3)
     owners = np.repeat(np.arange(len(sizes)), sizes)
 
@@ -98,7 +98,7 @@ def images(sizes=(7, 5, 9, 4), test=11, kind=np.uint8, labels=((0, 1, 5), (1, 2)
 
 
 def text(rows=(1, 3, 2, 1), length=10):
-    """Words at random; every client knows its own part of the vocabulary."""
+    """Random words; every client has a part of the vocabulary."""
     rng = np.random.default_rng(4)
     vocabularies = [rng.choice(WORDS, 6 + client, replace=False) for client in range(len(rows))]
     x = np.concatenate([rng.choice(vocabularies[client], (count, length)) for client, count in enumerate(rows)]).astype(
@@ -147,7 +147,7 @@ def arrays(state):
 
 
 def same(one, other):
-    """Whether two dicts of arrays are equal bit by bit."""
+    """True if two dicts of arrays are equal bit by bit."""
     return one.keys() == other.keys() and all(
         np.asarray(one[path]).tobytes() == np.asarray(other[path]).tobytes() for path in one
     )
