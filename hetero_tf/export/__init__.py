@@ -26,7 +26,7 @@ from hetero_tf.data.described import DescribedDataset
 from hetero_tf.evaluation import calibration
 from hetero_tf.export import formats, saved_model, warmup
 from hetero_tf.export.card import CARD, model_card
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.measured import check_outputs, examples, measure, reference_logits, warning_of
 from hetero_tf.models.state import State
@@ -87,7 +87,7 @@ def export(
         measured = _measured(process, predict, "these files")
         function, specs = endpoints[task.PORTABLE_SIGNATURE]
         digest = _weights_sha256(model)
-        source = Converted(
+        source = ConversionSource(
             draft, task.PORTABLE_SIGNATURE, function, specs, process, level, model, digest, lambda: examples(process)
         )
         converted = {name: _write_format(name, source, reference, measured) for name in others}
@@ -136,8 +136,8 @@ def _check_statistics(process, level, statistics):
         shape = np.shape(statistics[variable.path]) if variable.path in statistics else "nothing"
         if variable.path in paths and shape != tuple(variable.shape):
             raise InputError(
-                f"`statistics` must be those of static batch normalisation at level {level!r}, as "
-                f"`process.statistics(state, {level!r})` gives them: {variable.path} has shape "
+                f"`statistics` must be those of static batch normalisation at level {level!r}, as returned by "
+                f"`process.statistics(state, {level!r})`: {variable.path} has shape "
                 f"{tuple(variable.shape)}. Received: {shape}"
             )
 

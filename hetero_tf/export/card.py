@@ -20,7 +20,7 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         calls: Lines of Python that call the model inside the folder of the version.
         notes: Sentences on the inputs of the model.
     """
-    warnings = [one["warning"] for one in (about, *about["formats"].values()) if "warning" in one]
+    warnings = [entry["warning"] for entry in (about, *about["formats"].values()) if "warning" in entry]
     warning = "".join(f"**{sentence}**\n\n" for sentence in warnings)
     rows = [
         ("recipe", about["recipe"]),
@@ -35,12 +35,12 @@ def model_card(about: dict, calls: str, notes: list[str]) -> str:
         for name, signature in about["signatures"].items()
     )
     rows += [
-        (f"`{one['file']}`", f"{name}, signature {one['signature']}, {one['bytes']:,} bytes; {_measured(one)}")
-        for name, one in about["formats"].items()
+        (f"`{entry['file']}`", f"{name}, signature {entry['signature']}, {entry['bytes']:,} bytes; {_measured(entry)}")
+        for name, entry in about["formats"].items()
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     note_lines = "\n".join(f"- {note}" for note in notes)
-    training = "".join(_training(one) for one in about["formats"].values() if "training" in one)
+    training = "".join(_training(entry) for entry in about["formats"].values() if "training" in entry)
     return (
         f"# {about['recipe']}, level {about['level']}\n\n{warning}| | |\n| --- | --- |\n{table}\n\n"
         f"## Signatures\n\n{signatures}\n\n## Inputs\n\n{note_lines}\n\n## Call\n\n```python\n{calls}```\n\n"
@@ -75,11 +75,11 @@ def _zeros(shape):
     return [_zeros(shape[1:]) for _ in range(shape[0])] if shape else 0
 
 
-def _training(one):
+def _training(entry):
     """Return the section on training with the file of a format on a device."""
-    sizes = ", ".join(f"{examples} x {positions}" for examples, positions in one["training"]["batches"].values())
+    sizes = ", ".join(f"{examples} x {positions}" for examples, positions in entry["training"]["batches"].values())
     return (
-        f"\n## Train on a device\n\n`{one['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"
+        f"\n## Train on a device\n\n`{entry['file']}` needs ai-edge-litert and NumPy, no TensorFlow:\n\n```python\n"
         "from hetero_tf.devices.on_device import Client\n\nclient = Client('.')\n"
         "client.push(weights, statistics)  # from the server\n"
         "report = client.train(client.batches(x, y, epochs, rng), learning_rate, client.present(y), rng)\n"
@@ -98,8 +98,8 @@ def _measured(about):
 
 
 def _tensors(specs):
-    def one(name, spec):
+    def format_spec(name, spec):
         sizes = ", ".join("any" if size is None else str(size) for size in spec["shape"])
         return f"{name} {spec['dtype']} [{sizes}]"
 
-    return ", ".join(one(name, spec) for name, spec in specs.items())
+    return ", ".join(format_spec(name, spec) for name, spec in specs.items())

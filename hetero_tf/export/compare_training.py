@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from hetero_tf.base import seeds
 from hetero_tf.base.errors import InputError
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import ConversionSource
 from hetero_tf.export.kinds import task_of
 from hetero_tf.export.local_step import NATIVE, UNIFORM, build_local_step
 from hetero_tf.process.learning_process import LearningProcess
@@ -23,13 +23,15 @@ TOLERANCES = {"loss": 1e-4, "gradient_norm": 1e-3, "weights": 1e-3, "statistics"
 ROUNDING_FACTOR, MAX_SHARE = 10.0, 0.1
 
 
-def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec]], path: Path) -> dict[str, float]:
+def compare_training(
+    source: ConversionSource, inputs: dict[str, dict[str, tf.TensorSpec]], path: Path
+) -> dict[str, float]:
     """Run the same training steps with the file and with TensorFlow, and compare the results.
 
     The largest batch size gets `STEPS` steps, every other size gets one.
 
     Args:
-        model: Source of the file.
+        source: Source of the file.
         inputs: Input specs of a step, for each signature.
         path: The file.
 
@@ -43,23 +45,23 @@ def compare_training(model: Converted, inputs: dict[str, dict[str, tf.TensorSpec
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    process, interpreter = model.process, Interpreter(model_path=str(path))
-    reference_model = process.family.predictor(model.level)
-    for variable, value in zip(reference_model.variables, model.model.variables, strict=True):
+    process, interpreter = source.process, Interpreter(model_path=str(path))
+    reference_model = process.family.predictor(source.level)
+    for variable, value in zip(reference_model.variables, source.model.variables, strict=True):
         variable.assign(value)
-    step = build_local_step(process, model.level, reference_model, NATIVE)
-    before = _numpy(step.pull())
+    step = build_local_step(process, source.level, reference_model, NATIVE)
+    initial = _numpy(step.pull())
     statistics_gap = _statistics_gap(process, interpreter, step, inputs) if step.statistics else 0.0
     actual = _run_steps(process, inputs, {name: interpreter.get_signature_runner(name) for name in inputs})
     actual["weights"] = interpreter.get_signature_runner("pull")()
     # Eager steps: tracing them would take longer than running them.
     expected = _run_steps(process, inputs, dict.fromkeys(inputs, step.train)) | {"weights": _numpy(step.pull())}
-    gaps, limits = {**_gaps(process, actual, expected, before), "statistics": statistics_gap}, TOLERANCES
+    gaps, limits = {**_gaps(process, actual, expected, initial), "statistics": statistics_gap}, TOLERANCES
     if not _within(gaps, limits):
-        step.push(**{name: tf.constant(value) for name, value in before.items()})
+        step.push(**{name: tf.constant(value) for name, value in initial.items()})
         traced = {name: tf.function(step.train, autograph=False) for name in inputs}
         traced_results = _run_steps(process, inputs, traced) | {"weights": _numpy(step.pull())}
-        rounding_gaps = _gaps(process, traced_results, expected, before)
+        rounding_gaps = _gaps(process, traced_results, expected, initial)
         limits = TOLERANCES | {
             name: max(TOLERANCES[name], min(ROUNDING_FACTOR * gap, MAX_SHARE)) for name, gap in rounding_gaps.items()
         }
@@ -107,17 +109,17 @@ def _run_steps(process, inputs, calls):
             metrics.append(
                 call(**{name: tf.constant(example[name]) if names is specs else example[name] for name in names})
             )
-    return {name: np.array([float(one[name]) for one in metrics]) for name in metrics[0]}
+    return {name: np.array([float(step_metrics[name]) for step_metrics in metrics]) for name in metrics[0]}
 
 
-def _gaps(process, actual, expected, before):
+def _gaps(process, actual, expected, initial):
     """Return the largest differences between two runs of the same steps, as shares, by name."""
     gaps = {
         name: _gap(actual[name], expected[name], np.abs(expected[name]).max()) for name in ("loss", "gradient_norm")
     }
     if process.recipe.optimizer.method.name == "sgd":
         after = expected["weights"]
-        largest_change = max(np.abs(after[name] - before[name]).max() for name in after)
+        largest_change = max(np.abs(after[name] - initial[name]).max() for name in after)
         gaps["weights"] = max(_gap(actual["weights"][name], after[name], largest_change) for name in after)
     return gaps
 

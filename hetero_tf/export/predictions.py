@@ -27,7 +27,7 @@ def predict(process: LearningProcess, model: keras.Model, inputs: Sequence[str])
 
     Args:
         process: `process.LearningProcess`.
-        model: As `process.model` gives it.
+        model: Keras model of the level, see `process.network`.
         inputs: Depending on the model: paths of pictures, rows of a table in the form of `columns.encode_row`,
             sentences, beginnings of sentences, or sentences with `<mask>` words.
 

@@ -1,4 +1,4 @@
-"""Files for TensorFlow Serving: warm-up requests, and the largest batch of joined requests.
+"""Files for TensorFlow Serving: warm-up requests, and the largest batch size.
 
 The first request of each signature takes much longer than later ones, since TensorFlow optimizes the graph for it. The
 warm-up requests contain no data of clients, only black pictures and masked words.

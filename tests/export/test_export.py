@@ -69,7 +69,7 @@ def exported(image_process, text_process, tmp_path_factory):
     """Folders of both exports; their states differ from the initial ones."""
     root, folders = tmp_path_factory.mktemp("exports"), []
     for name, process in (("images", image_process), ("text", text_process)):
-        state = moved(process)
+        state = perturbed_state(process)
         info = {"last": {"round": 0, "global_loss": float("nan")}}
         folders.append(export.export(process, state, process.statistics(state), root / "deep" / name, info)[0])
     return folders
@@ -95,7 +95,7 @@ def run(command, folder):
     return done.stdout
 
 
-def moved(process):
+def perturbed_state(process):
     """Return a state whose biases and offsets differ from zero."""
     rng = np.random.default_rng(3)
     state = process.initialize()
@@ -111,16 +111,16 @@ def token_ids():
     return ids
 
 
-def direct(process, ids):
+def segment_logits(process, ids):
     """Return logits [n, length, words] of the Keras model, computed segment by segment."""
-    model = process.network(moved(process), statistics={})
+    model = process.network(perturbed_state(process), statistics={})
     size = process.recipe.input.options["segment"]
     pieces = [model(ids[:, start : start + size], training=False) for start in range(0, ids.shape[1], size)]
     return np.concatenate(pieces, 1)
 
 
 def test_pixels_give_the_logits_of_the_evaluation(stranger_outputs, image_process):
-    state = moved(image_process)
+    state = perturbed_state(image_process)
     statistics = image_process.statistics(state)
     evaluator = image_process.evaluator
     expected = evaluator.global_logits(*evaluator.global_values(state, statistics))[:7]
@@ -141,7 +141,7 @@ def test_png_bytes_give_the_same_outputs_and_class_names(stranger_outputs):
 
 
 def test_token_ids_are_computed_segment_by_segment(stranger_outputs, text_process):
-    np.testing.assert_allclose(stranger_outputs["ids/logits"], direct(text_process, token_ids()), atol=1e-5)
+    np.testing.assert_allclose(stranger_outputs["ids/logits"], segment_logits(text_process, token_ids()), atol=1e-5)
     np.testing.assert_allclose(stranger_outputs["segment/logits"], stranger_outputs["ids/logits"][:, 5:10], atol=1e-5)
 
 
@@ -151,7 +151,7 @@ def test_padding_does_not_affect_sentences(stranger_outputs, text_process):
     assert stranger_outputs["text/token_ids"].tolist() == [[3, 50, 4, -1, -1, -1], [7, 0, 50, 2, 1, 9], [-1] * 6]
     assert np.argwhere(stranger_outputs["text/is_mask"]).tolist() == [[0, 1], [1, 2]]
     for row, length in enumerate(stranger_outputs["text/lengths"][:2]):
-        logits = direct(text_process, stranger_outputs["text/token_ids"][row : row + 1, :length])[0]
+        logits = segment_logits(text_process, stranger_outputs["text/token_ids"][row : row + 1, :length])[0]
         best = np.argsort(-logits, 1)[:, :5]
         assert [
             [word.decode() for word in words_at_position]
@@ -217,7 +217,7 @@ def test_vocabulary_is_an_asset_of_the_model(exported, text_process):
 def test_metrics_equal_those_of_the_evaluation(exported, image_process, text_process):
     """Measured with the exported files; perplexity uses the same masks and batches."""
     for folder, process in zip(exported, (image_process, text_process)):
-        state = moved(process)
+        state = perturbed_state(process)
         expected = process.evaluator.measure_level(state, None, process.statistics(state))
         measured = json.loads((folder / "export.json").read_text())["measured"]
         assert measured.pop("on") == "the whole test set, by these files"
@@ -251,7 +251,7 @@ def test_card_code_runs(exported, image_process):
 
 
 def test_narrow_level_is_exported(image_process, tmp_path):
-    state = moved(image_process)
+    state = perturbed_state(image_process)
     statistics = image_process.statistics(state, "e")
     folder, returned = export.export(image_process, state, statistics, tmp_path, {}, level="e")
     assert folder == tmp_path / "e" / "1"
@@ -276,7 +276,7 @@ def test_export_with_different_outputs_is_removed(text_process, tmp_path, monkey
         return lambda **inputs: {name: value * 1.001 for name, value in ask(**inputs).items()}
 
     monkeypatch.setattr(saved_model, "load_runtime", wrong)
-    message = refusal(export.export, text_process, moved(text_process), {}, tmp_path / "out", {})
+    message = refusal(export.export, text_process, perturbed_state(text_process), {}, tmp_path / "out", {})
     assert message.startswith(
         f"{tmp_path / 'out' / 'a'}: outputs differ from those of the trained model, so the export was removed"
     )
@@ -294,8 +294,8 @@ def test_wrong_arguments_are_rejected_and_write_nothing(image_process, tmp_path)
         "`level` must be one of the recipe's levels. Received: level='z'; known: a, b, c, d, e"
     )
     assert refused({}, tmp_path / "x") == (
-        "`statistics` must be those of static batch normalisation at level 'a', as `process.statistics(state, 'a')` "
-        "gives them: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
+        "`statistics` must be those of static batch normalisation at level 'a', as returned by "
+        "`process.statistics(state, 'a')`: 0_2_norm/sbn/mean has shape (8,). Received: nothing"
     )
     assert refused(statistics, tmp_path / "x", level="b").endswith("mean has shape (4,). Received: (8,)")
     assert os.listdir(tmp_path) == []
@@ -319,7 +319,7 @@ def test_resizing_preserves_the_picture(factor):
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def fake_saved_model(monkeypatch):
     """Write a dummy file instead of a SavedModel, for tests of folders only."""
 
     def write(folder, model, endpoints, tables):
@@ -332,7 +332,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(export, "measure", lambda *_: {"loss": 1.0})
 
 
-def test_versions_are_numbered_and_never_change(text_process, tmp_path, quick):
+def test_versions_are_numbered_and_never_change(text_process, tmp_path, fake_saved_model):
     state, folder = text_process.initialize(), tmp_path / "out"
 
     def write(run, **options):
@@ -350,7 +350,7 @@ def test_versions_are_numbered_and_never_change(text_process, tmp_path, quick):
     assert sorted(os.listdir(folder)) == ["a", "e"] and sorted(os.listdir(folder / "a")) == ["1", "2", "7", "8"]
 
 
-def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, quick):
+def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, fake_saved_model):
     state, folder = text_process.initialize(), tmp_path / "out"
 
     def stop(source, target):
@@ -367,7 +367,7 @@ def test_failed_export_leaves_no_files(text_process, tmp_path, monkeypatch, quic
     assert os.listdir(folder / "a") == ["1"]
 
 
-def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatch, quick):
+def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatch, fake_saved_model):
     state, rename = text_process.initialize(), os.rename
 
     def slow(source, target):
@@ -381,7 +381,7 @@ def test_number_of_another_program_is_skipped(text_process, tmp_path, monkeypatc
     assert export.export(text_process, state, {}, tmp_path, {})[0].name == "2"
 
 
-def test_next_export_removes_draft_of_killed_one(text_process, tmp_path, quick):
+def test_next_export_removes_draft_of_killed_one(text_process, tmp_path, fake_saved_model):
     """Files of other programs, and the draft of a running program, are kept."""
     level = tmp_path / "a"
     mine = [".tmp-mine", f".tmp-version.{os.getppid()}", "notes"]
@@ -391,7 +391,7 @@ def test_next_export_removes_draft_of_killed_one(text_process, tmp_path, quick):
     assert sorted(os.listdir(level)) == sorted([*mine, "1"])
 
 
-def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatch, quick):
+def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatch, fake_saved_model):
     """This includes the temporary vocabulary file, which TensorFlow copies."""
     write, seen = saved_model.write, []
 
@@ -406,7 +406,7 @@ def test_all_files_are_written_into_the_draft(text_process, tmp_path, monkeypatc
     assert sorted(os.listdir(tmp_path / "a" / "1")) == written
 
 
-def test_occupied_path_is_rejected_and_unchanged(text_process, tmp_path, quick):
+def test_occupied_path_is_rejected_and_unchanged(text_process, tmp_path, fake_saved_model):
     state = text_process.initialize()
 
     def refuse(folder, **options):
@@ -452,9 +452,9 @@ def test_invalid_vocabulary_is_rejected(tmp_path):
 def test_without_vocabulary_only_token_ids_are_accepted(text_process):
     dataset = dataclasses.replace(text_process.dataset, vocabulary=None)
     process = dataclasses.replace(text_process, dataset=dataset)
-    made, tables = text.endpoints(process, None, None)
-    assert set(made) == {"serving_default", "serve_segment"} and tables == ()
-    assert "token_ids=[[0, 1, 50]]" in text.calls(process, made)
+    endpoints, tables = text.endpoints(process, None, None)
+    assert set(endpoints) == {"serving_default", "serve_segment"} and tables == ()
+    assert "token_ids=[[0, 1, 50]]" in text.calls(process, endpoints)
 
 
 def test_words_are_split_as_in_training(tmp_path):
@@ -551,6 +551,6 @@ def test_images_of_two_channels_have_no_bytes_signature(image_process):
     dataset = image_process.dataset
     train, test = (dataclasses.replace(split, x=np.repeat(split.x, 2, 3)) for split in (dataset.train, dataset.test))
     process = dataclasses.replace(image_process, dataset=dataclasses.replace(dataset, train=train, test=test))
-    made, _ = images.endpoints(process, process.family.predictor("a"), None)
-    assert set(made) == {"serving_default", "serve_uint8"}
-    assert "image=tf.zeros([1, 14, 14, 2])" in images.calls(process, made)
+    endpoints, _ = images.endpoints(process, process.family.predictor("a"), None)
+    assert set(endpoints) == {"serving_default", "serve_uint8"}
+    assert "image=tf.zeros([1, 14, 14, 2])" in images.calls(process, endpoints)

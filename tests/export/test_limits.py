@@ -76,7 +76,7 @@ REQUESTS = {
 
 
 @functools.cache
-def built(kind):
+def cached_process(kind):
     return hetero_tf.learning_process(load(*KINDS[kind]))
 
 
@@ -87,7 +87,7 @@ LONG = {"text": pytest.mark.long}
 def requests_and_responses(request, tmp_path_factory):
     """`(requests, responses)` of an export whose placeholders accept any shape, so that the graph must reject them."""
     folder, requests = tmp_path_factory.mktemp("export"), REQUESTS[request.param]
-    process = built(request.param)
+    process = cached_process(request.param)
     state = process.initialize()
     model, _ = export.export(process, state, process.statistics(state), folder / "model", {})
     hostile_requests.loosen(model)
@@ -108,31 +108,33 @@ def test_invalid_request_neither_aborts_the_server_nor_gets_valid_outputs(reques
 
 
 def test_invalid_image_does_not_affect_its_batch():
-    process = built("images")
-    made, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
-    serve = made["serving_default"][0]
-    alone, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
-    np.testing.assert_allclose(both["logits"][1:], alone["logits"], rtol=1e-6)
-    assert np.isfinite(alone["logits"]).all() and int(both["class"][1]) == int(alone["class"][0])
+    process = cached_process("images")
+    endpoints, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
+    serve = endpoints["serving_default"][0]
+    single, both = serve(pixels(0.5)), serve(pixels(np.nan, 0.5))
+    np.testing.assert_allclose(both["logits"][1:], single["logits"], rtol=1e-6)
+    assert np.isfinite(single["logits"]).all() and int(both["class"][1]) == int(single["class"][0])
     good = tf.io.encode_png(np.full((8, 8, 1), 100, np.uint8)).numpy()
-    serve = made["serve_bytes"][0]
-    alone, three = serve(tf.constant([good])), serve(tf.constant([b"GIF89a", good, png(12000, 12000)]))
-    assert three["class"].numpy().tolist() == [-1, int(alone["class"][0]), -1]
-    np.testing.assert_allclose(three["logits"][1:2], alone["logits"], rtol=1e-6)
+    serve = endpoints["serve_bytes"][0]
+    single, three = serve(tf.constant([good])), serve(tf.constant([b"GIF89a", good, png(12000, 12000)]))
+    assert three["class"].numpy().tolist() == [-1, int(single["class"][0]), -1]
+    np.testing.assert_allclose(three["logits"][1:2], single["logits"], rtol=1e-6)
 
 
 def test_damaged_picture_does_not_change_other_outputs():
-    process, rng = built("images"), np.random.default_rng(0)
-    made, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
-    serve = tf.function(made["serve_bytes"][0], autograph=False)
+    process, rng = cached_process("images"), np.random.default_rng(0)
+    endpoints, _ = export.images.endpoints(process, process.network(process.initialize(), statistics=None), None)
+    serve = tf.function(endpoints["serve_bytes"][0], autograph=False)
     pixels = rng.integers(0, 256, (40, 40, 3), np.uint8)
     bmp = b"BM" + struct.pack("<IHHIIiiHHIIiiII", 4854, 0, 0, 54, 40, 40, 40, 1, 24, 0, 4800, 0, 0, 0, 0)
     formats = [tf.io.encode_png(pixels).numpy(), tf.io.encode_jpeg(pixels).numpy(), bmp + pixels.tobytes()]
     for good in formats:
-        cut = [good[: len(good) * twentieths // 20] for twentieths in range(20)]
-        flips = [(at := rng.integers(len(good))) and good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :] for _ in cut]
-        outputs = serve(tf.constant([good, *cut, *flips, good]))
-        intact = serve(tf.constant([good] * (len(cut) + len(flips) + 2)))
+        truncated = [good[: len(good) * twentieths // 20] for twentieths in range(20)]
+        flips = [
+            (at := rng.integers(len(good))) and good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :] for _ in truncated
+        ]
+        outputs = serve(tf.constant([good, *truncated, *flips, good]))
+        intact = serve(tf.constant([good] * (len(truncated) + len(flips) + 2)))
         for name in ("logits", "class"):
             np.testing.assert_array_equal(outputs[name][0], intact[name][0])
             np.testing.assert_array_equal(outputs[name][-1], intact[name][-1])
@@ -144,7 +146,7 @@ def test_picture_at_the_size_limit_is_decoded():
     rows = zlib.compress(bytes(8193 * 4096), 1)
     pixels = picture_decoding.decode(tf.constant(png(8192, 4096, rows)), (8, 8, 1))
     assert picture_decoding.LARGEST_PICTURE == 8192 * 4096 and not np.any(pixels)
-    process = built("images")
+    process = cached_process("images")
     export_limits = export.images.limits(process, process.family.predictor("a"))
     assert export_limits == {"images": 524288, "pixels_of_a_picture": 2**25}
     assert limits.max_words(33_279) == 2**28 // 33_279

@@ -13,7 +13,7 @@ def arrays(*shapes):
     return [tf.constant(rng.normal(size=shape)) for shape in shapes]
 
 
-def both(function, values):
+def portable_and_native_gradients(function, values):
     """Return portable gradients and the native gradients of TensorFlow."""
 
     @tf.function(autograph=False)
@@ -76,14 +76,16 @@ CASES["bias"] = (tf.nn.bias_add, [(3, 4, 4, 5), (5,)])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_tensorflow(name):
     function, shapes = CASES[name]
-    actual, expected = both(function, arrays(*shapes))
-    for one, other in zip(actual, expected, strict=True):
-        assert np.abs(other).max() > 0
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    actual, expected = portable_and_native_gradients(function, arrays(*shapes))
+    for gradient, expected_gradient in zip(actual, expected, strict=True):
+        assert np.abs(expected_gradient).max() > 0
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-9)
 
 
 def test_first_of_equal_values_gets_the_gradient_of_a_maximum():
-    actual, expected = both(lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [tf.ones([1, 4, 4, 1], tf.float64)])
+    actual, expected = portable_and_native_gradients(
+        lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), [tf.ones([1, 4, 4, 1], tf.float64)]
+    )
     np.testing.assert_array_equal(actual[0], expected[0])
 
 
@@ -94,9 +96,9 @@ def test_custom_gradients_and_unused_values():
         return normalize(x, gamma, beta, 1e-5)[0]
 
     values = arrays((4, 3), (3,), (3,), (2,))
-    actual, expected = both(function, values)
-    for one, other in zip(actual[:3], expected):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    actual, expected = portable_and_native_gradients(function, values)
+    for gradient, expected_gradient in zip(actual[:3], expected):
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(actual[3], np.zeros(2))
 
 

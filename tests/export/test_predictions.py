@@ -41,7 +41,9 @@ def picture(folder, pixels, name="picture.png"):
 def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
     process, model = pictures
     raw = np.rint(process.dataset.test.x[:2] * (255 / process.dataset.test.x.max())).astype(np.uint8)
-    predictions = predict(process, model, [picture(tmp_path, one, f"{index}.png") for index, one in enumerate(raw)])
+    predictions = predict(
+        process, model, [picture(tmp_path, prediction, f"{index}.png") for index, prediction in enumerate(raw)]
+    )
     inputs, _ = process.input.batch(
         tf.constant(raw),
         tf.zeros([2], tf.int32),
@@ -52,10 +54,10 @@ def test_pictures_get_the_labels_of_the_model(pictures, tmp_path):
         training=False,
     )
     probabilities = tf.nn.softmax(model(inputs, training=False)).numpy()
-    for one, expected in zip(predictions, probabilities, strict=True):
+    for prediction, expected in zip(predictions, probabilities, strict=True):
         best = np.argsort(-expected)[:3]
-        assert [name for name, _ in one["answers"]] == [NAMES[label] for label in best]
-        np.testing.assert_allclose([percent for _, percent in one["answers"]], 100 * expected[best], rtol=1e-3)
+        assert [name for name, _ in prediction["answers"]] == [NAMES[label] for label in best]
+        np.testing.assert_allclose([percent for _, percent in prediction["answers"]], 100 * expected[best], rtol=1e-3)
     assert predictions[0]["input"].endswith("0.png")
 
 
@@ -110,6 +112,6 @@ def test_command_predicts_with_the_model_of_a_level(tmp_path):
     output = json.loads(programs.shared().run(*command, "--level", "b", "--json", "--input", paths[0], paths[1]).out)
     assert output["level"] == "b" and [one["input"] for one in output["predictions"]] == paths
     assert programs.shared().run(*command).err == (
-        "hetero_tf: predict needs a picture file, a row such as 5.1,red, or a sentence, behind it\n"
+        "hetero_tf: predict needs a picture file, a row such as 5.1,red, or a sentence\n"
     )
     assert "--level A: no such level; known: a, b" in programs.shared().run(*command, paths[0], "--level", "A").err

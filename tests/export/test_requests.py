@@ -241,10 +241,10 @@ def call(app, *parts, length=None, headers=(), method="POST", path="/v1/models/a
     async def send(message):
         sent.append(message)
 
-    about = scope(method, path, host="localhost", **dict(headers))
+    request_scope = scope(method, path, host="localhost", **dict(headers))
     if length is not None:
-        about["headers"].append((b"content-length", str(length).encode()))
-    asyncio.run(app(about, receive, send))
+        request_scope["headers"].append((b"content-length", str(length).encode()))
+    asyncio.run(app(request_scope, receive, send))
     body = b"".join(message.get("body", b"") for message in sent[1:])
     return sent[0]["status"], json.loads(body) if body.startswith(b"{") else body.decode()
 
@@ -284,7 +284,7 @@ def test_probes_and_metrics_follow_the_versions(serving):
     assert "nosuch" not in call(app, method="GET", path="/metrics")[1]
 
 
-def test_a_histogram_is_cumulative():
+def test_histogram_is_cumulative():
     metrics = RequestMetrics()
     for seconds in (0.0001, 0.2, 100):
         metrics.observe("predict", "a", 200, seconds)
@@ -295,7 +295,7 @@ def test_a_histogram_is_cumulative():
     assert 'hetero_tf_version_available{level="q\\"\\\\\\n",version="1"} 1' in lines
 
 
-def test_a_budget_is_shared_and_released():
+def test_memory_budget_is_shared_and_released():
     budget = MemoryBudget(1000)
     with Reservation(budget) as one, Reservation(budget) as other:
         one.resize(2**16 + 900)

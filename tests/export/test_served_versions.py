@@ -56,7 +56,7 @@ def clock():
     return Clock()
 
 
-def made(tmp_path, clock, policy="latest"):
+def make_serving(tmp_path, clock, policy="latest"):
     return Serving(tmp_path, VersionPolicy.parse(policy), clock)
 
 
@@ -71,7 +71,7 @@ def states(served, level="a"):
 def test_newest_available_version_is_served(tmp_path, clock, loads):
     for number in (1, 2, 3):
         write_version(tmp_path / "a", number)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     assert served.refresh() == [f"serving level a, version 3: {tmp_path / 'a' / '3'}"]
     shutil.rmtree(tmp_path / "a" / "3")
     assert served.refresh() == [
@@ -91,9 +91,9 @@ def test_newest_available_version_is_served(tmp_path, clock, loads):
     assert available(served, "b") == [5] and states(served, "b") == {5: "AVAILABLE", 2: "END"}
 
 
-def test_a_version_in_use_is_unloading(tmp_path, clock, loads):
+def test_removed_version_in_use_is_unloading(tmp_path, clock, loads):
     write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     served.refresh()
     in_use = served.find("a", None)
     shutil.rmtree(tmp_path / "a")
@@ -110,19 +110,19 @@ def test_a_version_in_use_is_unloading(tmp_path, clock, loads):
 def test_policies_are_those_of_tensorflow_serving(tmp_path, clock, loads, policy, expected):
     for number in (1, 2, 3, 9):
         write_version(tmp_path / "a", number)
-    served = made(tmp_path, clock, policy)
+    served = make_serving(tmp_path, clock, policy)
     served.refresh()
     assert available(served) == expected
 
 
-def test_other_policies_are_refused():
+def test_invalid_policies_are_rejected():
     for text in ("", "0", "latest:0", "newest", "1,,2", "9" * 5000, "latest:9999", "all,1"):
         assert refusal(VersionPolicy.parse, text).startswith("--versions must be latest, latest:COUNT, all, or numbers")
 
 
-def test_a_copy_in_progress_is_retried_and_the_old_version_stays(tmp_path, clock, loads):
+def test_incomplete_copy_is_retried_and_old_version_stays(tmp_path, clock, loads):
     write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock, "latest")
+    served = make_serving(tmp_path, clock, "latest")
     served.refresh()
     source = write_version(tmp_path / ".sources" / "x", 1, b"larger model")
     target = tmp_path / "a" / "2"
@@ -150,7 +150,7 @@ def test_a_copy_in_progress_is_retried_and_the_old_version_stays(tmp_path, clock
 
 def test_replaced_version_is_reloaded(tmp_path, clock, loads):
     path = write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     served.refresh()
     old = served.find("a", 1)
     os.utime(path / "saved_model.pb", (1, 1))
@@ -208,7 +208,7 @@ INVALID_MANIFESTS = {
 def test_invalid_manifest_gives_one_message_and_keeps_serving(tmp_path, clock, loads, text):
     write_version(tmp_path / "a", 1)
     (write_version(tmp_path / "a", 2) / "export.json").write_text(text)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     message, *others = served.refresh()
     assert message.startswith(f"{tmp_path / 'a' / '2'}: cannot be served: ") and INVALID_MANIFESTS[text] in message
     assert "\n" not in message and len(others) == 1 and available(served) == [1]
@@ -222,7 +222,7 @@ def test_model_that_tensorflow_rejects_keeps_serving(tmp_path, clock):
 
 def test_folders_that_cannot_be_listed_keep_their_versions(tmp_path, clock, loads, monkeypatch):
     write_version(tmp_path / "a", 1)
-    served = made(tmp_path, clock)
+    served = make_serving(tmp_path, clock)
     served.refresh()
 
     def fail(*_):
@@ -241,4 +241,4 @@ def test_names_that_no_url_allows_are_not_levels(tmp_path, clock, loads):
         os.mkdir(os.path.join(os.fsencode(tmp_path), name))
         os.mkdir(os.path.join(os.fsencode(tmp_path), name, b"1"))
     (tmp_path / "a" / ("9" * 200)).mkdir(parents=True)
-    assert made(tmp_path, clock).refresh() == []
+    assert make_serving(tmp_path, clock).refresh() == []

@@ -130,7 +130,7 @@ REFUSED = {
         "image must be uint8 [any, 14, 14, 1]: numbers from 0 to 255 are expected",
     ),
     "a key twice": (b'{"instances": [], "instances": []}', "the body is not JSON: a key appears twice in an object"),
-    "a key that is not Unicode": (b'{"\\ud800": []}', "may have signature_name. Received: \\ud800"),
+    "a key that is not Unicode": (b'{"\\ud800": []}', "optionally signature_name. Received: \\ud800"),
     "a text that is not Unicode": (
         b'{"signature_name": "serve_bytes", "instances": ["\\ud800"]}',
         "image_bytes must be string [any]: 'utf-8' codec can't encode",
@@ -253,7 +253,7 @@ def test_server_that_cannot_start_gives_one_message(folder, tmp_path, monkeypatc
     assert refused(folder) == "serve needs uvicorn, which is not installed; pip install 'hetero_tf[serve]'"
 
 
-def test_the_command_serves_until_a_signal(folder):
+def test_command_serves_until_a_signal(folder):
     served = programs.shared().start("serve", "--out", folder, "--port", "0")
     assert served.until(lambda: "Serving at http://127.0.0.1:" in served.out), served.err
     address = served.out.split("Serving at ")[1].split("/ ")[0]
@@ -261,5 +261,5 @@ def test_the_command_serves_until_a_signal(folder):
     served.kill(2)
     assert served.wait() == 130 and "stopped by SIGINT" in served.err
     assert programs.shared().run("serve").err == (
-        "hetero_tf: --run_dir is missing; name a run with exports, or a folder of exports by --out\n"
+        "hetero_tf: --run_dir is missing; name a run with exports, or set --out to a folder of exports\n"
     )

@@ -30,10 +30,12 @@ def prediction_log():
     kinds = descriptor_pb2.FieldDescriptorProto
     plain = {"string": kinds.TYPE_STRING, "bytes": kinds.TYPE_BYTES}
     for message, fields in MESSAGES.items():
-        made = file.message_type.add(name=message)
+        message_type = file.message_type.add(name=message)
         for number, (name, kind) in fields.items():
             label = kinds.LABEL_REPEATED if kind == "Entry" else kinds.LABEL_OPTIONAL
-            field = made.field.add(name=name, number=number, type=plain.get(kind, kinds.TYPE_MESSAGE), label=label)
+            field = message_type.field.add(
+                name=name, number=number, type=plain.get(kind, kinds.TYPE_MESSAGE), label=label
+            )
             if kind not in plain:
                 field.type_name = f".apis.{kind}"
     pool = descriptor_pool.DescriptorPool()
@@ -53,18 +55,18 @@ def version(request, tmp_path_factory):
 
 def test_server_can_parse_and_compute_warmup_requests(version):
     about, path = version
-    loaded, kind, seen = tf.saved_model.load(str(path)), prediction_log(), []
+    loaded, kind, names = tf.saved_model.load(str(path)), prediction_log(), []
     for record in tf.data.TFRecordDataset(str(path / warmup.REQUESTS)):
         request = kind.FromString(record.numpy()).predict_log.request
         tensors = {}
         for entry in request.inputs:
             tensor = tf.make_ndarray(tensor_pb2.TensorProto.FromString(entry.value))
             tensors[entry.key] = tf.constant(tensor)
-        answer = loaded.signatures[request.model_spec.signature_name](**tensors)
-        seen.append(request.model_spec.signature_name)
-        assert all(np.isfinite(value.numpy()).all() for value in answer.values() if value.dtype.is_floating)
-        assert "class" not in answer or answer["class"].numpy()[0] >= 0
-    assert seen == list(about["signatures"]) and len(seen) >= 3
+        outputs = loaded.signatures[request.model_spec.signature_name](**tensors)
+        names.append(request.model_spec.signature_name)
+        assert all(np.isfinite(value.numpy()).all() for value in outputs.values() if value.dtype.is_floating)
+        assert "class" not in outputs or outputs["class"].numpy()[0] >= 0
+    assert names == list(about["signatures"]) and len(names) >= 3
     assert str(warmup.REQUESTS) in about["files"]
 
 

@@ -1,4 +1,4 @@
-"""Formats of other runtimes: one module each, with `convert(model, path)` and `load_runtime(path)`.
+"""Formats of other runtimes: one module each, with `convert(source, path)` and `load_runtime(path)`.
 
 `convert` writes the file and returns a dict of entries for `export.json` that only this format has. `load_runtime`
 returns `(**inputs) -> outputs` of the file. A module also defines `FILE`, the name of the file; `NEEDS`, the modules it
@@ -25,7 +25,7 @@ from hetero_tf.process.learning_process import LearningProcess
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConversionSource:
     """Source of a conversion to another format.
 
     Attributes:

@@ -8,16 +8,16 @@ import numpy as np
 
 from hetero_tf.base import registry
 from hetero_tf.export import saved_model
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import ConversionSource
 from hetero_tf.models.preprocessed import add_normalisation
 
 FILE, NEEDS, EXTRA, EXACT = "model.keras", (), "", True
 
 
-def convert(model: Converted, path: Path) -> dict:
+def convert(source: ConversionSource, path: Path) -> dict:
     """Write a model with the inputs of the SavedModel (pixels in 0..1, rows or token ids) that returns logits."""
     with saved_model.writing(path.parent):
-        add_normalisation(model.model, model.process.input.normalised_by).save(path)
+        add_normalisation(source.model, source.process.input.normalised_by).save(path)
     return {}
 
 

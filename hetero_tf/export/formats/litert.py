@@ -13,7 +13,7 @@ from keras import Model
 
 from hetero_tf.base import files, hardware
 from hetero_tf.base.errors import InputError, shorten_repr
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import ConversionSource
 from hetero_tf.layers.recurrent import Recurrent
 from hetero_tf.models.variables import all_layers
 
@@ -22,10 +22,12 @@ FILE, NEEDS, EXTRA, EXACT = "model.tflite", ("ai_edge_litert",), "litert", True
 SECONDS = 600
 
 
-def convert(model: Converted, path: Path) -> dict:
+def convert(source: ConversionSource, path: Path) -> dict:
     """Write the file of one signature."""
-    check_loops(model.model)
-    write(converter(model.saved_model, [model.signature]).convert(), path, {model.signature: next(model.examples())})
+    check_loops(source.model)
+    write(
+        converter(source.saved_model, [source.signature]).convert(), path, {source.signature: next(source.examples())}
+    )
     return {}
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from hetero_tf.base import registry, seeds
 from hetero_tf.base.errors import InputError
 from hetero_tf.export.compare_training import compare_training, example_inputs
-from hetero_tf.export.formats import Converted, litert
+from hetero_tf.export.formats import ConversionSource, litert
 from hetero_tf.export.local_step import PORTABLE, LocalStep, build_local_step
 from hetero_tf.export.saved_model import writing
 from hetero_tf.export.trainable import check_trainable
@@ -28,7 +28,7 @@ FILE, NEEDS, EXTRA, EXACT = "model_train.tflite", ("ai_edge_litert",), "litert",
 MAX_SIZES = 16
 
 
-def convert(model: Converted, path: Path) -> dict:
+def convert(source: ConversionSource, path: Path) -> dict:
     """Write the file, and compare its training steps with those of TensorFlow.
 
     Returns:
@@ -37,20 +37,20 @@ def convert(model: Converted, path: Path) -> dict:
     Raises:
         InputError: The recipe needs more than a device can train, or the training steps of the file differ.
     """
-    process = model.process
-    check_trainable(process, model.level)
-    step, sizes = build_local_step(process, model.level, model.model, PORTABLE), _sizes(process)
+    process = source.process
+    check_trainable(process, source.level)
+    step, sizes = build_local_step(process, source.level, source.model, PORTABLE), _sizes(process)
     inputs = {name: step.inputs(*size) for name, size in sizes.items()}
     rng = seeds.rng(process.recipe.seed, "training tried")
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        _save(model, step, inputs, Path(scratch))
+        _save(source, step, inputs, Path(scratch))
         measuring = ["statistics"] if step.statistics else []
         converter = litert.converter(Path(scratch), [*inputs, *measuring, "infer", "pull", "push"])
         converter.experimental_enable_resource_variables = True
         steps = {name: example_inputs(process, specs, rng) for name, specs in inputs.items()}
         litert.write(converter.convert(), path, steps)
-    differences = compare_training(model, inputs, path)
-    return {"training": {**_settings(model, step, sizes), "largest_differences": differences}}
+    differences = compare_training(source, inputs, path)
+    return {"training": {**_settings(source, step, sizes), "largest_differences": differences}}
 
 
 def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
@@ -68,14 +68,14 @@ def _sizes(process: LearningProcess) -> dict[str, tuple[int, int]]:
     }
 
 
-def _save(model: Converted, step: LocalStep, inputs: dict, folder: Path) -> None:
+def _save(source: ConversionSource, step: LocalStep, inputs: dict, folder: Path) -> None:
     """Write the SavedModel that the converter reads."""
 
     def traced(function, specs):
         named = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in specs.items()}
         return tf.function(function, autograph=False).get_concrete_function(**named)
 
-    infer = tf.function(model.function, input_signature=model.specs, autograph=False)
+    infer = tf.function(source.function, input_signature=source.specs, autograph=False)
     signatures = {name: traced(step.train, specs) for name, specs in inputs.items()}
     signatures["infer"] = infer.get_concrete_function()
     if step.statistics:
@@ -83,7 +83,7 @@ def _save(model: Converted, step: LocalStep, inputs: dict, folder: Path) -> None
     signatures["pull"] = traced(step.pull, {})
     signatures["push"] = traced(step.push, step.pull())
     module = tf.Module()
-    module.variables_of_model = [variable.value for variable in model.model.variables]
+    module.variables_of_model = [variable.value for variable in source.model.variables]
     module.slots, module.count = step.slots, step.count
     # The graphs contain the gradients, so gradient functions are not needed.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -91,9 +91,9 @@ def _save(model: Converted, step: LocalStep, inputs: dict, folder: Path) -> None
         tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
 
 
-def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
+def _settings(source: ConversionSource, step: LocalStep, sizes: dict) -> dict:
     """Return the settings of training on a device for `export.json`."""
-    process, recipe = model.process, model.process.recipe
+    process, recipe = source.process, source.process.recipe
     defaults = {name: option.default for name, option in registry.options("inputs", recipe.input.name).items()}
     return {
         "variables": step.names,
@@ -101,7 +101,7 @@ def _settings(model: Converted, step: LocalStep, sizes: dict) -> dict:
         "statistics_batch": recipe.evaluate.statistics_batch,
         "batches": {name: list(size) for name, size in sizes.items()},
         "batch_size": recipe.client.batch_size,
-        "epochs": recipe.client.epochs_of(model.level),
+        "epochs": recipe.client.epochs_of(source.level),
         "learning_rate": recipe.optimizer.learning_rate,
         "classes": process.dataset.classes,
         "label_axes": _label_axes(process, step),

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hetero_tf.base import files
-from hetero_tf.export.formats import Converted
+from hetero_tf.export.formats import ConversionSource
 
 FILE, NEEDS, EXTRA, EXACT = "model.onnx", ("tf2onnx", "onnx", "onnxruntime"), "onnx", True
 OPSET = 18
@@ -21,14 +21,14 @@ OPSET = 18
 AXES = ("batch", "length")
 
 
-def convert(model: Converted, path: Path) -> dict:
+def convert(source: ConversionSource, path: Path) -> dict:
     """Write the file of one signature."""
     import onnx
     import tf2onnx
 
-    function = tf.function(model.function, input_signature=model.specs, autograph=False)
-    proto, _ = tf2onnx.convert.from_function(function, input_signature=model.specs, opset=OPSET)
-    proto.graph.name, proto.graph.doc_string = model.signature, ""
+    function = tf.function(source.function, input_signature=source.specs, autograph=False)
+    proto, _ = tf2onnx.convert.from_function(function, input_signature=source.specs, opset=OPSET)
+    proto.graph.name, proto.graph.doc_string = source.signature, ""
     sort_nodes(proto.graph)
     _rename(proto.graph, {value.name: value.name for value in (*proto.graph.input, *proto.graph.output)}, "")
     for value in (*proto.graph.input, *proto.graph.output):
@@ -37,20 +37,20 @@ def convert(model: Converted, path: Path) -> dict:
                 dim.dim_param = axis
     opsets = sorted(proto.opset_import, key=lambda opset: opset.domain)
     _replace(proto.opset_import, opsets)
-    onnx.helper.set_model_props(proto, metadata(model))
+    onnx.helper.set_model_props(proto, metadata(source))
     onnx.checker.check_model(proto)
     files.write_new(path, proto.SerializeToString(deterministic=True))
     return {}
 
 
-def metadata(model: Converted) -> dict[str, str]:
+def metadata(source: ConversionSource) -> dict[str, str]:
     """Return the `metadata_props` of a file: its recipe, level, classes, and the digest of its weights."""
-    dataset = model.process.dataset
+    dataset = source.process.dataset
     props = {
-        "recipe": model.process.recipe.name,
-        "level": model.level,
+        "recipe": source.process.recipe.name,
+        "level": source.level,
         "classes": str(dataset.classes),
-        "weights_sha256": model.weights_sha256,
+        "weights_sha256": source.weights_sha256,
     }
     if dataset.class_names is not None:
         props["class_names"] = json.dumps(list(dataset.class_names), ensure_ascii=False)

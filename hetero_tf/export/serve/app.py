@@ -52,7 +52,7 @@ class Limits:
         large_body: Requests with larger bodies, in bytes, are computed one at a time.
         seconds: Time until a request gets a response or the status 503; also the time for receiving a body.
         stalled_seconds: Time until a client must send the next part of a body.
-        at_once: Requests that are computed at the same time; others wait.
+        concurrency: Requests that are computed at the same time; others wait.
         poll: Seconds between checks of the export folder.
     """
 
@@ -61,7 +61,7 @@ class Limits:
     large_body: int = 2**20
     seconds: float = 60.0
     stalled_seconds: float = 10.0
-    at_once: int = 2
+    concurrency: int = 2
     poll: float = 1.0
 
 
@@ -82,7 +82,7 @@ def build_app(serving: Serving, limits: Limits, hosts: HostPolicy, say: Callable
         hosts: Names under which clients may address the server.
         say: Receives a message for each change of the versions.
     """
-    workers = Workers(limits.at_once, limits.large_body)
+    workers = Workers(limits.concurrency, limits.large_body)
     budget, metrics, started = MemoryBudget(limits.bodies), RequestMetrics(), time.monotonic()
 
     @contextlib.asynccontextmanager
@@ -305,15 +305,15 @@ async def _read_body(request: Request, limits: Limits, reservation: Reservation)
         try:
             wait = min(limits.stalled_seconds, deadline - time.monotonic())
             with anyio.fail_after(wait):
-                part = await stream.__anext__()
+                chunk = await stream.__anext__()
         except StopAsyncIteration:
             break
         except TimeoutError as error:
             raise _HttpError(408, "the body did not arrive in time", close) from error
-        size += len(part)
+        size += len(chunk)
         if size <= limits.body:
             reservation.resize(size)
-            body += part
+            body += chunk
         else:
             body.clear()
             reservation.resize(0)

@@ -68,9 +68,13 @@ class LimitedConnection(H11Protocol):
             self._make_room()
 
     def _make_room(self):
-        delayed = [one for one in self.connections if one is not self and getattr(one, "phase", None) is not None]
-        if delayed:
-            oldest = min(delayed, key=lambda one: one.since)
+        waiting = [
+            connection
+            for connection in self.connections
+            if connection is not self and getattr(connection, "phase", None) is not None
+        ]
+        if waiting:
+            oldest = min(waiting, key=lambda connection: connection.since)
             self.connections.discard(oldest)
             oldest.transport.abort()
         else:

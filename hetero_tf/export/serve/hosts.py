@@ -113,7 +113,7 @@ class HostPolicy:
 
     def _is_served(self, name, scope):
         listening = {_normalize(self.host), _normalize((scope.get("server") or ("",))[0])}
-        return name in LOOPBACK or name in listening or any(name == one.name for one in self.allowed)
+        return name in LOOPBACK or name in listening or any(name == authority.name for authority in self.allowed)
 
     def _is_served_origin(self, text, host, scope):
         """Return True if an Origin is this server, or an allowed host at its port or the default port."""
@@ -125,8 +125,8 @@ class HostPolicy:
         if port == (host.port or PORTS[scheme]) and scheme == scope["scheme"] and self._is_served(origin.name, scope):
             return True
         return any(
-            origin.name == one.name and port in {one.port or PORTS[scheme], host.port or PORTS[scheme]}
-            for one in self.allowed
+            origin.name == authority.name and port in {authority.port or PORTS[scheme], host.port or PORTS[scheme]}
+            for authority in self.allowed
         )
 
 

@@ -138,8 +138,8 @@ def _verify_files(path, manifest):
     if sum(file.stat().st_size for file in paths.values()) != manifest["bytes"]:
         raise InputError(f"the total size of the files differs from {EXPORTED}")
     for name, file in paths.items():
-        with files.open_file(file) as opened:
-            digest = files.sha256_of(opened)
+        with files.open_file(file) as stream:
+            digest = files.sha256_of(stream)
         if digest != manifest["files"][name]:
             raise InputError(f"the SHA-256 of {name} differs from {EXPORTED}")
 

@@ -70,7 +70,8 @@ def predict(
     unknown = sorted(request.keys() - {"signature_name", "instances", "inputs"})
     if unknown or ("instances" in request) == ("inputs" in request):
         raise BadRequest(
-            f"the body must have either instances or inputs, and may have signature_name. Received: {_listed(request)}"
+            "the body must have either instances or inputs, and optionally signature_name. "
+            f"Received: {_listed(request)}"
         )
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str) or name not in signatures:
@@ -186,7 +187,7 @@ def _numbers(value, dtype):
 
 def _bytes(value):
     if isinstance(value, list):
-        return [_bytes(one) for one in value]
+        return [_bytes(item) for item in value]
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         return base64.b64decode(value["b64"], validate=True)
     if isinstance(value, str):
@@ -215,12 +216,12 @@ def _rendered(array: np.ndarray) -> Iterator[str]:
         yield _dumps(_plain(array))
         return
     separator, width = "[", array.size // len(array)
-    for part in array if width > VALUES_AT_ONCE else _split(array, width):
+    for piece in array if width > VALUES_AT_ONCE else _split(array, width):
         yield separator
-        if part.ndim == array.ndim:
-            yield _dumps(_plain(part))[1:-1]
+        if piece.ndim == array.ndim:
+            yield _dumps(_plain(piece))[1:-1]
         else:
-            yield from _rendered(part)
+            yield from _rendered(piece)
         separator = ","
     yield "]"
 
@@ -234,8 +235,8 @@ def _rendered_rows(outputs):
         widths = [array.size // len(array) for array in outputs.values() if len(array)]
         split = {key: _split(array, sum(widths)) for key, array in outputs.items()}
         separator = "["
-        for parts in zip(*split.values(), strict=True):
-            rows = zip(*map(_plain, parts), strict=True)
+        for slices in zip(*split.values(), strict=True):
+            rows = zip(*map(_plain, slices), strict=True)
             yield separator + _dumps([dict(zip(outputs, row, strict=True)) for row in rows])[1:-1]
             separator = ","
         yield "[]" if separator == "[" else "]"
@@ -256,7 +257,7 @@ def _plain(array):
     """Return a NumPy array as lists for JSON."""
     if array.dtype == object:
         return (
-            np.vectorize(lambda one: one.decode(errors="replace"), otypes=[object])(array).tolist()
+            np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])(array).tolist()
             if array.size
             else array.tolist()
         )
@@ -266,7 +267,7 @@ def _plain(array):
 
 def _finite(value):
     if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value if math.isfinite(value) else None
 
 

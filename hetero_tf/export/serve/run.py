@@ -1,4 +1,4 @@
-"""Starts the server and keeps it running."""
+"""Starts the server and runs it until a signal."""
 
 import errno
 import socket
@@ -24,14 +24,14 @@ class ServerOptions:
     Attributes:
         host: Address to listen on.
         port: Port; 0 selects a free one.
-        at_once: Requests that are computed at the same time.
+        concurrency: Requests that are computed at the same time.
         versions: Version policy, see `VersionPolicy.parse`.
         allow_hosts: Additional hosts that clients may address, `host` or `host:port`.
     """
 
     host: str
     port: int
-    at_once: int
+    concurrency: int
     versions: str = "latest:2"
     allow_hosts: tuple[str, ...] = ()
 
@@ -71,7 +71,7 @@ def run(folder: Path, options: ServerOptions, say: Callable[[str], None], export
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = ConnectionLimits().within_file_limit()
     config = uvicorn.Config(
-        build_app(serving, Limits(at_once=options.at_once), hosts, say),
+        build_app(serving, Limits(concurrency=options.concurrency), hosts, say),
         http=partial(LimitedConnection, limits=limits),  # type: ignore[arg-type]
         loop="asyncio",
         ws="none",

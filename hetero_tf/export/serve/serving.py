@@ -57,7 +57,7 @@ class VersionPolicy:
 
     def candidates(self, available: Iterable[int]) -> list[int]:
         """Return the versions that may be served, the newest first."""
-        return sorted((one for one in available if self.numbers is None or one in self.numbers), reverse=True)
+        return sorted((number for number in available if self.numbers is None or number in self.numbers), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Serving:
                 return sentences
             for level in sorted(names | self._loaded.keys()):
                 try:
-                    available = [one for one in numbers(self.folder / level) if one <= LARGEST_VERSION]
+                    available = [number for number in numbers(self.folder / level) if number <= LARGEST_VERSION]
                 except DiskProblem as error:
                     self._warn(self.folder / level, error, sentences.append)
                     continue
@@ -224,14 +224,14 @@ class Serving:
         return loaded
 
     def _end(self, level, number):
-        """Notes that no request uses an unloaded version any more, unless it was loaded again."""
+        """Set the state of an unloaded version that no request uses, unless it was loaded again."""
         if number not in self.versions(level):
             self._set_state(level, number, VersionState("END"))
 
     def _set_state(self, level, number, state):
         states = self._states.setdefault(level, {})
         states[number] = state
-        ended = sorted(number for number, one in states.copy().items() if one.state == "END")
+        ended = sorted(number for number, value in states.copy().items() if value.state == "END")
         for old in ended[:-REMEMBERED_STATES]:
             states.pop(old, None)
 
