@@ -58,7 +58,7 @@ CONTROL = (
         "seed: 0\n\tname: x",
         "r.yaml:3:1: not valid YAML: found character '\\t' that cannot start any token; indent with spaces, not with tabs",
     ),
-    ("bell", "seed: 0", "seed: \x070", "r.yaml:2:7: unreadable character U+0007; a recipe is plain text"),
+    ("bell", "seed: 0", "seed: \x070", "r.yaml:2:7: unreadable character U+0007; a recipe must be plain text"),
 )
 
 
